@@ -12,7 +12,6 @@ RESERVED = {
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
-    "workflows/store/initialization.py:initialize": "workflows: a partition's processor opens its store",
     "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
     "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",
@@ -27,5 +26,6 @@ RESERVED = {
     "maps/model/values.py:encode_mixed": "millpond.testing.rows",
     "ranges/key_columns.py:hash_of_key": "the format's own definition, against which the kernels are tested",
     "workflows/store/legacy.py:write_legacy": "tests of the legacy layout, and its benchmark",
+    "server/workflows/methods.py:served_methods": "tests of the list of methods in the docs",
     "times/instants.py:to_millis": "the model of reading times",
 }

@@ -43,6 +43,7 @@ from millpond.cli import (
 from millpond.cli.enrich import command
 from millpond.cli.terminal import exits
 from millpond.cli.versions import branches, commits, differences, log, objects, repositories, tags
+from millpond.cli.workflows import runs, worker
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
@@ -72,6 +73,9 @@ _ORDER = (
     "tag",
     "events",
     "watch",
+    "runs",
+    "run",
+    "worker",
     "serve",
     "config",
     "token",
@@ -160,6 +164,8 @@ for _noun in (
     tags,
     events,
     watch_command,
+    runs,
+    worker,
     parts,
     jobs,
     nodes,

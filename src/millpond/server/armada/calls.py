@@ -12,7 +12,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -36,7 +36,10 @@ if TYPE_CHECKING:
     from millpond.server.memory import MemoryBudget
     from millpond.server.metrics import Metrics
 
-__all__ = ("Call", "Means", "Method", "caller_in_metadata", "streaming", "unary")
+__all__ = (
+    "Call", "Context", "Means", "Method", "abort", "admit", "answering", "caller_in_metadata", "count", "known",
+    "parsed", "streaming", "unary",
+)  # fmt: skip
 
 _MESSAGE_MEMORY = 3
 """A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
@@ -130,6 +133,17 @@ def caller_in_metadata(node: Node, authorization: str) -> Caller:
 def unary(means: Means, path: str, message: type[M], handler: Handler[M], *, audited: bool) -> Method:
     """A method with one request and one response, whose handler runs in a thread."""
 
+    async def act(call: Call, request: bytes) -> bytes:
+        return await run_sync(lambda: handler(call, parsed(message, request)).SerializeToString())
+
+    return answering(means, path, act, audited=audited)
+
+
+def answering(
+    means: Means, path: str, act: Callable[[Call, bytes], Awaitable[bytes]], *, audited: bool
+) -> Method:  # fmt: skip
+    """A method with one request and one response; `act` runs in the event loop."""
+
     async def behaviour(request: bytes, context: Context) -> bytes:
         call = Call(means, path)
         began = means.node.clock.monotonic()
@@ -137,28 +151,24 @@ def unary(means: Means, path: str, message: type[M], handler: Handler[M], *, aud
         status = 499  # the caller went away
         try:
             with means.working():
-                response = await _answered(call, context, request, message, handler)
+                admit(call, context)
+                with means.memory.room() as room:
+                    room.need(_MESSAGE_MEMORY * len(request))
+                    response = await act(call, request)
             status = 200
         except Exception as raised:
-            error = _known(means, raised)
+            error = known(means, raised)
             status = status_of(error)
         finally:
             if audited:
                 name = None if call.caller is ANYBODY else call.caller.name
                 means.node.audit.write(name, "GRPC", path, status, **call.notes)
-        _count(call, began, error)
+        count(call, began, error)
         if error is not None:
-            await _abort(call, context, error)
+            await abort(call, context, error)
         return response
 
     return grpc.unary_unary_rpc_method_handler(behaviour)
-
-
-async def _answered(call: Call, context: Context, request: bytes, message: type[M], handler: Handler[M]) -> bytes:
-    _admit(call, context)
-    with call.means.memory.room() as room:
-        room.need(_MESSAGE_MEMORY * len(request))
-        return await run_sync(lambda: handler(call, _parsed(message, request)).SerializeToString())
 
 
 def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[M]) -> Method:
@@ -172,15 +182,15 @@ def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[
         began = means.node.clock.monotonic()
         error: MillpondError | None = None
         try:
-            _admit(call, context)
-            async with aclosing(handler(call, _parsed(message, request))) as responses:
+            admit(call, context)
+            async with aclosing(handler(call, parsed(message, request))) as responses:
                 async for response in responses:
                     await _send(means, context, response)
         except Exception as raised:
-            error = _known(means, raised)
-        _count(call, began, error)
+            error = known(means, raised)
+        count(call, began, error)
         if error is not None:
-            await _abort(call, context, error)
+            await abort(call, context, error)
 
     return grpc.unary_stream_rpc_method_handler(behaviour)
 
@@ -197,7 +207,7 @@ async def _send(means: Means, context: Context, response: bytes) -> None:
         ) from None  # fmt: skip
 
 
-def _admit(call: Call, context: Context) -> None:
+def admit(call: Call, context: Context) -> None:
     """Find out who calls, and count the call towards the limit of the token.
 
     Raises: `Denied`; `Unavailable`, kind `rate_limited`, or while the node is stopping.
@@ -220,7 +230,11 @@ def _admit(call: Call, context: Context) -> None:
         )  # fmt: skip
 
 
-def _parsed(message: type[M], request: bytes) -> M:
+def parsed(message: type[M], request: bytes) -> M:
+    """The message of some bytes.
+
+    Raises: `Invalid`.
+    """
     try:
         return message.FromString(request)
     except DecodeError as error:
@@ -230,14 +244,16 @@ def _parsed(message: type[M], request: bytes) -> M:
         ) from error  # fmt: skip
 
 
-def _known(means: Means, raised: Exception) -> MillpondError:
+def known(means: Means, raised: Exception) -> MillpondError:
+    """The error of ours that an exception is."""
     error = understood(raised)
     if isinstance(error, Closed) and means.node.stopping:
         return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")
     return error
 
 
-def _count(call: Call, began: float, error: MillpondError | None) -> None:
+def count(call: Call, began: float, error: MillpondError | None) -> None:
+    """Count a call that has ended in the metrics."""
     means = call.means
     status = "OK" if error is None else grpc_status(error).name
     means.metrics.count_call(call.path, status, means.node.clock.monotonic() - began)
@@ -245,6 +261,7 @@ def _count(call: Call, began: float, error: MillpondError | None) -> None:
         means.metrics.count_refused(error.kind)
 
 
-async def _abort(call: Call, context: Context, error: MillpondError) -> None:
+async def abort(call: Call, context: Context, error: MillpondError) -> None:
+    """End a call with an error."""
     details = details_of(error, call.means.node.pond.folder)
     await context.abort(grpc_status(error), details, ((KIND_KEY, error.kind),))

@@ -20,6 +20,7 @@ import logging
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
     from millpond.server.armada.watching import Watching
     from millpond.server.memory import MemoryBudget
     from millpond.server.metrics import Metrics
+    from millpond.server.workflows.service import WorkflowService
     from millpond.settings import Settings
 
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "serving_grpc")
@@ -47,6 +49,9 @@ __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "servin
 MESSAGE_BYTES_MAX = 16 << 20
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = ("api.Event", "api.QueueService", "api.Submit")
+WORKFLOWS = "littlehorse.LittleHorse"
+WORKERS_MAX = 10_000
+"""The streams of workers that are open at once."""
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 120_000), ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000), ("grpc.keepalive_permit_without_calls", 1),
@@ -112,15 +117,20 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
     states = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     server.add_generic_rpc_handlers(_services(means))
+    workflows = _workflows(means)
+    if workflows is not None:
+        server.add_generic_rpc_handlers((workflows[1],))
     _listen(server, settings, port)
     await server.start()
-    for service in ("", *SERVICES):
+    for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
         yield
     finally:
         await states.enter_graceful_shutdown()
         await server.stop(max(1.0, settings.shutdown_timeout / 1000))
+        if workflows is not None:
+            await workflows[0].end()
 
 
 def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
@@ -132,9 +142,20 @@ def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
     return tuple(grpc.method_handlers_generic_handler(service, handlers) for service, handlers in methods.items())
 
 
+def _workflows(means: Means) -> tuple[WorkflowService, grpc.GenericRpcHandler] | None:
+    """The service of workflows; None without the extra `workflows`, whose messages it speaks."""
+    if find_spec("littlehorse") is None:
+        return None
+    from millpond.server.workflows.methods import workflow_methods
+    from millpond.server.workflows.service import WorkflowService
+
+    service = WorkflowService(means.node)
+    return service, grpc.method_handlers_generic_handler(WORKFLOWS, workflow_methods(means, service))
+
+
 def _rpcs_max(means: Means) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (means.calls_max + means.node.settings.events_watchers_max)
+    return 2 * (means.calls_max + means.node.settings.events_watchers_max + WORKERS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:

@@ -6,7 +6,7 @@
 | `Denied` | PERMISSION_DENIED | UNAUTHENTICATED when it is not known who calls |
 | `NotFound` | NOT_FOUND | |
 | `AlreadyExists` | ALREADY_EXISTS | |
-| `Conflict`, `Fenced` | ABORTED | FAILED_PRECONDITION when another node is the primary |
+| `Conflict`, `Fenced` | ABORTED | FAILED_PRECONDITION when another node is the primary, or the state forbids it |
 | `Unavailable`, `Uncertain`, `Closed` | UNAVAILABLE | RESOURCE_EXHAUSTED where a limit is reached |
 | `Corrupt` | DATA_LOSS | |
 | `Internal` | INTERNAL | |
@@ -55,7 +55,10 @@ _OF_KIND = {
     "rate_limited": StatusCode.RESOURCE_EXHAUSTED, "calls_full": StatusCode.RESOURCE_EXHAUSTED,
     "watchers_full": StatusCode.RESOURCE_EXHAUSTED, "watcher_stalled": StatusCode.RESOURCE_EXHAUSTED,
     "request_memory_full": StatusCode.RESOURCE_EXHAUSTED, "disk_full": StatusCode.RESOURCE_EXHAUSTED,
-    "queues_full": StatusCode.RESOURCE_EXHAUSTED, "job_set_large": StatusCode.RESOURCE_EXHAUSTED,
+    "queues_full": StatusCode.RESOURCE_EXHAUSTED, "commands_full": StatusCode.RESOURCE_EXHAUSTED,
+    "failed_precondition": StatusCode.FAILED_PRECONDITION, "workflow_unserved": StatusCode.UNIMPLEMENTED,
+    "wait_over": StatusCode.DEADLINE_EXCEEDED,
+    "job_set_large": StatusCode.RESOURCE_EXHAUSTED,
 }  # fmt: skip
 _DETAILS_CHARS_MAX = 4_000
 """Details travel in the headers of HTTP/2, of which clients take 8 KiB."""

@@ -12,6 +12,7 @@ __all__ = (
     "RUN_DEPTH_MAX",
     "JSON_DEPTH_MAX",
     "DELAY_SECONDS_MAX",
+    "INSTANT_MS_MAX",
 )
 
 ROUNDS_MAX: Final = 512
@@ -34,3 +35,6 @@ JSON_DEPTH_MAX: Final = 100
 
 DELAY_SECONDS_MAX: Final = 3_155_760_000
 """Seconds until an action of a user task: a hundred years."""
+
+INSTANT_MS_MAX: Final = 253_402_300_799_999
+"""The end of the year 9999: a timer that is set for a later instant is set for this one."""

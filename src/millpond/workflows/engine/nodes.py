@@ -42,6 +42,7 @@ from millpond.workflows.engine.edges import inputs_of
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.halting import task_of, timer_name
 from millpond.workflows.engine.keys import key_of
+from millpond.workflows.engine.limits import INSTANT_MS_MAX
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.threads import INPUT, begin, check_start, start
@@ -311,7 +312,7 @@ def _maturation(step: Step) -> int:
                 raise substitution("a sleep lasts until a TIMESTAMP, or an INT of milliseconds since 1970")
         case _:
             at = _iso_instant(text_of(step.value(node.iso_date)))
-    if not -62135596800000 <= at <= 253402300799999:
+    if not -62135596800000 <= at <= INSTANT_MS_MAX:
         raise substitution("a sleep ends between the years 1 and 9999")
     return at
 

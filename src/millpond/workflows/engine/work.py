@@ -11,6 +11,7 @@ from littlehorse.model import WfSpec
 
 from millpond.workflows.engine.commands import Command, Request, derived_id
 from millpond.workflows.engine.keys import Key
+from millpond.workflows.engine.limits import INSTANT_MS_MAX
 from millpond.workflows.engine.outcome import Effect, Outcome, TimerCancelled, TimerSet
 from millpond.workflows.engine.rows import Overlay, Rows
 
@@ -51,8 +52,11 @@ class Work:
         self._effects.append(effect)
 
     def set_timer(self, name: Key, at: int, request: Request) -> None:
-        """Set a timer, in place of the one with its name."""
-        self.cause(TimerSet(name, at, request))
+        """Set a timer, in place of the one with its name.
+
+        A delay may be any number of a client's; an instant is one that a key of 64 bits can hold.
+        """
+        self.cause(TimerSet(name, min(max(at, 0), INSTANT_MS_MAX), request))
 
     def cancel_timer(self, name: Key) -> None:
         """Cancel a timer."""

@@ -1,0 +1,287 @@
+"""`millpond runs` and `millpond run`: runs of workflows are listed, started, shown, stopped and deleted."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
+from millpond.cli.workflows.server import Server, Tenant, connected, plain_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("delete", "register", "rescue", "resume", "runs", "show", "start", "stop")
+
+_SERVER = "localhost:7434"
+_SHORT_MS = 10_000
+Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a child, after those above it: a_b.")]
+Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    app.command(
+        epilog=examples(
+            "millpond runs", "millpond runs --workflow nightly --status ERROR", "millpond runs --limit 5 --json"
+        )
+    )(runs)
+    group = typer.Typer(help="Start, show, stop, resume, rescue and delete a run of a workflow.", no_args_is_help=True)
+    group.command(
+        epilog=examples("millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
+    )(start)
+    group.command(epilog=examples("millpond run show n-1", "millpond run show n-1 --json"))(show)
+    group.command(epilog=examples("millpond run stop n-1"))(stop)
+    group.command(epilog=examples("millpond run resume n-1"))(resume)
+    group.command(epilog=examples("millpond run rescue n-1", "millpond run rescue n-1 --skip"))(rescue)
+    group.command(epilog=examples("millpond run delete n-1"))(delete)
+    app.add_typer(group, name="run")
+
+
+def runs(
+    workflow: Annotated[
+        str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of it.", show_default="all workflows")
+    ] = None,
+    status: Annotated[
+        str | None, typer.Option("--status", metavar="STATUS", help="Only these, such as RUNNING or ERROR.",
+                                 show_default="any")
+    ] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """List runs of workflows: their status, when they began and how long they took."""
+    from littlehorse.model import LHStatus, SearchWfRunRequest
+
+    from millpond.workflows.engine import run_path
+
+    request = SearchWfRunRequest(limit=limit)
+    if workflow is not None:
+        request.wf_spec_name = workflow
+    if status is not None:
+        request.status = _status(status)
+    with connected(server, tenant) as call:
+        found = [call("GetWfRun", name) for name in call("SearchWfRun", request).results]
+    if json:
+        console.print_json_list(plain_message(run) for run in found)
+        return
+    console.print_table(
+        ["run", "workflow", "status", "began", "took"],
+        [
+            [run_path(run.id), run.wf_spec_id.name, LHStatus.Name(run.status),
+             run.start_time.ToJsonString().replace("T", " ")[:19], _took(run)]
+            for run in found
+        ],
+    )  # fmt: skip
+
+
+def _status(text: str) -> Any:
+    from littlehorse.model import LHStatus
+
+    from millpond.errors import Invalid
+
+    if text.upper() not in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+        raise Invalid("no run has this status", kind="run_status", status=text,
+                      hint=f"one of {', '.join(LHStatus.keys())}")  # fmt: skip
+    return LHStatus.Value(text.upper())
+
+
+def _took(row: Any) -> str:
+    if not row.HasField("end_time"):
+        return ""
+    took = row.end_time.ToMilliseconds() - row.start_time.ToMilliseconds()
+    return f"{took} ms" if took < _SHORT_MS else console.human_span(took)
+
+
+def start(
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")],
+    given: Annotated[
+        list[str] | None,
+        typer.Option("--input", metavar="NAME=VALUE", help="An input: JSON, or text as it stands.", show_default=False),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the run: the same again starts nothing.",
+                                 show_default="made by the server")
+    ] = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Start a run of a workflow."""
+    from littlehorse.model import GetLatestWfSpecRequest, RunWfRequest
+
+    from millpond.workflows.engine import run_path
+
+    with connected(server, tenant) as call:
+        spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
+        request = RunWfRequest(wf_spec_name=workflow, variables=_inputs(spec, given or []))
+        if name is not None:
+            request.id = name
+        run = call("RunWf", request)
+    if json:
+        console.print_json(plain_message(run))
+    else:
+        console.say(f"started {run_path(run.id)}")
+
+
+def _inputs(spec: Any, given: list[str]) -> dict[str, Any]:
+    """The inputs of a run, of the types that the workflow declares."""
+    from millpond.errors import Invalid
+    from millpond.json_forms import FormError, parse_list
+    from millpond.workflows.engine.values.conversions import value_of
+
+    definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
+    types = {definition.var_def.name: definition.var_def.type_def.primitive_type for definition in definitions}
+    found = {}
+    for pair in given:
+        name, equals, text = pair.partition("=")
+        if not equals:
+            raise Invalid("not an input", kind="workflow_inputs", given=pair, hint="write NAME=VALUE")
+        try:
+            found[name] = value_of(text if _is_text(types.get(name)) else parse_list(f"[{text}]")[0])
+        except (FormError, IndexError):
+            found[name] = value_of(text)
+    return found
+
+
+def _is_text(kind: int | None) -> bool:
+    from littlehorse.model import VariableType
+
+    return kind == VariableType.STR
+
+
+def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Show a run as a tree: threads, nodes, attempts of tasks, failures and variables."""
+    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
+
+    from millpond.workflows.engine import run_id
+
+    name = run_id(run)
+    with connected(server, tenant) as call:
+        found = call("GetWfRun", name)
+        nodes = list(_all(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
+        tasks = list(_all(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
+        variables = list(_all(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
+    if json:
+        rows = {"run": found, "nodes": nodes, "tasks": tasks, "variables": variables}
+        console.print_json(
+            {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
+        )
+        return
+    console.say("\n".join(_tree(run, found, nodes, tasks, variables)))
+
+
+def _all(call: Any, method: str, request: Any) -> Iterator[Any]:
+    """All rows of a list, page by page."""
+    while True:
+        page = call(method, request)
+        yield from page.results
+        if not page.HasField("bookmark"):
+            return
+        request.bookmark = page.bookmark
+
+
+def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: list[Any]) -> Iterator[str]:
+    from littlehorse.model import LHStatus
+
+    took = _took(run)
+    yield f"{name}  {run.wf_spec_id.name}  {LHStatus.Name(run.status)}" + (f"  in {took}" if took else "")
+    attempts = {task.id.task_guid: task for task in tasks}
+    for thread in run.thread_runs:
+        yield f"├─ thread {thread.number} {thread.thread_spec_name}  {LHStatus.Name(thread.status)}"
+        for node in nodes:
+            if node.id.thread_run_number == thread.number:
+                yield from _node_lines(node, attempts)
+        for variable in variables:
+            if variable.id.thread_run_number == thread.number:
+                yield f"│  = {variable.id.name} = {_shown(variable.value)}"
+
+
+def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
+    from littlehorse.model import LHStatus, TaskStatus
+
+    yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
+    for failure in node.failures:
+        yield f"│        failed: {failure.failure_name} {failure.message}".rstrip()
+    task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
+    for number, attempt in enumerate(task.attempts if task is not None else ()):
+        result = attempt.WhichOneof("result")
+        words = _shown(attempt.output) if result == "output" else ""
+        words = attempt.error.message if result == "error" else words
+        words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
+        status = TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
+        yield f"│        attempt {number} {status}  {words}".rstrip()
+
+
+def _shown(value: Any) -> str:
+    from millpond.json_forms import to_json
+    from millpond.workflows.engine.values.conversions import plain
+
+    return to_json(plain(value)).decode()
+
+
+def stop(
+    run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """Stop a run, or a thread of it, until it is resumed."""
+    from littlehorse.model import StopWfRunRequest
+
+    from millpond.workflows.engine import run_id
+
+    _order("StopWfRun", StopWfRunRequest(wf_run_id=run_id(run), thread_run_number=thread), server, tenant)
+    _say("stopped", run, json=json)
+
+
+def resume(
+    run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """Let a run that was stopped go on."""
+    from littlehorse.model import ResumeWfRunRequest
+
+    from millpond.workflows.engine import run_id
+
+    _order("ResumeWfRun", ResumeWfRunRequest(wf_run_id=run_id(run), thread_run_number=thread), server, tenant)
+    _say("resumed", run, json=json)
+
+
+def rescue(
+    run: Run,
+    thread: Thread = 0,
+    skip: Annotated[bool, typer.Option("--skip", help="Go on behind the node that failed.")] = False,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Let a thread that ended in ERROR try its node again."""
+    from littlehorse.model import RescueThreadRunRequest
+
+    from millpond.workflows.engine import run_id
+
+    request = RescueThreadRunRequest(wf_run_id=run_id(run), thread_run_number=thread, skip_current_node=skip)
+    _order("RescueThreadRun", request, server, tenant)
+    _say("rescued", run, json=json)
+
+
+def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Delete a run with all that belongs to it, also while it runs; one that is gone is no error."""
+    from littlehorse.model import DeleteWfRunRequest
+
+    from millpond.workflows.engine import run_id
+
+    _order("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)), server, tenant)
+    _say("deleted", run, json=json)
+
+
+def _order(method: str, request: Any, server: str, tenant: str) -> None:
+    with connected(server, tenant) as call:
+        call(method, request)
+
+
+def _say(done: str, run: str, *, json: bool) -> None:
+    if json:
+        console.print_json({done: run})
+    else:
+        console.say(f"{done} {run}")

@@ -1,0 +1,105 @@
+"""The server of workflows, as commands reach it, and its errors as ours."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    import grpc
+
+    from millpond.errors import MillpondError
+
+__all__ = ("Server", "Tenant", "connected", "host_and_port", "plain_message")
+
+Server = Annotated[
+    str,
+    typer.Option("--server", metavar="HOST:PORT", help="The gRPC port of the server.", envvar="MILLPOND_WORKFLOWS"),
+]
+Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant whose workflows they are.")]
+_SECONDS = 30
+
+
+def host_and_port(server: str) -> tuple[str, int]:
+    """The parts of an address.
+
+    >>> host_and_port("localhost:7434")
+    ('localhost', 7434)
+
+    Raises: `Invalid`.
+    """
+    from millpond.errors import Invalid
+
+    host, colon, port = server.rpartition(":")
+    if not colon or not port.isdigit() or not host:
+        raise Invalid("not an address of a server", kind="server_address", server=server,
+                      hint="write a host and the port of gRPC, such as localhost:7434")  # fmt: skip
+    return host, int(port)
+
+
+@contextmanager
+def connected(server: str, tenant: str) -> Iterator[Any]:
+    """A function that calls a method of the server by its name: `call("GetWfRun", request)`.
+
+    Raises: the error that the server answers; `Unavailable` when it cannot be reached.
+    """
+    import grpc
+    from littlehorse.model import service_pb2_grpc
+
+    from millpond.settings import load_settings
+
+    host, port = host_and_port(server)
+    settings = load_settings()
+    metadata = [("tenantid", tenant)]
+    if settings.token:
+        metadata.append(("authorization", f"Bearer {settings.token}"))
+    with _channel(f"{host}:{port}", settings.tls_ca) as channel:
+        stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
+
+        def call(method: str, request: Any) -> Any:
+            try:
+                return getattr(stub, method)(request, timeout=_SECONDS, metadata=metadata)
+            except grpc.RpcError as error:
+                raise _understood(error, server) from None
+
+        yield call
+
+
+def _channel(address: str, certificates: str) -> grpc.Channel:
+    from pathlib import Path
+
+    import grpc
+
+    if not certificates:
+        return grpc.insecure_channel(address)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(certificates).read_bytes()))
+
+
+def _understood(error: Any, server: str) -> MillpondError:
+    import grpc
+
+    from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, NotFound, Unavailable
+
+    classes: dict[grpc.StatusCode, type[MillpondError]] = {
+        grpc.StatusCode.INVALID_ARGUMENT: Invalid, grpc.StatusCode.NOT_FOUND: NotFound,
+        grpc.StatusCode.ALREADY_EXISTS: AlreadyExists, grpc.StatusCode.FAILED_PRECONDITION: Conflict,
+        grpc.StatusCode.ABORTED: Conflict, grpc.StatusCode.PERMISSION_DENIED: Denied,
+        grpc.StatusCode.UNAUTHENTICATED: Denied, grpc.StatusCode.UNAVAILABLE: Unavailable,
+        grpc.StatusCode.RESOURCE_EXHAUSTED: Unavailable, grpc.StatusCode.DEADLINE_EXCEEDED: Unavailable,
+    }  # fmt: skip
+    known = dict(error.trailing_metadata() or ()).get("millpond-kind")
+    if known is None and error.code() == grpc.StatusCode.UNAVAILABLE:
+        return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
+                           hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
+    cls = classes.get(error.code(), Internal)
+    return cls(error.details() or error.code().name, kind=str(known or "workflows_server"))
+
+
+def plain_message(message: Any) -> Any:
+    """A message as JSON holds it."""
+    from google.protobuf.json_format import MessageToDict
+
+    return MessageToDict(message, preserving_proto_field_name=True)

@@ -1,0 +1,85 @@
+"""`millpond worker`: works on tasks with the functions of a module."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
+from millpond.cli.workflows.server import Server, Tenant, connected, host_and_port
+
+if TYPE_CHECKING:
+    from types import ModuleType
+
+__all__ = ("register", "worker")
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command(epilog=examples("millpond worker tasks", "millpond worker jobs.tasks --server node-1:7434"))(worker)
+
+
+def worker(
+    module: Annotated[str, typer.Argument(metavar="MODULE", help="The module with the tasks, as one imports it.")],
+    server: Server = "localhost:7434",
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Work on tasks: each public `async def` of a module is the task of its name, and is defined if it is not yet.
+
+    It ends when it is interrupted.
+    """
+    import asyncio
+    import os
+
+    import littlehorse
+    from google.protobuf.empty_pb2 import Empty
+    from littlehorse.config import LHConfig
+    from littlehorse.worker import LHTaskWorker
+
+    functions = _functions(_module(module))
+    host, port = host_and_port(server)
+    with connected(server, tenant) as call:
+        call("Whoami", Empty())
+    # The client takes its settings from the environment, before all others.
+    os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})
+    config = LHConfig()
+    workers = [LHTaskWorker(function, name, config) for name, function in functions.items()]
+    for one in workers:
+        one.register_task_def()
+    if json:
+        console.print_json({"tasks": list(functions), "server": server})
+    else:
+        typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
+    asyncio.run(littlehorse.start(*workers))
+
+
+def _module(name: str) -> ModuleType:
+    import importlib
+    import sys
+
+    from millpond.errors import Invalid
+
+    sys.path.insert(0, "")
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        raise Invalid("there is no such module", kind="worker_module", module=name, missing=error.name,
+                      hint="name it as Python imports it, from its folder") from None  # fmt: skip
+
+
+def _functions(module: ModuleType) -> dict[str, Any]:
+    import inspect
+
+    from millpond.errors import Invalid
+
+    found = {
+        name: function for name, function in vars(module).items()
+        if inspect.iscoroutinefunction(function) and function.__module__ == module.__name__ and name[0] != "_"
+    }  # fmt: skip
+    if not found:
+        raise Invalid("the module has no tasks", kind="worker_module", module=module.__name__,
+                      hint="write each task as a public async def")  # fmt: skip
+    return found

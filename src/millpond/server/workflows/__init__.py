@@ -1,0 +1,1 @@
+"""Workflows over gRPC: the API of the client `littlehorse-client`, unmodified."""

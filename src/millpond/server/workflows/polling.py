@@ -1,0 +1,92 @@
+"""`PollTask`: a worker asks for a task, gets one, asks for the next.
+
+    request ─▶ queue ─▶ claim, by a command ─▶ durable ─▶ response
+
+Invariants:
+* a task is handed out after its claim is durable, so an attempt goes to one worker at most;
+* a worker that is not there any more when its claim is durable costs one timeout of the task;
+* a stream ends with an error, never well: a worker whose stream ended well would not come back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING
+
+import grpc
+from littlehorse.model import PollTaskRequest, PollTaskResponse, ScheduledTask, TaskDef, TaskRunId
+
+from millpond.errors import MillpondError, NotFound, Unavailable
+from millpond.server.armada.calls import Call, Context, Means, Method, abort, admit, count, known, parsed
+from millpond.server.workflows.rights import need_tenant, tenant_of
+from millpond.workflows.engine import TaskClaim, run_id
+
+if TYPE_CHECKING:
+    from millpond.server.workflows.service import WorkflowService
+    from millpond.workflows.tasks.queues import QueuedTask
+
+__all__ = ("POLLING_MAX", "poll_method")
+
+POLLING_MAX = 10_000
+"""The streams of workers that are open at once; each takes one call of the server."""
+
+
+def poll_method(means: Means, service: WorkflowService, path: str) -> Method:
+    """The method that workers poll."""
+    polling = _Polling(means, service, path)
+    return grpc.stream_stream_rpc_method_handler(polling.behaviour)
+
+
+class _Polling:
+    def __init__(self, means: Means, service: WorkflowService, path: str) -> None:
+        self._means, self._service, self._path = means, service, path
+        self._open = 0
+
+    async def behaviour(self, requests: AsyncIterator[bytes], context: Context) -> None:
+        call = Call(self._means, self._path)
+        began = self._means.node.clock.monotonic()
+        self._open += 1
+        error: MillpondError
+        try:
+            self._need_room()
+            admit(call, context)
+            tenant = tenant_of(call)
+            need_tenant(call.caller, "write", tenant)
+            async for request in requests:
+                response = await self._task(tenant, parsed(PollTaskRequest, request))
+                await context.write(response.SerializeToString())
+            error = Unavailable("the worker asks for no more tasks", kind="polling_over", hint="poll again")
+        except Exception as raised:
+            error = known(self._means, raised)
+        finally:
+            self._open -= 1
+        count(call, began, error)
+        await abort(call, context, error)
+
+    def _need_room(self) -> None:
+        if self._open > POLLING_MAX:
+            raise Unavailable("as many workers poll as may", kind="calls_full", polling_max=POLLING_MAX,
+                              hint="poll again in a moment")  # fmt: skip
+
+    async def _task(self, tenant: str, request: PollTaskRequest) -> PollTaskResponse:
+        name = request.task_def_id.name
+        if await self._service.read(tenant, lambda rows: rows.get(TaskDef, (name,))) is None:
+            raise NotFound("no task is defined by this name", kind="task_def", task=name,
+                           hint="register it before its workers poll")  # fmt: skip
+        while True:
+            queued = await self._service.queues.next(tenant, name)
+            scheduled = await self._claim(tenant, request, queued)
+            if scheduled is not None:
+                return PollTaskResponse(result=scheduled)
+
+    async def _claim(self, tenant: str, request: PollTaskRequest, queued: QueuedTask) -> ScheduledTask | None:
+        task = TaskRunId(wf_run_id=run_id(queued.run), task_guid=queued.guid)
+        claim = TaskClaim(task, request.client_id, request.task_worker_version)
+        try:
+            reply = await self._service.submit(tenant, claim)
+        except BaseException:
+            # Whether it was claimed is not known: the next claim will tell.
+            self._service.queues.give_back(tenant, request.task_def_id.name, queued)
+            raise
+        assert reply is None or isinstance(reply, ScheduledTask)
+        return reply

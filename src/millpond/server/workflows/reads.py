@@ -1,0 +1,364 @@
+"""Reads of workflows: one object, the objects of a run, searches. They show rows as readers may see them, masked.
+
+Invariants:
+* a read sees everything that was answered before it began;
+* the pages of a search leave out nothing that stays, and show nothing twice; a bookmark of another search is refused;
+* a list or a search returns at most `LIMIT_MAX` at once, and 100 where no limit is given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from google.protobuf.message import Message
+from littlehorse.model import (
+    Checkpoint,
+    CheckpointId,
+    ExternalEvent,
+    ExternalEventDef,
+    ExternalEventDefId,
+    ExternalEventDefIdList,
+    ExternalEventId,
+    ExternalEventIdList,
+    ExternalEventList,
+    GetLatestUserTaskDefRequest,
+    GetLatestWfSpecRequest,
+    InactiveThreadRun,
+    InactiveThreadRunId,
+    ListExternalEventsRequest,
+    ListNodeRunsRequest,
+    ListTaskRunsRequest,
+    ListUserTaskRunRequest,
+    ListVariablesRequest,
+    ListWorkflowEventsRequest,
+    NodeRun,
+    NodeRunId,
+    NodeRunIdList,
+    NodeRunList,
+    SearchExternalEventDefRequest,
+    SearchExternalEventRequest,
+    SearchNodeRunRequest,
+    SearchTaskDefRequest,
+    SearchTaskRunRequest,
+    SearchUserTaskDefRequest,
+    SearchUserTaskRunRequest,
+    SearchVariableRequest,
+    SearchWfRunRequest,
+    SearchWfSpecRequest,
+    SearchWorkflowEventDefRequest,
+    SearchWorkflowEventRequest,
+    StructDef,
+    StructDefId,
+    TaskDef,
+    TaskDefId,
+    TaskDefIdList,
+    TaskRun,
+    TaskRunId,
+    TaskRunIdList,
+    TaskRunList,
+    UserTaskDef,
+    UserTaskDefId,
+    UserTaskDefIdList,
+    UserTaskRun,
+    UserTaskRunId,
+    UserTaskRunIdList,
+    UserTaskRunList,
+    Variable,
+    VariableId,
+    VariableIdList,
+    VariableList,
+    WfRun,
+    WfRunId,
+    WfRunIdList,
+    WfSpec,
+    WfSpecId,
+    WfSpecIdList,
+    WorkflowEvent,
+    WorkflowEventDef,
+    WorkflowEventDefId,
+    WorkflowEventDefIdList,
+    WorkflowEventId,
+    WorkflowEventIdList,
+    WorkflowEventList,
+)
+
+from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.keys import decode, encode
+from millpond.workflows.engine import key_of, run_path
+from millpond.workflows.engine.values.masks import shown
+from millpond.workflows.store import Wanted
+from millpond.workflows.store.addresses import path_of
+from millpond.workflows.store.search import LIMIT_MAX
+from millpond.workflows.store.tags import value_part
+
+if TYPE_CHECKING:
+    from millpond.kernel.keys import Part
+    from millpond.workflows.processor import ReadRows
+
+__all__ = ("GETS", "LISTS", "READS", "SEARCHES")
+
+LIMIT_DEFAULT = 100
+Read = Callable[["ReadRows", Any], Message]
+
+GETS: Final[dict[type[Message], type[Message]]] = {
+    TaskDefId: TaskDef, ExternalEventDefId: ExternalEventDef, WorkflowEventDefId: WorkflowEventDef, WfSpecId: WfSpec,
+    UserTaskDefId: UserTaskDef, WfRunId: WfRun, NodeRunId: NodeRun, TaskRunId: TaskRun, VariableId: Variable,
+    ExternalEventId: ExternalEvent, WorkflowEventId: WorkflowEvent, UserTaskRunId: UserTaskRun,
+    CheckpointId: Checkpoint, InactiveThreadRunId: InactiveThreadRun, StructDefId: StructDef,
+}  # fmt: skip
+"""The object of each kind of id."""
+LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
+    ListNodeRunsRequest: (NodeRun, NodeRunList), ListTaskRunsRequest: (TaskRun, TaskRunList),
+    ListVariablesRequest: (Variable, VariableList), ListExternalEventsRequest: (ExternalEvent, ExternalEventList),
+    ListWorkflowEventsRequest: (WorkflowEvent, WorkflowEventList),
+    ListUserTaskRunRequest: (UserTaskRun, UserTaskRunList),
+}  # fmt: skip
+
+
+def _get(rows: ReadRows, name: Message) -> Message:
+    """The object with an id.
+
+    Raises: `NotFound`.
+    """
+    kind = GETS[type(name)]
+    if kind is InactiveThreadRun:
+        assert isinstance(name, InactiveThreadRunId)
+        key: tuple[str | int, ...] = (run_path(name.wf_run_id), name.thread_run_number)
+    else:
+        key = key_of(name)
+    found = rows.get(kind, key)
+    if found is None:
+        raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id="/".join(map(str, key)))
+    return shown(found)
+
+
+def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
+    """The newest specification of a name, and of a major version if one is given.
+
+    Raises: `NotFound`.
+    """
+    prefix = (request.name, request.major_version) if request.HasField("major_version") else (request.name,)
+    found = max(rows.list(WfSpec, prefix), key=lambda row: row[0], default=None)
+    if found is None:
+        raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.name)
+    return found[1]
+
+
+def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> UserTaskDef:
+    """The newest definition of a user task.
+
+    Raises: `NotFound`.
+    """
+    found = max(rows.list(UserTaskDef, (request.name,)), key=lambda row: row[0], default=None)
+    if found is None:
+        raise NotFound("no user task is defined by this name", kind="user_task_def", name=request.name)
+    return found[1]
+
+
+# -- the objects of a run ---------------------------------------------------------------------------------
+
+
+def _list_objects(rows: ReadRows, request: Any) -> Message:
+    """A page of the objects of one run, in the order of their numbers."""
+    kind, page_type = LISTS[type(request)]
+    prefix: tuple[str | int, ...] = (run_path(request.wf_run_id),)
+    if isinstance(request, ListNodeRunsRequest) and request.HasField("thread_run_number"):
+        prefix += (request.thread_run_number,)
+    if not prefix[0]:
+        raise Invalid("no run is named", kind="run_id", value="", hint="name the run")
+    found = ((encode(key), shown(row)) for key, row in rows.list(kind, prefix))
+    return _page(page_type, found, request)
+
+
+def _page(page_type: type[Message], found: Any, request: Any) -> Message:
+    """A page of rows with their places, which come in order."""
+    limit, after = _limit(request), _after(request)
+    page: Any = page_type()
+    last = b""
+    for place, row in found:
+        if after is not None and place <= after:
+            continue
+        if len(page.results) == limit:
+            page.bookmark = _BOOKMARK + last
+            break
+        page.results.append(row)
+        last = place
+    return cast("Message", page)
+
+
+_BOOKMARK = b"\x02"
+
+
+def _limit(request: Any) -> int:
+    limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
+    if not 0 < limit <= LIMIT_MAX:
+        raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
+    return int(limit)
+
+
+def _after(request: Any) -> bytes | None:
+    """The place of the last row of the page before."""
+    if not request.HasField("bookmark"):
+        return None
+    bookmark: bytes = request.bookmark
+    place = bookmark[len(_BOOKMARK) :]
+    if not (bookmark.startswith(_BOOKMARK) and _is_key(place)):
+        raise Invalid(
+            "the bookmark is of no such list", kind="search_bookmark", bookmark=bookmark[:32].hex(),
+            hint="begin again without it",
+        )  # fmt: skip
+    return place
+
+
+def _is_key(place: bytes) -> bool:
+    try:
+        decode(place)
+    except Corrupt:
+        return False
+    return True
+
+
+# -- searches ---------------------------------------------------------------------------------------------
+
+
+def _search(rows: ReadRows, wanted: Wanted, page_type: type[Message], request: Any) -> Message:
+    found = rows.search(wanted, limit=_limit(request), bookmark=request.bookmark or None)
+    page: Any = page_type(results=[address.id() for address in found.addresses])
+    if found.bookmark is not None:
+        page.bookmark = found.bookmark
+    return cast("Message", page)
+
+
+def _times(request: Any) -> dict[str, int]:
+    times = {}
+    if request.HasField("earliest_start"):
+        times["start_ms"] = request.earliest_start.ToMilliseconds()
+    if request.HasField("latest_start"):
+        times["stop_ms"] = request.latest_start.ToMilliseconds()
+    return times
+
+
+def _timed(wanted: Wanted, request: Any) -> Wanted:
+    times = _times(request)
+    return Wanted(wanted.kind, wanted.attributes, times.get("start_ms"), times.get("stop_ms"))
+
+
+def _given(request: Any, name: str) -> Any:
+    return getattr(request, name) if request.HasField(name) else None
+
+
+def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
+    """Runs by specification, status, time and parent; without a condition, all.
+
+    Raises: `Invalid` for a version without a name, and for filters by variables.
+    """
+    if request.variable_filters:
+        raise Invalid("runs are not searched for by variables here", kind="search", field="variable_filters",
+                      hint="search for the variable: SearchVariable")  # fmt: skip
+    parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
+    wanted = Wanted.runs(
+        status=_given(request, "status"), spec=request.wf_spec_name or None,
+        major=_given(request, "wf_spec_major_version"), revision=_given(request, "wf_spec_revision"), parent=parent,
+    )  # fmt: skip
+    return _search(rows, _timed(wanted, request), WfRunIdList, request)
+
+
+def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message:
+    """Searchable variables by their value.
+
+    Raises: `Invalid` when a name or the value is missing, or values of its type are not indexed.
+    """
+    value = value_part(request.value)
+    if not (request.wf_spec_name and request.var_name) or value is None:
+        raise Invalid("a search for a variable needs a specification, a name and a value", kind="search",
+                      spec=request.wf_spec_name, variable=request.var_name,
+                      hint="values may be STR, INT, BOOL or DOUBLE")  # fmt: skip
+    wanted = Wanted.variables(
+        request.wf_spec_name, request.var_name, value, major=_given(request, "wf_spec_major_version"),
+        revision=_given(request, "wf_spec_revision"),
+    )  # fmt: skip
+    return _search(rows, wanted, VariableIdList, request)
+
+
+def _search_tasks(rows: ReadRows, request: SearchTaskRunRequest) -> Message:
+    """Task runs of a definition."""
+    wanted = Wanted.tasks(_need(request.task_def_name, "task_def_name"), _given(request, "status"))
+    return _search(rows, _timed(wanted, request), TaskRunIdList, request)
+
+
+def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
+    """Node runs that wait, or waited, for an external event."""
+    name = _need(request.external_event_def.name, "external_event_def")
+    wanted = Wanted.waiting_nodes(name, _given(request, "status"))
+    return _search(rows, _timed(wanted, request), NodeRunIdList, request)
+
+
+def _search_events(rows: ReadRows, request: SearchExternalEventRequest) -> Message:
+    """External events of a definition."""
+    name = _need(request.external_event_def_id.name, "external_event_def_id")
+    wanted = Wanted.external_events(name, claimed=_given(request, "is_claimed"))
+    return _search(rows, _timed(wanted, request), ExternalEventIdList, request)
+
+
+def _search_thrown(rows: ReadRows, request: SearchWorkflowEventRequest) -> Message:
+    """Workflow events of a definition."""
+    wanted = Wanted.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
+    return _search(rows, _timed(wanted, request), WorkflowEventIdList, request)
+
+
+def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Message:
+    """User tasks by status, definition, user and group."""
+    wanted = Wanted.user_tasks(
+        status=_given(request, "status"), definition=_given(request, "user_task_def_name"),
+        user=_given(request, "user_id"), group=_given(request, "user_group"),
+    )  # fmt: skip
+    return _search(rows, _timed(wanted, request), UserTaskRunIdList, request)
+
+
+def _need(value: str, field: str) -> str:
+    if not value:
+        raise Invalid("a search has no condition", kind="search", field=field, hint=f"give {field}")
+    return value
+
+
+# -- definitions ------------------------------------------------------------------------------------------
+
+
+def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
+    """A search for definitions: all, those of a name, or those whose name begins so."""
+
+    def search(rows: ReadRows, request: Any) -> Message:
+        fields = {field.name for field in request.DESCRIPTOR.fields}
+        name = request.name if "name" in fields and request.HasField("name") else None
+        start = request.prefix if "prefix" in fields and request.HasField("prefix") else ""
+        if "task_def_name" in fields and request.HasField("task_def_name"):
+            raise Invalid("specifications are not searched for by task here", kind="search", field="task_def_name",
+                          hint="search by name or prefix")  # fmt: skip
+        listed = rows.list(kind, () if name is None else (name,))
+        found = ((encode(_parts(key)), row.id) for key, row in listed if str(key[0]).startswith(start))  # type: ignore[attr-defined]
+        return _page(page_type, found, request)
+
+    return search
+
+
+def _parts(key: Sequence[str | int]) -> tuple[Part, ...]:
+    return tuple(key)
+
+
+SEARCHES: Final[dict[type[Message], Read]] = {
+    SearchWfRunRequest: _search_runs, SearchVariableRequest: _search_variables, SearchTaskRunRequest: _search_tasks,
+    SearchNodeRunRequest: _search_nodes, SearchExternalEventRequest: _search_events,
+    SearchWorkflowEventRequest: _search_thrown, SearchUserTaskRunRequest: _search_user_tasks,
+    SearchTaskDefRequest: _definitions(TaskDef, TaskDefIdList),
+    SearchWfSpecRequest: _definitions(WfSpec, WfSpecIdList),
+    SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),
+    SearchExternalEventDefRequest: _definitions(ExternalEventDef, ExternalEventDefIdList),
+    SearchWorkflowEventDefRequest: _definitions(WorkflowEventDef, WorkflowEventDefIdList),
+}  # fmt: skip
+
+READS: Final[dict[type[Message], Read]] = {
+    **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
+    GetLatestWfSpecRequest: _latest_spec, GetLatestUserTaskDefRequest: _latest_user_task,
+}  # fmt: skip
+"""The function of each request that reads."""

@@ -1,0 +1,34 @@
+"""Rights on workflows: patterns of tokens `TENANT/*`, as for streams of events.
+
+`read` shows runs and definitions; `write` runs workflows, sends events and works on tasks; `admin` changes definitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.server.stream_rights import may_see_queue, need_queue
+from millpond.server.workflows.service import DEFAULT_TENANT, check_tenant
+
+if TYPE_CHECKING:
+    from millpond.nodes.tokens import Caller
+    from millpond.server.armada.calls import Call
+
+__all__ = ("need_tenant", "tenant_of")
+
+
+def tenant_of(call: Call) -> str:
+    """The tenant of a call: that of its metadata `tenantid`, else `default`.
+
+    Raises: `Invalid`.
+    """
+    return check_tenant(call.metadata.get("tenantid") or DEFAULT_TENANT)
+
+
+def need_tenant(caller: Caller, right: str, tenant: str) -> None:
+    """Insist on a right on a tenant.
+
+    Raises: `Denied`.
+    """
+    if not (right == "read" and may_see_queue(caller, tenant)):
+        need_queue(caller, right, tenant)

@@ -1,0 +1,9 @@
+"""The processor: commands in their order, each with all that follows from it in one durable write."""
+
+from __future__ import annotations
+
+from millpond.workflows.processor.partition import Applied, Partition
+from millpond.workflows.processor.processor import Processor
+from millpond.workflows.processor.rows import ReadRows
+
+__all__ = ("Applied", "Partition", "Processor", "ReadRows")

@@ -1,0 +1,168 @@
+"""One command on one partition: logged, applied, and all that follows from it written, in one transaction.
+
+    tx ─▶ rows ─▶ engine ─▶ rows, timers, queues ─▶ log entry
+
+Invariants:
+* the log entry of a command, its rows, its timers and its places in queues are written by one transaction, or none is:
+  they are gathered over it first, so that a command that fails midway leaves nothing among those of others;
+* a command that fails for the caller's mistake writes nothing, and is not logged;
+* one that fails for a mistake of the program writes nothing but a row that names it, and the partition goes on;
+* times of commands never fall: a clock that was set back stands still for the engine.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from littlehorse.model import Variable, WfSpec
+
+from millpond.errors import AlreadyExists, Conflict, Internal, Invalid, MillpondError, NotFound
+from millpond.json_forms import to_json
+from millpond.kernel.log import Log
+from millpond.kernel.overlay import Overlay
+from millpond.kernel.scans import delete_rows, put_rows
+from millpond.kernel.steps import step
+from millpond.workflows.engine import (
+    Command,
+    Effect,
+    Outcome,
+    TimerCancelled,
+    TimerSet,
+    TimersOfRunCancelled,
+    Write,
+    apply,
+    key_of,
+)
+from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
+from millpond.workflows.processor.keyspaces import COMMANDS, FAILED
+from millpond.workflows.processor.rows import ReadRows, WriteRows
+from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
+from millpond.workflows.store import RunReads, RunStore
+from millpond.workflows.store.slices import SLICE_ROWS_MAX
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.store import Initialization
+
+__all__ = ("COMMANDS_RETAINED", "Applied", "Partition")
+
+COMMANDS_RETAINED = 100_000
+"""The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
+_TRIMMED_AT_ONCE = 1_000
+_SPECS_CACHED = 1_000
+_MISTAKES = (Invalid, NotFound, AlreadyExists, Conflict)
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """The end of a command: its reply and its effects, or the error that its caller gets."""
+
+    tenant: str
+    position: int
+    reply: Message | None = None
+    effects: tuple[Effect, ...] = ()
+    error: MillpondError | None = None
+
+
+class Partition:
+    """The rows of one partition: what a command does to them, within a transaction of its space."""
+
+    def __init__(self, initialization: Initialization) -> None:
+        self.initialization = initialization
+        self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
+        self._searchable: dict[tuple[str, object], frozenset[str]] = {}
+
+    def reads(self, tx: ReadTransaction, tenant: str) -> ReadRows:
+        """The rows of a tenant, to be read."""
+        return ReadRows(tx, RunReads(tenant, self.initialization))
+
+    def apply(self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int) -> list[Applied]:
+        """Apply commands in their order; the end of each."""
+        now = max(now_ms, self.log.head(tx).stamp_ms)
+        return [self._apply(tx, command, now) for command in commands]
+
+    def _apply(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+        position = self.log.head(tx).position + 1
+        within = Overlay(tx)
+        try:
+            outcome = self._write(within, command, now, position)
+        except _MISTAKES as error:
+            return Applied(command.tenant, position, error=error)
+        except Exception as error:
+            return self._failed(tx, command, now, error)
+        _take_over(tx, within)
+        step("workflows.applied")
+        return Applied(command.tenant, position, outcome.reply, outcome.effects)
+
+    def _write(self, tx: Transaction, command: LoggedCommand, now: int, position: int) -> Outcome:
+        """Apply a command, and write all that follows from it."""
+        store = self._store(tx, command.tenant)
+        rows = WriteRows(tx, store, partial(store.delete_slice, tx, rows_max=SLICE_ROWS_MAX))
+        outcome = apply(rows, Command(command.id, command.request), now)
+        rows.write(outcome.writes, position)
+        for effect in outcome.effects:
+            match effect:
+                case TimerSet():
+                    set_timer(tx, command.tenant, effect)
+                case TimerCancelled():
+                    cancel_timer(tx, command.tenant, effect.name)
+                case TimersOfRunCancelled():
+                    cancel_timers_of(tx, command.tenant, effect.run)
+        if any(isinstance(write, Write) and write.kind is WfSpec for write in outcome.writes):
+            self._searchable.clear()
+        self._log(tx, command, now)
+        return outcome
+
+    def _log(self, tx: Transaction, command: LoggedCommand, now: int) -> int:
+        position = self.log.append(tx, command, now).position
+        if position % _TRIMMED_AT_ONCE == 0 and position > COMMANDS_RETAINED:
+            self.log.trim(tx, position - COMMANDS_RETAINED)
+        return position
+
+    def _failed(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception) -> Applied:
+        _LOG.error("command %s failed", command.id, exc_info=error)
+        position = self._log(tx, command, now)
+        tx.put(FAILED.pack(position), to_json({"id": command.id, "tenant": command.tenant, "reason": repr(error)}))
+        known = Internal(
+            "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
+            hint="nothing was changed; the log of the node has the traceback",
+        )  # fmt: skip
+        return Applied(command.tenant, position, error=known)
+
+    def _store(self, tx: Transaction, tenant: str) -> RunStore:
+        return RunStore(tenant, self.initialization, partial(self._is_searchable, tx, tenant))
+
+    def _is_searchable(self, tx: Transaction, tenant: str, variable: Variable) -> bool:
+        """True for a variable that its specification lets be searched for."""
+        place = (tenant, key_of(variable.wf_spec_id))
+        found = self._searchable.get(place)
+        if found is None:
+            spec = self.reads(tx, tenant).get(WfSpec, key_of(variable.wf_spec_id))
+            threads = () if spec is None else spec.thread_specs.values()
+            definitions = (definition for thread in threads for definition in thread.variable_defs)
+            found = frozenset(definition.var_def.name for definition in definitions if definition.searchable)
+            if len(self._searchable) >= _SPECS_CACHED:
+                self._searchable.clear()
+            self._searchable[place] = found
+        return variable.id.name in found
+
+
+def _take_over(tx: Transaction, within: Overlay) -> None:
+    """Write what was changed over a transaction into it."""
+    puts: list[tuple[bytes, bytes]] = []
+    deletes: list[bytes] = []
+    for key, value in within.changes():
+        if value is None:
+            deletes.append(key)
+        else:
+            puts.append((key, value))
+    within.end()
+    delete_rows(tx, deletes)
+    put_rows(tx, puts)

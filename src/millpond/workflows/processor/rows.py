@@ -1,0 +1,249 @@
+"""The rows of a tenant in a transaction, as the engine reads and writes them.
+
+    kinds of the store (`store/addresses.py`)    their rows, with their tags
+    other rows of a run                          in the run's group, behind those kinds
+    definitions                                  DEFINITION · tenant · kind · key
+    a scheduled task                             in the run's group; its place in the queue beside it: QUEUED
+
+Invariants:
+* all rows of a run are deleted with it: nothing of it is elsewhere but its place in a queue and its timers;
+* a scheduled task is in the queue of its definition exactly as long as its row is there;
+* what is refused is refused before the first row of a command is written.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final, TypeVar, cast
+
+from google.protobuf.message import DecodeError, Message
+from littlehorse.model import (
+    Checkpoint,
+    CorrelatedEvent,
+    ExternalEvent,
+    ExternalEventDef,
+    InactiveThreadRun,
+    NodeRun,
+    ScheduledTask,
+    ScheduledWfRun,
+    StructDef,
+    TaskDef,
+    TaskRun,
+    TaskWorkerGroup,
+    UserTaskDef,
+    UserTaskRun,
+    Variable,
+    VariableValue,
+    WfRun,
+    WfSpec,
+    WorkflowEvent,
+    WorkflowEventDef,
+)
+
+from millpond.errors import Conflict, Corrupt, Internal, Invalid
+from millpond.kernel.keys import Prefix, decode, encode
+from millpond.kernel.scans import delete_rows
+from millpond.kernel.space import KEY_BYTES_MAX
+from millpond.workflows.engine import Key, RunDeleted, Write, key_of
+from millpond.workflows.processor.keyspaces import DEFINITION, QUEUED
+from millpond.workflows.store.addresses import Address, Kind, group_of
+from millpond.workflows.store.keyspaces import DELETION
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.store.addresses import RunPath
+    from millpond.workflows.store.messages import Stored
+    from millpond.workflows.store.run_store import RunReads, RunStore
+    from millpond.workflows.store.search import Found, Wanted
+
+__all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
+
+M = TypeVar("M", bound=Message)
+RUN_KINDS: Final[dict[type[Message], Kind]] = {
+    WfRun: Kind.RUN, NodeRun: Kind.NODE_RUN, Variable: Kind.VARIABLE, ExternalEvent: Kind.EXTERNAL_EVENT,
+    TaskRun: Kind.TASK_RUN, UserTaskRun: Kind.USER_TASK_RUN, WorkflowEvent: Kind.WORKFLOW_EVENT,
+    Checkpoint: Kind.CHECKPOINT, InactiveThreadRun: Kind.INACTIVE_THREAD_RUN,
+}  # fmt: skip
+_SCHEDULED = 1001
+_OTHER: Final[dict[type[Message], int]] = {VariableValue: 1000, ScheduledTask: _SCHEDULED}
+"""Rows of a run that are no objects of the client: outputs of nodes, scheduled tasks."""
+DEFINITIONS: Final[dict[type[Message], int]] = {
+    TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, WorkflowEventDef: 15,
+    ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19,
+}  # fmt: skip
+"""The kinds of rows that belong to no run, by the client's own numbers."""
+_VERSION = b"\x01"
+_PLACE = struct.Struct(">QI")
+_PART_CHARACTERS_MAX = 300
+
+
+def run_of(path: str | int) -> RunPath:
+    """The path of a run, of its text.
+
+    >>> run_of("a_b")
+    ('a', 'b')
+    """
+    return tuple(str(path).split("_"))
+
+
+class ReadRows:
+    """The rows of a tenant, to be read: by the engine's `get` and `list`."""
+
+    def __init__(self, tx: ReadTransaction, reads: RunReads) -> None:
+        self._tx, self._reads, self.tenant = tx, reads, reads.tenant
+
+    def get(self, kind: type[M], key: Key) -> M | None:
+        """The row with a key, as a message of its own, or None.
+
+        Raises:
+            Corrupt: it is damaged.
+        """
+        if kind in RUN_KINDS:
+            return cast("M | None", self._stored(Address(run_of(key[0]), RUN_KINDS[kind], key[1:])))
+        row = self._tx.get(self._key(kind, key))
+        return None if row is None else _unpacked(kind, row)
+
+    def _stored(self, address: Address) -> Stored | None:
+        return self._reads.get(self._tx, address)
+
+    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
+        """The rows whose keys begin with `prefix`, in the order of their keys.
+
+        Raises:
+            Corrupt: one is damaged.
+        """
+        if kind in RUN_KINDS:
+            objects = self._reads.objects(self._tx, run_of(prefix[0]), RUN_KINDS[kind], *prefix[1:])
+            for found in objects:
+                yield key_of(found.id), cast("M", found)
+            return
+        place = self._place(kind, prefix)
+        for key, row in self._tx.scan(place.range()):
+            rest = cast("Key", place.unpack(key))
+            yield (*prefix, *rest), _unpacked(kind, row)
+
+    def search(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+        """One page of a search, by time.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return self._reads.search(self._tx, wanted, limit=limit, bookmark=bookmark)
+
+    def _place(self, kind: type[Message], key: Key) -> Prefix:
+        if kind in _OTHER:
+            return group_of(self.tenant, run_of(key[0]))[_OTHER[kind]][key[1:]]
+        if kind not in DEFINITIONS:
+            raise Internal("rows of this kind have no place", kind="workflow_row", type=kind.__name__)
+        return DEFINITION[self.tenant][DEFINITIONS[kind]][key]
+
+    def _key(self, kind: type[Message], key: Key) -> bytes:
+        return self._place(kind, key).packed
+
+
+class WriteRows(ReadRows):
+    """The rows of a tenant, to be read and written by the processor: reading moves rows out of the legacy layout."""
+
+    def __init__(self, tx: Transaction, store: RunStore, delete_run: Callable[[RunPath], object]) -> None:
+        super().__init__(tx, store)
+        self._writes, self._store, self._delete_run = tx, store, delete_run
+
+    def _stored(self, address: Address) -> Stored | None:
+        return self._store.take(self._writes, address)
+
+    def write(self, writes: Sequence[Write | RunDeleted], position: int) -> None:
+        """Write what a command changed; `position` is that of the command, and orders what it queues.
+
+        Raises:
+            Conflict, Invalid: a row cannot be written; none was.
+        """
+        for write in writes:
+            if isinstance(write, Write):
+                self._check(write)
+        for number, write in enumerate(writes):
+            if isinstance(write, RunDeleted):
+                self._drop_run(run_of(write.run))
+            elif write.kind in RUN_KINDS:
+                self._write_object(write)
+            elif write.kind is ScheduledTask:
+                self._write_scheduled(write, position, number)
+            elif write.row is None:
+                delete_rows(self._writes, [self._key(write.kind, write.key)])
+            else:
+                self._writes.put(self._key(write.kind, write.key), _packed(write.row))
+
+    def _check(self, write: Write) -> None:
+        texts = [part for part in write.key if isinstance(part, str)]
+        longest = max(texts, key=len, default="")
+        if len(longest) > KEY_BYTES_MAX // 2 or any(
+            len(part) > _PART_CHARACTERS_MAX for text in texts for part in text.split("_")
+        ):
+            raise Invalid("a name is too long", kind="workflow_name", name=f"{longest[:60]}…",
+                          characters_max=_PART_CHARACTERS_MAX)  # fmt: skip
+        if write.kind is WfRun and write.row is not None:
+            run = run_of(write.key[0])
+            if self._tx.get(DELETION[self.tenant].pack(run[0], encode(run[1:]))) is not None:
+                raise Conflict("the run is being deleted", kind="run_deleting", run=write.key[0], hint="try again soon")
+
+    def _write_object(self, write: Write) -> None:
+        if write.row is None:
+            self._store.delete(self._writes, Address(run_of(write.key[0]), RUN_KINDS[write.kind], write.key[1:]))
+        else:
+            self._store.put(self._writes, cast("Stored", write.row))
+
+    def _write_scheduled(self, write: Write, position: int, number: int) -> None:
+        key = self._key(write.kind, write.key)
+        self._leave_queue(self._tx.get(key))
+        if write.row is None:
+            delete_rows(self._writes, [key])
+            return
+        task = cast("ScheduledTask", write.row)
+        place = _PLACE.pack(position, number)
+        queued = QUEUED[self.tenant][task.task_def_id.name].pack(position, number)
+        self._writes.put(queued, encode((str(write.key[0]), str(write.key[1]))))
+        self._writes.put(key, _packed(task) + place)
+
+    def _leave_queue(self, row: bytes | None) -> None:
+        if row is not None:
+            position, number = _PLACE.unpack(row[-_PLACE.size :])
+            task = _unpacked(ScheduledTask, row)
+            delete_rows(self._writes, [QUEUED[self.tenant][task.task_def_id.name].pack(position, number)])
+
+    def _drop_run(self, run: RunPath) -> None:
+        for _, row in self._tx.scan(group_of(self.tenant, run)[_SCHEDULED].range()):
+            self._leave_queue(row)
+        self._delete_run(run)
+
+
+def queued_after(
+    tx: ReadTransaction, tenant: str, definition: str, after: tuple[int, int] | None, limit: int
+) -> list[tuple[tuple[int, int], str, str]]:
+    """The next tasks of a queue: place, run and id of the task run; at most `limit`.
+
+    Raises:
+        Corrupt: a row is damaged.
+    """
+    queue = QUEUED[tenant][definition]
+    keys = queue.range() if after is None else queue.range((after[0], after[1] + 1), None)
+    found = []
+    for key, value in tx.scan(keys):
+        place, task = queue.unpack(key), decode(value)
+        found.append((cast("tuple[int, int]", place), str(task[0]), str(task[1])))
+        if len(found) == limit:
+            break
+    return found
+
+
+def _packed(row: Message) -> bytes:
+    return _VERSION + row.SerializeToString(deterministic=True)
+
+
+def _unpacked(kind: type[M], row: bytes) -> M:
+    end = len(row) - _PLACE.size if kind is ScheduledTask else len(row)
+    if row[:1] != _VERSION:
+        raise Corrupt("a row has an unknown version", kind="run_row_damaged", of=kind.__name__, version=row[:1].hex())
+    try:
+        return kind.FromString(row[1:end])
+    except DecodeError as error:
+        raise Corrupt("a row holds no message", kind="run_row_damaged", of=kind.__name__) from error

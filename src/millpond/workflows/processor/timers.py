@@ -1,0 +1,91 @@
+"""Timers as rows: a request, and the instant at which it becomes a command.
+
+    TIMER · ms · tenant · name         the request
+    TIMER_TIME · tenant · name         ms
+
+Invariants:
+* a name has at most one timer; setting it again replaces it;
+* a timer is taken in the transaction that applies its command, so each fires once.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+from millpond.kernel.scans import delete_rows
+from millpond.workflows.processor.codec import decode_request, encode_request
+from millpond.workflows.processor.keyspaces import TIMER, TIMER_TIME
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.engine import Key, Request, TimerSet
+
+__all__ = ("DueTimer", "cancel_timer", "cancel_timers_of", "next_due", "set_timer", "take_due")
+
+_TIME = struct.Struct(">q")
+
+
+@dataclass(frozen=True, slots=True)
+class DueTimer:
+    """A timer whose instant has come."""
+
+    tenant: str
+    name: Key
+    at: int
+    request: Request
+
+
+def set_timer(tx: Transaction, tenant: str, timer: TimerSet) -> None:
+    """Set a timer in place of the one with its name."""
+    cancel_timer(tx, tenant, timer.name)
+    tx.put(TIMER.pack(timer.at, tenant, *timer.name), encode_request(timer.request))
+    tx.put(TIMER_TIME[tenant].pack(*timer.name), _TIME.pack(timer.at))
+
+
+def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
+    """Cancel a timer; one that is not set is no error."""
+    key = TIMER_TIME[tenant].pack(*name)
+    found = tx.get(key)
+    if found is not None:
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack(found)[0], tenant, *name)])
+
+
+def cancel_timers_of(tx: Transaction, tenant: str, run: str) -> None:
+    """Cancel all timers of a run."""
+    here = TIMER_TIME[tenant][run]
+    for key, found in list(tx.scan(here.range())):
+        name = (run, *here.unpack(key))
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack(found)[0], tenant, *name)])
+
+
+def next_due(tx: ReadTransaction) -> int | None:
+    """The instant of the earliest timer."""
+    key = next(tx.keys(TIMER.range()), None)
+    return None if key is None else _at(TIMER.unpack(key))
+
+
+def take_due(tx: Transaction, now: int, limit: int) -> Iterator[DueTimer]:
+    """Take the timers whose instant has come, the earliest first, at most `limit`; none of them is set any more.
+
+    Raises:
+        Corrupt: a row is damaged.
+    """
+    rows = []
+    for key, request in tx.scan(TIMER.range((), (now + 1,))):
+        rows.append((key, request))
+        if len(rows) == limit:
+            break
+    for key, request in rows:
+        at, tenant, *name = TIMER.unpack(key)
+        delete_rows(tx, [key, TIMER_TIME.pack(tenant, *name)])
+        yield DueTimer(str(tenant), tuple(name), _at((at,)), decode_request(request))  # type: ignore[arg-type]
+
+
+def _at(parts: tuple[object, ...]) -> int:
+    if not parts or not isinstance(parts[0], int):
+        raise Corrupt("a timer has no instant", kind="run_row_damaged", of=repr(parts))
+    return parts[0]

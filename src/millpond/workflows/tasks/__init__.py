@@ -1,0 +1,1 @@
+"""Tasks on their way to workers: queues and claims."""

@@ -1,0 +1,103 @@
+"""A real `millpond serve` process that serves workflows, and programs that use it with the client as installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+import grpc
+import pytest
+
+pytest.importorskip("littlehorse")
+
+from google.protobuf.message import Message
+from littlehorse.model import service_pb2_grpc
+
+PROGRAM = Path(__file__).with_name("program.py")
+SECONDS = 90
+
+
+class WorkflowServer:
+    """A server process on ports of its own, which may be killed and begun anew."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = _free_ports()
+        self.process: subprocess.Popen[str] | None = None
+
+    @property
+    def grpc_port(self) -> int:
+        """The port of gRPC."""
+        return self.port + 1
+
+    def start(self) -> None:
+        """Begin to serve; it returns when the server is ready."""
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json"],
+            env=environment, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
+        )  # fmt: skip
+        assert self.process.stdout is not None
+        assert json.loads(self.process.stdout.readline())["grpc_port"] == self.grpc_port
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> None:
+        """End the process."""
+        if self.process is not None:
+            self.process.send_signal(number)
+            self.process.communicate(timeout=SECONDS)
+            self.process = None
+
+    @contextmanager
+    def stub(self, *metadata: tuple[str, str]) -> Iterator[Any]:
+        """The client's own stub."""
+        del metadata
+        with grpc.insecure_channel(f"127.0.0.1:{self.grpc_port}") as channel:
+            yield service_pb2_grpc.LittleHorseStub(channel)
+
+    def environment(self) -> dict[str, str]:
+        """The settings of the client."""
+        return {**os.environ, "LHC_API_HOST": "127.0.0.1", "LHC_API_PORT": str(self.grpc_port)}
+
+    def program(self, *words: str, output: IO[str] | None = None) -> subprocess.Popen[str]:
+        """A program that runs beside the test."""
+        return subprocess.Popen(
+            [sys.executable, str(PROGRAM), *words], env=self.environment(), text=True, stdout=output, stderr=output
+        )
+
+
+def _free_ports() -> int:
+    """A port that is free, as the one after it is."""
+    for _ in range(100):
+        with socket.socket() as first, socket.socket() as second:
+            first.bind(("127.0.0.1", 0))
+            port: int = first.getsockname()[1]
+            try:
+                second.bind(("127.0.0.1", port + 1))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no two ports are free")
+
+
+@pytest.fixture
+def workflow_server(tmp_path: Path) -> Iterator[WorkflowServer]:
+    """A server that wants no tokens."""
+    server = WorkflowServer(tmp_path / "pond")
+    server.start()
+    yield server
+    server.end()
+
+
+def code_of(call: Any, request: Message, **options: Any) -> tuple[grpc.StatusCode, str]:
+    """The status and the words with which a call fails."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call(request, timeout=SECONDS, **options)
+    return caught.value.code(), caught.value.details()

@@ -1,0 +1,108 @@
+"""`millpond runs`, `millpond run` and `millpond worker`, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from littlehorse.workflow import Workflow, WorkflowThread
+from typer.testing import CliRunner
+
+from millpond.cli.main import app
+from tests.workflows.conftest import SECONDS
+from tests.workflows.test_client import wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.workflows.conftest import WorkflowServer
+
+TASKS = """
+async def greet(name: str) -> str:
+    if name == "nobody":
+        raise ValueError("there is nobody")
+    return f"hello {name}"
+"""
+
+
+def greeting(wf: WorkflowThread) -> None:
+    name = wf.declare_str("name").required()
+    wf.declare_int("count", 1)
+    answer = wf.declare_str("answer")
+    answer.assign(wf.execute("greet", name))
+    wf.wait_for_event("ready")
+
+
+@pytest.fixture
+def working(workflow_server: WorkflowServer, tmp_path: Path) -> Iterator[WorkflowServer]:
+    """A server with a worker that the command runs, and a workflow."""
+    (tmp_path / "tasks.py").write_text(TASKS)
+    with (tmp_path / "worker.log").open("w") as log:
+        worker = subprocess.Popen(
+            [sys.executable, "-m", "millpond", "worker", "tasks", "--server", address(workflow_server)], cwd=tmp_path,
+            stdout=log, stderr=log, env=workflow_server.environment(),
+        )  # fmt: skip
+        try:
+            wait_for(lambda: "working on greet" in (tmp_path / "worker.log").read_text())
+            with workflow_server.stub() as stub:
+                from littlehorse.model import PutExternalEventDefRequest
+
+                stub.PutExternalEventDef(PutExternalEventDefRequest(name="ready"), timeout=SECONDS)
+                stub.PutWfSpec(Workflow("greeting", greeting).compile(), timeout=SECONDS)
+            yield workflow_server
+        finally:
+            worker.kill()
+            worker.wait()
+
+
+def address(server: WorkflowServer) -> str:
+    return f"127.0.0.1:{server.grpc_port}"
+
+
+def shell(server: WorkflowServer, *words: str, code: int = 0) -> str:
+    done = CliRunner().invoke(app, [*words, "--server", address(server)], prog_name="millpond")
+    assert done.exit_code == code, f"{done.stdout}\n{done.stderr}"
+    return done.stdout if code == 0 else done.stderr
+
+
+def status(server: WorkflowServer, run: str) -> str:
+    found: dict[str, Any] = json.loads(shell(server, "run", "show", run, "--json"))
+    return str(found["run"]["status"])
+
+
+def test_a_run_from_the_terminal(working: WorkflowServer) -> None:
+    assert shell(working, "run", "start", "greeting", "--input", "name=anna", "--id", "one") == "started one\n"
+    wait_for(lambda: "hello anna" in shell(working, "run", "show", "one"))
+    tree = shell(working, "run", "show", "one")
+    assert "attempt 0 success" in tree
+    assert 'answer = "hello anna"' in tree
+    assert "count = 1" in tree
+    shell(working, "run", "stop", "one")
+    assert status(working, "one") == "HALTED"
+    assert shell(working, "run", "resume", "one") == "resumed one\n"
+    assert status(working, "one") == "RUNNING"
+    shell(working, "run", "start", "greeting", "--input", "name=nobody", "--input", "count=3", "--id", "two")
+    wait_for(lambda: status(working, "two") in ("ERROR", "EXCEPTION"))
+    assert "there is nobody" in shell(working, "run", "show", "two")
+    listed = [json.loads(line) for line in shell(working, "runs", "--workflow", "greeting", "--json").splitlines()]
+    assert [run["id"]["id"] for run in (listed[0] if isinstance(listed[0], list) else listed)] == ["one", "two"]
+    assert "one" in shell(working, "runs", "--status", "running")
+    assert json.loads(shell(working, "run", "delete", "one", "--json")) == {"deleted": "one"}
+    assert "no object with this id" in shell(working, "run", "show", "one", code=3)
+    words = shell(working, "run", "start", "greeting", "--input", "name=x", "--input", "count=many", code=5)
+    assert "count" in words
+    assert "NAME=VALUE" in shell(working, "run", "start", "greeting", "--input", "name", code=5)
+
+
+def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    del tmp_path
+    done = CliRunner().invoke(app, ["runs", "--server", "127.0.0.1:1"], prog_name="millpond")
+    assert "the server cannot be reached" in done.stderr
+    assert done.exit_code not in (0, 1)
+    assert "HOST" in CliRunner().invoke(app, ["runs", "--help"], prog_name="millpond").stdout
+    assert os.environ.get("MILLPOND_WORKFLOWS") is None
