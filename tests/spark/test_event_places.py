@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.spark
 
 
+def places(quick: str) -> pytest.MarkDecorator:
+    """Both places; one of them in the quick form, for each query of Spark takes seconds."""
+    found = [pytest.param(name, marks=() if name == quick else pytest.mark.slow) for name in ("redis", "node")]
+    return pytest.mark.parametrize("place", found, indirect=True)
+
+
 class Somewhere:
     """Streams behind a URL: the options of Spark, and the events themselves."""
 
@@ -49,7 +55,7 @@ class Somewhere:
         return reader.options(**{name: str(value) for name, value in options.items()}).load()
 
 
-@pytest.fixture(params=["redis", "node"])
+@pytest.fixture
 def place(
     request: pytest.FixtureRequest, serve: Callable[..., Served], clock: ManualClock, tmp_path: Path
 ) -> Iterator[Somewhere]:
@@ -73,6 +79,7 @@ def filled(place: Somewhere, job_set: str = "nightly", days: int = 3, events: in
     return [row[0] for row in place.stored(job_set)]
 
 
+@places("node")
 def test_events_are_read_with_the_filters_pushed_down(spark: SparkSession, place: Somewhere) -> None:
     ids = filled(place)
     filled(place, "other/÷", days=1)
@@ -93,6 +100,7 @@ def test_events_are_read_with_the_filters_pushed_down(spark: SparkSession, place
     assert place.frame(spark, queue="none").count() == 0
 
 
+@places("redis")
 def test_rows_are_appended_once(spark: SparkSession, place: Somewhere) -> None:
     frame = rows_of(spark, 50, job_sets=3)
     for partitions in (2, 5):
@@ -102,6 +110,8 @@ def test_rows_are_appended_once(spark: SparkSession, place: Somewhere) -> None:
     assert sorted(found) == sorted(f"event {n}".encode() for n in range(50))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("place", ["redis", "node"], indirect=True)
 def test_a_stream_of_rows_is_appended_and_followed(spark: SparkSession, place: Somewhere, tmp_path: Path) -> None:
     source = tmp_path / "source"
     for part in range(2):
