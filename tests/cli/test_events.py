@@ -99,6 +99,21 @@ def test_a_story_counts_jobs_by_their_state() -> None:
     assert "failed: 1  succeeded: 1" in screen.getvalue()
 
 
+def test_events_out_of_order_and_failures_that_are_tried_again_end_no_story_too_early_or_never() -> None:
+    story = Story()
+    story.add(event(1, "running", job_id="a"))
+    story.add(event(2, "failed", job_id="a", retryable="true"))
+    assert story.counts == {"queued": 1} and not story.done
+    story.add(event(3, "succeeded", job_id="a"))
+    late = Event(4, NOON - 1, b"", "running", {"job_id": "a"})
+    story.add(StreamEvent(StreamName("etl", "nightly"), late))
+    assert story.counts == {"succeeded": 1} and story.done and story.events == 4
+    story.add(StreamEvent(StreamName("etl", "nightly"), Event(5, NOON - 1, b"", "cancelled", {"job_id": "a"})))
+    assert story.counts == {"cancelled": 1}
+    story.add(event(6, "running", job_id="a"))
+    assert story.counts == {"running": 1} and not story.done
+
+
 def test_a_story_without_jobs_ends_with_its_last_event() -> None:
     story = Story()
     story.add(event(1, "running"))

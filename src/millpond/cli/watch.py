@@ -27,6 +27,7 @@ DONE_KINDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
 """The kinds after which nothing more is expected of a job."""
 JOBS_MAX = 100_000
 """So many jobs are counted by their state; those that were done first are forgotten beyond."""
+_QUEUED, _RETRYABLE = "queued", "retryable"
 _LAST_EVENTS = 12
 _REFRESH_SECONDS = 0.25
 
@@ -106,22 +107,30 @@ class Story:
     def __init__(self) -> None:
         self.events = 0
         self.last: deque[StreamEvent] = deque(maxlen=_LAST_EVENTS)
-        self._jobs: OrderedDict[tuple[StreamName, str], str] = OrderedDict()
+        self._jobs: OrderedDict[tuple[StreamName, str], tuple[str, int]] = OrderedDict()
         self._counts: Counter[str] = Counter()
 
     def add(self, found: StreamEvent) -> None:
-        """Go on with an event. Its header `job_id` names the job; the kind is the job's state from now on."""
+        """Go on with an event. Its header `job_id` names the job; the kind is the job's state from now on.
+
+        A job that is done stays so whatever comes late with an earlier time. A failure that is to be tried again ends
+        nothing: the job is queued.
+        """
         stream, event = found
         self.events += 1
         self.last.append(found)
         if "job_id" not in event.headers:
             return
         job = (stream, event.headers["job_id"])
-        before = self._jobs.pop(job, None)
+        state = _QUEUED if event.kind == "failed" and event.headers.get(_RETRYABLE) == "true" else event.kind
+        before, at_ms = self._jobs.get(job, (None, 0))
+        if before in DONE_KINDS and state not in DONE_KINDS and event.time_ms < at_ms:
+            return
         if before is not None:
             self._counts[before] -= 1
-        self._jobs[job] = event.kind
-        self._counts[event.kind] += 1
+        self._jobs[job] = (state, event.time_ms)
+        self._jobs.move_to_end(job)
+        self._counts[state] += 1
         if len(self._jobs) > JOBS_MAX:
             self._jobs.popitem(last=False)
 
