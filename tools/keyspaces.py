@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import millpond.pond  # it brings every part, and each part registers its keyspaces
-import millpond.workflows.store.keyspaces  # noqa: F401  # no pond brings it yet
+import millpond.workflows.processor.keyspaces
+import millpond.workflows.store.keyspaces  # noqa: F401  # a node brings them with the first workflow
 from millpond.kernel.keyspace import REGISTRY, Keyspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "format" / "space.md"
