@@ -9,9 +9,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-import millpond.pond  # it brings every part, and each part registers its keyspaces
-import millpond.workflows.processor.keyspaces
-import millpond.workflows.store.keyspaces  # noqa: F401  # a node brings them with the first workflow
+import millpond.pond  # noqa: F401  # it brings every part, and each part registers its keyspaces
 from millpond.kernel.keyspace import REGISTRY, Keyspace
 
 PAGE = Path(__file__).parents[1] / "docs" / "format" / "space.md"

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+import millpond.workflows.keyspaces  # noqa: F401  # so that a pond knows them, whoever wrote them
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.events.events import Events

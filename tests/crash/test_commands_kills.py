@@ -14,10 +14,9 @@ pytest.importorskip("littlehorse")
 
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT, STEPS_LOG
+from millpond.workflows.keyspaces import COMMANDS, DEFINITION, FAILED, GROUP, QUEUED, TAG, TIMER, TIMER_TIME
 from millpond.workflows.processor import Partition
-from millpond.workflows.processor.keyspaces import COMMANDS, DEFINITION, FAILED, QUEUED, TIMER, TIMER_TIME
 from millpond.workflows.store import initialize
-from millpond.workflows.store.keyspaces import GROUP, TAG
 from tests.crash.commands_killed import commands
 
 PROGRAM = Path(__file__).parent / "commands_killed.py"

@@ -33,8 +33,8 @@ from millpond.kernel.keys import Prefix
 from millpond.kernel.steps import listening
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import Request, TaskClaim, TaskQueued
+from millpond.workflows.keyspaces import COMMANDS, FAILED, QUEUED, TIMER
 from millpond.workflows.processor import Applied, Processor, partition, processor
-from millpond.workflows.processor.keyspaces import COMMANDS, FAILED, QUEUED, TIMER
 from tests.models.workflows.specs import request
 
 SECONDS = 20
@@ -217,7 +217,7 @@ def test_a_large_run_is_deleted_to_its_end(ground: Ground, monkeypatch: pytest.M
 
 
 def _rows_of_runs(ground: Ground) -> list[bytes]:
-    from millpond.workflows.store.keyspaces import DELETION, GROUP, TAG
+    from millpond.workflows.keyspaces import DELETION, GROUP, TAG
 
     with ground.space.read() as tx:
         return [key for prefix in (GROUP, TAG, DELETION) for key in tx.keys(prefix.range())]

@@ -25,6 +25,7 @@ from littlehorse.model import (
     WfRunId,
 )
 
+import millpond
 from tests.workflows.conftest import PROGRAM, SECONDS, code_of
 
 if TYPE_CHECKING:
@@ -65,6 +66,9 @@ def test_a_program_registers_runs_and_reads(workflow_server: WorkflowServer) -> 
         assert code_of(stub.GetTaskDef, TaskDefId(name="greet"), metadata=bad)[0] == grpc.StatusCode.INVALID_ARGUMENT
         stub.DeleteWfRun(DeleteWfRunRequest(id=WfRunId(id="all")), timeout=SECONDS)
         assert code_of(stub.GetWfRun, WfRunId(id="all"))[0] == grpc.StatusCode.NOT_FOUND
+    workflow_server.end()
+    with millpond.open(workflow_server.folder) as pond:
+        assert pond.verify().ok, "a pond knows the rows of workflows"
 
 
 def test_a_method_that_is_not_served_says_so(workflow_server: WorkflowServer) -> None:

@@ -28,6 +28,7 @@ from littlehorse.model import (
 from millpond.errors import Corrupt
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import AttemptDue, AttemptTimedOut, EventExpired, NodeDue, Request, TaskClaim, key_of
+from millpond.workflows.keyspaces import QUEUED, TIMER
 from millpond.workflows.processor import Partition
 from millpond.workflows.processor.codec import (
     LoggedCommand,
@@ -36,7 +37,6 @@ from millpond.workflows.processor.codec import (
     encode_command,
     encode_request,
 )
-from millpond.workflows.processor.keyspaces import QUEUED, TIMER
 from millpond.workflows.processor.rows import RUN_KINDS, queued_after
 from millpond.workflows.processor.timers import cancel_timer
 from millpond.workflows.store import initialize

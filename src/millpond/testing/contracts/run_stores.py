@@ -22,9 +22,9 @@ from littlehorse.model import (
 
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.keys import EVERYTHING, starting
+from millpond.workflows.keyspaces import TAG
 from millpond.workflows.store import Initialization, Kind, RunReads, RunStore, Wanted, delete_run, initialize
 from millpond.workflows.store.initialization import initialization
-from millpond.workflows.store.keyspaces import TAG
 from millpond.workflows.store.legacy import write_legacy
 from millpond.workflows.store.slices import migrate_store
 

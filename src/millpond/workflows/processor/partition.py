@@ -37,8 +37,8 @@ from millpond.workflows.engine import (
     apply,
     key_of,
 )
+from millpond.workflows.keyspaces import COMMANDS, FAILED
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
-from millpond.workflows.processor.keyspaces import COMMANDS, FAILED
 from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore

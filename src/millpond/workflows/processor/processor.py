@@ -24,11 +24,11 @@ from typing import TYPE_CHECKING
 from millpond.errors import Closed, Internal, MillpondError, Unavailable
 from millpond.kernel.steps import step
 from millpond.workflows.engine import TimersOfRunCancelled
+from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import Applied, Partition
 from millpond.workflows.processor.timers import next_due, take_due
 from millpond.workflows.store import RunStore, initialize
-from millpond.workflows.store.keyspaces import DELETION
 from millpond.workflows.store.slices import delete_run
 
 if TYPE_CHECKING:

@@ -46,9 +46,8 @@ from millpond.kernel.keys import Prefix, decode, encode
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
-from millpond.workflows.processor.keyspaces import DEFINITION, QUEUED
+from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
 from millpond.workflows.store.addresses import Address, Kind, group_of
-from millpond.workflows.store.keyspaces import DELETION
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.kernel.scans import delete_rows
+from millpond.workflows.keyspaces import TIMER, TIMER_TIME
 from millpond.workflows.processor.codec import decode_request, encode_request
-from millpond.workflows.processor.keyspaces import TIMER, TIMER_TIME
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction

@@ -32,7 +32,7 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt, Invalid
 from millpond.kernel.keys import Part, Prefix, decode, encode
-from millpond.workflows.store.keyspaces import GROUP
+from millpond.workflows.keyspaces import GROUP
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

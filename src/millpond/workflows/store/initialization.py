@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
-from millpond.workflows.store.keyspaces import INITIALIZED
+from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction

@@ -20,8 +20,8 @@ from littlehorse.model import Variable, WfRun
 from millpond.errors import Conflict
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.scans import delete_rows
+from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.store.addresses import TAGS, Address, Kind, address_of, group_of, run_id
-from millpond.workflows.store.keyspaces import DELETION
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, unpack
 from millpond.workflows.store.search import Found, Wanted, search

@@ -23,8 +23,8 @@ from littlehorse.model import ExternalEvent, NodeRun, TaskRun, UserTaskRun, Vari
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import Part, Prefix, encode
+from millpond.workflows.keyspaces import TAG
 from millpond.workflows.store.addresses import path_of
-from millpond.workflows.store.keyspaces import TAG
 
 if TYPE_CHECKING:
     from google.protobuf.timestamp_pb2 import Timestamp
