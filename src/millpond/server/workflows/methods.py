@@ -34,7 +34,7 @@ from millpond.errors import Internal, Unavailable
 from millpond.nodes.tokens import ANYBODY
 from millpond.server.armada.calls import Call, Means, Method, answering, parsed
 from millpond.server.workflows.polling import poll_method
-from millpond.server.workflows.reads import READS
+from millpond.server.workflows.reads import GETS, READS
 from millpond.server.workflows.rights import need_tenant, tenant_of
 from millpond.workflows.engine import COMMANDS, key_of, run_path
 from millpond.workflows.engine.values.masks import shown
@@ -128,7 +128,8 @@ def _read(service: WorkflowService, kind: type[Message]) -> Act:
 
     async def act(call: Call, data: bytes) -> bytes:
         tenant, request = _tenant(call, "read"), parsed(kind, data)
-        return await service.read(tenant, lambda rows: read(rows, request).SerializeToString())
+        reading = service.get if kind in GETS else service.read
+        return await reading(tenant, lambda rows: read(rows, request).SerializeToString())
 
     return act
 

@@ -70,7 +70,7 @@ class _Polling:
 
     async def _task(self, tenant: str, request: PollTaskRequest) -> PollTaskResponse:
         name = request.task_def_id.name
-        if await self._service.read(tenant, lambda rows: rows.get(TaskDef, (name,))) is None:
+        if await self._service.get(tenant, lambda rows: rows.get(TaskDef, (name,))) is None:
             raise NotFound("no task is defined by this name", kind="task_def", task=name,
                            hint="register it before its workers poll")  # fmt: skip
         while True:

@@ -19,6 +19,7 @@ from anyio.to_thread import run_sync
 from littlehorse.model import WorkflowEvent
 
 from millpond.errors import Conflict, Invalid
+from millpond.kernel.space import WouldBlock
 from millpond.workflows.engine import EventThrown, TaskQueued, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
 from millpond.workflows.processor.rows import queued_after
@@ -107,6 +108,15 @@ class WorkflowService:
                 return act(processor.partition.reads(tx, tenant))
 
         return await run_sync(reading)
+
+    async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
+        """The result of a function that reads a row or two: at once, unless the space is being moved."""
+        processor = self._processor or await self.begin()
+        try:
+            with self._node.pond.space.read(wait=False) as tx:
+                return act(processor.partition.reads(tx, tenant))
+        except WouldBlock:
+            return await self.read(tenant, act)
 
     async def _queued(
         self, tenant: str, definition: str, after: Place | None, limit: int

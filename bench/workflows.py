@@ -1,0 +1,169 @@
+"""Runs of one task, end to end, with the unmodified `littlehorse-client` as caller and as worker.
+
+* **throughput**: runs are posted as fast as `--in-flight` allows; the rate counts from the first RunWf to the last run
+  seen COMPLETED by its worker's report, with 1 and with 10 workers in one process of their own;
+* **one in flight**: RunWf sent → the run read as COMPLETED, polled without pause.
+
+    python bench/workflows.py                            starts `millpond serve` on an empty folder, and ends it
+    python bench/workflows.py --quick                    fewer runs
+    python bench/workflows.py --port 2024 --pid 4711     any server of this API that runs
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import littlehorse
+import numpy as np
+import psutil
+from littlehorse.config import LHConfig
+from littlehorse.model import (
+    LHStatus,
+    RunWfRequest,
+    WfRunId,
+)
+from littlehorse.worker import LHTaskWorker
+from littlehorse.workflow import Workflow, WorkflowThread
+
+IN_FLIGHT = 64
+
+
+async def greet(name: str) -> str:
+    return f"hello {name}"
+
+
+def one_task(wf: WorkflowThread) -> None:
+    wf.execute("greet", wf.declare_str("name").required())
+
+
+def config(port: int, worker: str = "") -> LHConfig:
+    """The client's configuration for a server of this machine."""
+    found = LHConfig()
+    found.load({"LHC_API_HOST": "127.0.0.1", "LHC_API_PORT": str(port), "LHW_TASK_WORKER_ID": worker or "bench"})
+    return found
+
+
+async def work(port: int, workers: int) -> None:
+    """Be so many workers, each with a connection of its own, until the process ends."""
+    await littlehorse.start(*(LHTaskWorker(greet, "greet", config(port, f"worker-{n}")) for n in range(workers)))
+
+
+async def completed(stub: Any, run: str) -> None:
+    """Wait until a run is COMPLETED, by reading it again and again."""
+    while (await stub.GetWfRun(WfRunId(id=run))).status != LHStatus.COMPLETED:
+        await asyncio.sleep(0)
+
+
+async def start_run(stub: Any) -> str:
+    variables = {"name": littlehorse.to_variable_value("you")}
+    run = uuid.uuid4().hex
+    await stub.RunWf(RunWfRequest(wf_spec_name="one-task", id=run, variables=variables))
+    return run
+
+
+async def throughput(stub: Any, runs: int) -> float:
+    """Runs a second, with so many in flight that no worker is idle."""
+    posted: list[str] = []
+    room = asyncio.Semaphore(IN_FLIGHT)
+
+    async def post() -> None:
+        async with room:
+            posted.append(await start_run(stub))
+
+    began = time.perf_counter()
+    await asyncio.gather(*(post() for _ in range(runs)))
+    # Tasks are handed out in order, so those posted last end last; the rest is checked all the same.
+    for run in reversed(posted):
+        while (await stub.GetWfRun(WfRunId(id=run))).status != LHStatus.COMPLETED:
+            await asyncio.sleep(0.01)
+        if run is posted[-IN_FLIGHT if len(posted) > IN_FLIGHT else 0]:
+            seconds = time.perf_counter() - began
+    return runs / seconds
+
+
+async def latencies(stub: Any, runs: int) -> np.ndarray[Any, Any]:
+    """Milliseconds from RunWf to COMPLETED, one run at a time."""
+    found = []
+    for _ in range(runs):
+        began = time.perf_counter()
+        await completed(stub, await start_run(stub))
+        found.append(1000 * (time.perf_counter() - began))
+    return np.array(found)
+
+
+def cpu(pid: int | None) -> float:
+    """Seconds of processor time of the server so far."""
+    if pid is None:
+        return float("nan")
+    times = psutil.Process(pid).cpu_times()
+    return float(times.user + times.system)
+
+
+async def measure(port: int, pid: int | None, runs: int, single: int) -> None:
+    littlehorse.create_task_def(greet, "greet", config(port))
+    littlehorse.create_workflow_spec(Workflow("one-task", one_task), config(port))
+    stub = config(port).stub(async_channel=True)
+    print("| workers | runs/s | server CPU per run | one in flight p50 / p99 |\n|---|---|---|---|")
+    for workers in (1, 10):
+        process = subprocess.Popen([sys.executable, __file__, "--port", str(port), "--work", str(workers)],
+                                   stderr=subprocess.DEVNULL)  # fmt: skip
+        try:
+            await asyncio.sleep(3)  # until the workers poll
+            await throughput(stub, runs // 5)
+            before = cpu(pid)
+            rate = await throughput(stub, runs)
+            per_run = 1000 * (cpu(pid) - before) / runs
+            p50, p99 = np.percentile(await latencies(stub, single), [50, 99])
+            print(f"| {workers} | {rate:.0f} | {per_run:.2f} ms | {p50:.1f} / {p99:.1f} ms |", flush=True)
+        finally:
+            process.kill()
+            process.wait()
+    if pid is not None:
+        print(f"\nresident: {psutil.Process(pid).memory_info().rss >> 20} MB")
+
+
+@contextmanager
+def own_server() -> Iterator[tuple[int, int]]:
+    """The gRPC port and the process of a server on an empty folder."""
+    with tempfile.TemporaryDirectory() as folder:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "millpond", "serve", "--data", f"{folder}/pond", "--port", "0", "--json"],
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+        try:
+            assert server.stdout is not None
+            yield int(json.loads(server.stdout.readline())["grpc_port"]), server.pid
+        finally:
+            server.terminate()
+            server.wait()
+
+
+def main() -> None:
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--port", type=int, help="the gRPC port of a server that runs")
+    options.add_argument("--pid", type=int)
+    options.add_argument("--work", type=int, help=argparse.SUPPRESS)
+    options.add_argument("--quick", action="store_true")
+    given = options.parse_args()
+    counts = (500, 200) if given.quick else (3000, 1000)
+    if given.work:
+        asyncio.run(work(given.port, given.work))
+    elif given.port:
+        asyncio.run(measure(given.port, given.pid, *counts))
+    else:
+        with own_server() as (port, pid):
+            asyncio.run(measure(port, pid, *counts))
+
+
+if __name__ == "__main__":
+    main()
