@@ -254,7 +254,7 @@ class Pond:
         """All maps, by name."""
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
-    def alter_map(self, name: str, **settings: Any) -> Map:
+    def alter_map(self, name: str, /, **settings: Any) -> Map:
         """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
 
         Raises: `Invalid` for anything else; `NotFound`.

@@ -133,7 +133,7 @@ class RemotePond:
         """All maps, by name."""
         return [self._map(definition) for definition in self.catalogue.list()]
 
-    def alter_map(self, name: str, **settings: Any) -> RemoteMap:
+    def alter_map(self, name: str, /, **settings: Any) -> RemoteMap:
         """Change settings of a map on every node, see `Pond.alter_map`.
 
         Raises: `Invalid`; `NotFound`.

@@ -25,6 +25,11 @@ __all__ = (
 )  # fmt: skip
 
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
+_TYPES: dict[str, Any] = {"overwrite": bool, "maintenance_suspended": bool, "retain_by": str}
+_TYPE_HINTS = {
+    "overwrite": "write true or false", "maintenance_suspended": "write true or false",
+    "retain_by": "write effective_time or update_time",
+}  # fmt: skip
 
 
 def list_maps(tx: ReadTransaction) -> list[MapDefinition]:
@@ -133,6 +138,12 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
             "this cannot be altered", kind="setting_fixed", map=name, setting=unknown[0],
             hint=f"alterable are: {', '.join(ALTERABLE)}; for others create a new map",
         )  # fmt: skip
+    for setting, value in settings.items():
+        if not isinstance(value, _TYPES.get(setting, str | int | None)):
+            raise Invalid(
+                "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
+                value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
+            )  # fmt: skip
     return replace(find_map(tx, name), **durations(settings))
 
 
