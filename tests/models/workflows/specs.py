@@ -245,6 +245,22 @@ def person_interrupted(wf: WorkflowThread) -> None:
     wf.assign_user_task("approval", "ann")
 
 
+def correlates(wf: WorkflowThread) -> None:
+    key = wf.declare_str("key")
+    seen = wf.declare_str("seen")
+    seen.assign(wf.wait_for_event("paid", timeout=100, correlation_id=key))
+
+
+def correlates_once(wf: WorkflowThread) -> None:
+    key = wf.declare_str("key").required()
+    wf.wait_for_event("once", correlation_id=key, mask_correlation_id=True)
+
+
+def correlates_for_ever(wf: WorkflowThread) -> None:
+    key = wf.declare_str("key").required()
+    wf.do_while(key.is_equal_to(key), lambda inner: inner.wait_for_event("paid", correlation_id=key) and None)
+
+
 SPECS: dict[str, Initializer] = {
     name.replace("_", "-"): body
     for name, body in {
@@ -283,6 +299,9 @@ SPECS: dict[str, Initializer] = {
         "reminds": reminds,
         "cancels_by_name": cancels_by_name,
         "person_interrupted": person_interrupted,
+        "correlates": correlates,
+        "correlates_once": correlates_once,
+        "correlates_for_ever": correlates_for_ever,
     }.items()
 }
 

@@ -5,6 +5,8 @@ Every command is applied twice; the two outcomes must be the same, byte for byte
 
 from __future__ import annotations
 
+from collections import deque
+
 from google.protobuf.message import Message
 from littlehorse.model import (
     ExternalEvent,
@@ -29,8 +31,10 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
+from millpond.errors import MillpondError
 from millpond.workflows.engine import (
     Command,
+    CommandCaused,
     Key,
     Outcome,
     Request,
@@ -42,10 +46,12 @@ from millpond.workflows.engine import (
     TimersOfRunCancelled,
     Write,
     apply,
+    caused_id,
     key_of,
     run_id,
 )
 from millpond.workflows.engine.values.conversions import plain
+from millpond.workflows.processor.partition import CAUSED_PER_COMMAND
 from tests.models.workflows.rows import MemoryRows
 
 START = 1_700_000_000_000
@@ -63,6 +69,10 @@ def as_bytes(outcome: Outcome) -> list[object]:
     return [*found, *map(repr, outcome.effects)]
 
 
+def _caused(outcome: Outcome) -> list[Request]:
+    return [effect.request for effect in outcome.effects if isinstance(effect, CommandCaused)]
+
+
 class Stage:
     """One partition on a clock of its own."""
 
@@ -72,19 +82,36 @@ class Stage:
         self.timers: dict[Key, TimerSet] = {}
         self.queues: dict[str, list[TaskRunId]] = {}
         self.commands: list[tuple[Command, int]] = []
+        self.unheard: list[MillpondError] = []
 
     def do(self, request: Request) -> Message | None:
-        """Apply a request, write its rows, and take its effects over."""
+        """Apply a request and what it causes, write the rows, and take the effects over."""
         command = Command(f"command-{len(self.commands)}", request)
         self.commands.append((command, self.now))
+        first = self._apply(command)
+        caused, number = deque(_caused(first)), 0
+        while caused:
+            follower = Command(caused_id(command.id, number), caused.popleft())
+            number += 1
+            if number > CAUSED_PER_COMMAND:
+                name = ("caused", follower.id)
+                self.timers[name] = TimerSet(name, self.now, follower.request)
+                continue
+            try:
+                caused.extend(_caused(self._apply(follower)))
+            except MillpondError as error:
+                self.unheard.append(error)
+        self.check()
+        return first.reply
+
+    def _apply(self, command: Command) -> Outcome:
         outcome = apply(self.rows, command, self.now)
         again = apply(self.rows, command, self.now)
         assert as_bytes(outcome) == as_bytes(again), "a command gives the same outcome whenever it is applied"
         self.rows.write(outcome)
         for effect in outcome.effects:
             self._take_over(effect)
-        self.check()
-        return outcome.reply
+        return outcome
 
     def _take_over(self, effect: object) -> None:
         match effect:

@@ -15,10 +15,12 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 from littlehorse.model import (
+    CorrelatedEventId,
     ExternalEventId,
     NodeRunId,
     ReportTaskRun,
     RunWfRequest,
+    ScheduledWfRunId,
     StopWfRunRequest,
     TaskRunId,
     VariableValue,
@@ -27,7 +29,20 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.workflows.engine import AttemptDue, AttemptTimedOut, EventExpired, NodeDue, Request, TaskClaim, key_of
+from millpond.workflows.engine import (
+    AttemptDue,
+    AttemptTimedOut,
+    CorrelatedEventExpired,
+    CorrelatedEventSent,
+    CorrelationAwaited,
+    CorrelationForgotten,
+    EventExpired,
+    NodeDue,
+    Request,
+    ScheduleDue,
+    TaskClaim,
+    key_of,
+)
 from millpond.workflows.keyspaces import QUEUED, TIMER
 from millpond.workflows.processor import Partition
 from millpond.workflows.processor.codec import (
@@ -109,11 +124,18 @@ names = st.text("abcXYZ019-", min_size=1, max_size=20)
 runs = st.builds(lambda own: WfRunId(id=own), names)
 tasks = st.builds(lambda run, guid: TaskRunId(wf_run_id=run, task_guid=guid), runs, names)
 nodes = st.builds(lambda run, at: NodeRunId(wf_run_id=run, position=at), runs, st.integers(0, 2**31 - 1))
+correlated = st.builds(lambda key: CorrelatedEventId(key=key), names)
 requests = st.one_of(
     st.builds(TaskClaim, tasks, st.text(), st.text()),
     st.builds(AttemptTimedOut, tasks, st.integers(0, 99), st.integers(0, 99)),
     st.builds(AttemptDue, tasks, st.integers(0, 99)), st.builds(NodeDue, nodes),
     st.builds(EventExpired, st.builds(lambda run, guid: ExternalEventId(wf_run_id=run, guid=guid), runs, names)),
+    st.builds(CorrelationAwaited, correlated, nodes), st.builds(CorrelationForgotten, correlated, nodes),
+    st.builds(CorrelatedEventExpired, correlated),
+    st.builds(lambda node, text: CorrelatedEventSent(node, ExternalEventId(guid="g"), VariableValue(str=text)), nodes,
+              st.text()),
+    st.builds(ScheduleDue, st.builds(lambda own: ScheduledWfRunId(id=own), names), st.integers(0, 2**50),
+              st.integers(-1, 9), st.integers(-1, 9)),
     st.builds(lambda name, text: RunWfRequest(wf_spec_name=name, variables={"a": VariableValue(str=text)}), names,
               st.text()),
     st.builds(lambda run, thread: StopWfRunRequest(wf_run_id=run, thread_run_number=thread), runs, st.integers(0, 9)),

@@ -8,7 +8,7 @@ the states anew; the difference is then for a reader to judge.
     stop ID THREAD · resume ID THREAD    rescue ID THREAD · skip ID THREAD
     pass SECONDS                         delete ID · show ID · status ID
 
-The verbs of user tasks are in `people`.
+The verbs of user tasks are in `people`, those of correlated events and schedules in `free`.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ from littlehorse.model import (
 from millpond.errors import MillpondError
 from millpond.workflows.engine import run_id
 from millpond.workflows.engine.values.conversions import value_of
+from tests.models.workflows.free import FREE_VERBS, define_correlated, perform_free
 from tests.models.workflows.people import VERBS, user_task_lines, user_task_request
 from tests.models.workflows.specs import SPECS, request
 from tests.models.workflows.stage import START, Stage
@@ -60,6 +61,7 @@ def prepared() -> Stage:
     for event in ("ready", "alarm", "moved", "other"):
         content = TypeDefinition(primitive_type=VariableType.INT) if event == "moved" else STR
         stage.do(PutExternalEventDefRequest(name=event, content_type=ReturnType(return_type=content)))
+    define_correlated(stage)
     stage.do(PutWorkflowEventDefRequest(name="progress"))
     fields = [
         UserTaskField(name="approved", type=VariableType.BOOL, required=True),
@@ -116,6 +118,8 @@ def perform(stage: Stage, command: str) -> str | None:
             return stage.show(words[0])
         case "user-tasks":
             return "\n".join(user_task_lines(stage, words[0]))
+        case _ if verb in FREE_VERBS:
+            return perform_free(stage, verb, words)
         case _ if verb in VERBS:
             stage.do(user_task_request(verb, words))
         case _:

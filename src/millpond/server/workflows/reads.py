@@ -15,6 +15,9 @@ from google.protobuf.message import Message
 from littlehorse.model import (
     Checkpoint,
     CheckpointId,
+    CorrelatedEvent,
+    CorrelatedEventId,
+    CorrelatedEventIdList,
     ExternalEvent,
     ExternalEventDef,
     ExternalEventDefId,
@@ -36,9 +39,14 @@ from littlehorse.model import (
     NodeRunId,
     NodeRunIdList,
     NodeRunList,
+    ScheduledWfRun,
+    ScheduledWfRunId,
+    ScheduledWfRunIdList,
+    SearchCorrelatedEventRequest,
     SearchExternalEventDefRequest,
     SearchExternalEventRequest,
     SearchNodeRunRequest,
+    SearchScheduledWfRunRequest,
     SearchTaskDefRequest,
     SearchTaskRunRequest,
     SearchUserTaskDefRequest,
@@ -89,6 +97,7 @@ from millpond.workflows.engine import key_of, run_path
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import path_of
+from millpond.workflows.store.free_tags import wanted_correlated, wanted_schedules
 from millpond.workflows.store.search import LIMIT_MAX
 from millpond.workflows.store.tags import value_part
 
@@ -106,6 +115,7 @@ GETS: Final[dict[type[Message], type[Message]]] = {
     UserTaskDefId: UserTaskDef, WfRunId: WfRun, NodeRunId: NodeRun, TaskRunId: TaskRun, VariableId: Variable,
     ExternalEventId: ExternalEvent, WorkflowEventId: WorkflowEvent, UserTaskRunId: UserTaskRun,
     CheckpointId: Checkpoint, InactiveThreadRunId: InactiveThreadRun, StructDefId: StructDef,
+    CorrelatedEventId: CorrelatedEvent, ScheduledWfRunId: ScheduledWfRun,
 }  # fmt: skip
 """The object of each kind of id."""
 LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
@@ -316,6 +326,33 @@ def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Mes
     return _search(rows, _timed(wanted, request), UserTaskRunIdList, request)
 
 
+def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) -> Message:
+    """Correlated events of a definition."""
+    name = _need(request.external_event_def_id.name, "external_event_def_id")
+    wanted = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
+    keys, bookmark = rows.search_free(wanted, limit=_limit(request), bookmark=request.bookmark or None)
+    page = CorrelatedEventIdList(bookmark=bookmark)
+    for key, definition in keys:
+        event = ExternalEventDefId(name=cast("str", definition))
+        page.results.append(CorrelatedEventId(key=cast("str", key), external_event_def_id=event))
+    return page
+
+
+def _search_schedules(rows: ReadRows, request: SearchScheduledWfRunRequest) -> Message:
+    """Schedules of a specification. The client's request has no pages.
+
+    Raises: `Invalid` when there are more than `LIMIT_MAX`.
+    """
+    wanted = wanted_schedules(
+        _need(request.wf_spec_name, "wf_spec_name"), _given(request, "major_version"), _given(request, "revision")
+    )
+    keys, more = rows.search_free(wanted, limit=LIMIT_MAX, bookmark=None)
+    if more is not None:
+        raise Invalid("more schedules than one answer holds", kind="search_limit", limit=LIMIT_MAX,
+                      hint="name a version")  # fmt: skip
+    return ScheduledWfRunIdList(results=[ScheduledWfRunId(id=cast("str", key)) for (key,) in keys])
+
+
 def _need(value: str, field: str) -> str:
     if not value:
         raise Invalid("a search has no condition", kind="search", field=field, hint=f"give {field}")
@@ -350,6 +387,7 @@ SEARCHES: Final[dict[type[Message], Read]] = {
     SearchWfRunRequest: _search_runs, SearchVariableRequest: _search_variables, SearchTaskRunRequest: _search_tasks,
     SearchNodeRunRequest: _search_nodes, SearchExternalEventRequest: _search_events,
     SearchWorkflowEventRequest: _search_thrown, SearchUserTaskRunRequest: _search_user_tasks,
+    SearchCorrelatedEventRequest: _search_correlated, SearchScheduledWfRunRequest: _search_schedules,
     SearchTaskDefRequest: _definitions(TaskDef, TaskDefIdList),
     SearchWfSpecRequest: _definitions(WfSpec, WfSpecIdList),
     SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),

@@ -7,14 +7,21 @@ from millpond.workflows.engine.commands import (
     AttemptDue,
     AttemptTimedOut,
     Command,
+    CorrelatedEventExpired,
+    CorrelatedEventSent,
+    CorrelationAwaited,
+    CorrelationForgotten,
     EventExpired,
     NodeDue,
     Request,
+    ScheduleDue,
     TaskClaim,
     UserTaskDue,
+    caused_id,
 )
-from millpond.workflows.engine.keys import Key, key_of, run_id, run_path
+from millpond.workflows.engine.keys import Key, key_of, root_of, run_id, run_path
 from millpond.workflows.engine.outcome import (
+    CommandCaused,
     Effect,
     EventThrown,
     Outcome,
@@ -37,6 +44,13 @@ __all__ = (
     "NodeDue",
     "EventExpired",
     "UserTaskDue",
+    "ScheduleDue",
+    "CorrelationAwaited",
+    "CorrelationForgotten",
+    "CorrelatedEventSent",
+    "CorrelatedEventExpired",
+    "CommandCaused",
+    "caused_id",
     "Outcome",
     "Effect",
     "TaskQueued",
@@ -51,5 +65,6 @@ __all__ = (
     "Key",
     "key_of",
     "run_path",
+    "root_of",
     "run_id",
 )

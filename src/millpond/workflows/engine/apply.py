@@ -16,7 +16,9 @@ from littlehorse.model import (
     AssignUserTaskRunRequest,
     CancelUserTaskRunRequest,
     CompleteUserTaskRunRequest,
+    DeleteCorrelatedEventRequest,
     DeleteExternalEventDefRequest,
+    DeleteScheduledWfRunRequest,
     DeleteStructDefRequest,
     DeleteTaskDefRequest,
     DeleteUserTaskDefRequest,
@@ -26,6 +28,7 @@ from littlehorse.model import (
     DeleteWorkflowEventDefRequest,
     EditUserTaskRunCommentRequest,
     PutCheckpointRequest,
+    PutCorrelatedEventRequest,
     PutExternalEventDefRequest,
     PutExternalEventRequest,
     PutStructDefRequest,
@@ -39,21 +42,28 @@ from littlehorse.model import (
     ResumeWfRunRequest,
     RunWfRequest,
     SaveUserTaskRunProgressRequest,
+    ScheduleWfRequest,
     StopWfRunRequest,
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, run_commands
+from millpond.workflows.engine import attempts, run_commands, schedules
 from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import (
     AttemptDue,
     AttemptTimedOut,
     Command,
+    CorrelatedEventExpired,
+    CorrelatedEventSent,
+    CorrelationAwaited,
+    CorrelationForgotten,
     EventExpired,
     NodeDue,
+    ScheduleDue,
     TaskClaim,
     UserTaskDue,
 )
+from millpond.workflows.engine.events import correlated, external
 from millpond.workflows.engine.metadata import definitions, specs, structs
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
@@ -84,7 +94,9 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     ResumeWfRunRequest: run_commands.resume_run,
     RescueThreadRunRequest: run_commands.rescue_thread,
     DeleteWfRunRequest: run_commands.delete_run,
-    PutExternalEventRequest: run_commands.put_external_event,
+    PutExternalEventRequest: external.put_external_event,
+    PutCorrelatedEventRequest: correlated.put_correlated_event,
+    DeleteCorrelatedEventRequest: correlated.delete_correlated_event,
     ReportTaskRun: run_commands.report_task,
     PutCheckpointRequest: attempts.put_checkpoint,
     AssignUserTaskRunRequest: user_tasks.assign_user_task,
@@ -98,7 +110,14 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     AttemptTimedOut: run_commands.time_out,
     AttemptDue: run_commands.attempt_due,
     NodeDue: run_commands.node_due,
-    EventExpired: run_commands.event_expired,
+    EventExpired: external.event_expired,
+    ScheduleWfRequest: schedules.put_schedule,
+    DeleteScheduledWfRunRequest: schedules.delete_schedule,
+    ScheduleDue: schedules.run_due,
+    CorrelationAwaited: correlated.await_correlation,
+    CorrelationForgotten: correlated.forget_correlation,
+    CorrelatedEventSent: correlated.receive_correlated_event,
+    CorrelatedEventExpired: correlated.correlated_event_expired,
     UserTaskDue: actions.action_due,
 }
 """The function of each kind of command."""

@@ -11,7 +11,15 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from google.protobuf.message import Message
-from littlehorse.model import ExternalEventId, NodeRunId, TaskRunId, UserTaskRunId
+from littlehorse.model import (
+    CorrelatedEventId,
+    ExternalEventId,
+    NodeRunId,
+    ScheduledWfRunId,
+    TaskRunId,
+    UserTaskRunId,
+    VariableValue,
+)
 
 __all__ = (
     "TaskClaim",
@@ -20,9 +28,15 @@ __all__ = (
     "NodeDue",
     "EventExpired",
     "UserTaskDue",
+    "CorrelationAwaited",
+    "CorrelationForgotten",
+    "CorrelatedEventSent",
+    "CorrelatedEventExpired",
+    "ScheduleDue",
     "Request",
     "Command",
     "derived_id",
+    "caused_id",
 )
 
 
@@ -75,7 +89,62 @@ class UserTaskDue:
     epoch: int
 
 
-Request: TypeAlias = Message | TaskClaim | AttemptTimedOut | AttemptDue | NodeDue | EventExpired | UserTaskDue
+@dataclass(frozen=True, slots=True)
+class CorrelationAwaited:
+    """A node run begins to wait for the event with a key. It goes to the partition of the key."""
+
+    event_id: CorrelatedEventId
+    node_run_id: NodeRunId
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelationForgotten:
+    """A node run waits for the event with a key no more. It goes to the partition of the key."""
+
+    event_id: CorrelatedEventId
+    node_run_id: NodeRunId
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelatedEventSent:
+    """A correlated event has met a node run that waits for it. It goes to the partition of the run."""
+
+    node_run_id: NodeRunId
+    event_id: ExternalEventId
+    content: VariableValue
+
+
+@dataclass(frozen=True, slots=True)
+class CorrelatedEventExpired:
+    """The time is over for which a correlated event waits for nodes."""
+
+    event_id: CorrelatedEventId
+
+
+@dataclass(frozen=True, slots=True)
+class ScheduleDue:
+    """An instant of a schedule, in milliseconds, has come. A version of -1 leaves it open."""
+
+    schedule_id: ScheduledWfRunId
+    at: int
+    major: int
+    revision: int
+
+
+Request: TypeAlias = (
+    Message
+    | TaskClaim
+    | AttemptTimedOut
+    | AttemptDue
+    | NodeDue
+    | EventExpired
+    | UserTaskDue
+    | CorrelationAwaited
+    | CorrelationForgotten
+    | CorrelatedEventSent
+    | CorrelatedEventExpired
+    | ScheduleDue
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,3 +158,8 @@ class Command:
 def derived_id(seed: str, number: int) -> str:
     """The `number`-th id that a command makes: 32 hexadecimal digits, the same at every replay."""
     return hashlib.sha256(f"{seed}/{number}".encode()).hexdigest()[:32]
+
+
+def caused_id(seed: str, number: int) -> str:
+    """The id of the `number`-th command that a command causes: 32 hexadecimal digits, the same at every replay."""
+    return derived_id(f"{seed}/caused", number)

@@ -30,6 +30,7 @@ __all__ = (
     "is_name",
     "check_name",
     "run_path",
+    "root_of",
     "run_id",
     "key_of",
 )
@@ -68,6 +69,13 @@ def run_path(run: WfRunId) -> str:
         run = run.parent_wf_run_id
         ids.append(run.id)
     return "_".join(reversed(ids))
+
+
+def root_of(run: WfRunId) -> str:
+    """The id of the root of a run's family: the key of its partition."""
+    while run.HasField("parent_wf_run_id"):
+        run = run.parent_wf_run_id
+    return run.id
 
 
 def run_id(path: str) -> WfRunId:

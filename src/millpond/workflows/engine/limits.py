@@ -10,6 +10,8 @@ __all__ = (
     "VALUE_BYTES_MAX",
     "CHILD_RUNS_MAX",
     "RUN_DEPTH_MAX",
+    "CORRELATION_KEY_CHARACTERS_MAX",
+    "CORRELATIONS_MAX",
     "JSON_DEPTH_MAX",
     "DELAY_SECONDS_MAX",
     "INSTANT_MS_MAX",
@@ -29,6 +31,12 @@ CHILD_RUNS_MAX: Final = 100
 
 RUN_DEPTH_MAX: Final = 20
 """Runs from a root to its youngest descendant; their ids nest, and messages nest no deeper than 100."""
+
+CORRELATION_KEY_CHARACTERS_MAX: Final = 200
+"""Characters of a correlation key."""
+
+CORRELATIONS_MAX: Final = 1_000
+"""External events that one correlated event makes; nodes that come later wait for another one."""
 
 JSON_DEPTH_MAX: Final = 100
 """Levels of nested objects and lists in one JSON value, and of nested expressions in one assignment."""

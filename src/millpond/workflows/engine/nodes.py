@@ -39,6 +39,7 @@ from millpond.workflows.engine.assignments import Scope, condition_holds, evalua
 from millpond.workflows.engine.child_runs import child_done, start_child, wait_for_child
 from millpond.workflows.engine.commands import NodeDue
 from millpond.workflows.engine.edges import inputs_of
+from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.halting import task_of, timer_name
 from millpond.workflows.engine.keys import key_of
@@ -220,8 +221,10 @@ def _arrive_event(step: Step) -> None:
     node, row = step.node.external_event, step.row.external_event
     row.external_event_def_id.CopyFrom(node.external_event_def_id)
     if node.HasField("correlation_key"):
-        row.correlation_key = text_of(step.value(node.correlation_key))
+        key = step.value(node.correlation_key)
+        row.correlation_key = "" if is_null(key) else text_of(key)
         row.mask_correlation_key = node.mask_correlation_key
+        waits.announce(step.run.work, step.row)
     if not node.HasField("timeout_seconds"):
         return
     timeout = step.value(node.timeout_seconds)

@@ -22,6 +22,7 @@ __all__ = (
     "TimerCancelled",
     "TimersOfRunCancelled",
     "EventThrown",
+    "CommandCaused",
     "Effect",
     "Outcome",
 )
@@ -73,7 +74,17 @@ class EventThrown:
     event: WorkflowEvent
 
 
-Effect: TypeAlias = TaskQueued | TaskWithdrawn | TimerSet | TimerCancelled | TimersOfRunCancelled | EventThrown
+@dataclass(frozen=True, slots=True)
+class CommandCaused:
+    """A command that follows from this one, on the partition of a key: the root of a run, or a correlation key."""
+
+    partition_key: str
+    request: Request
+
+
+Effect: TypeAlias = (
+    TaskQueued | TaskWithdrawn | TimerSet | TimerCancelled | TimersOfRunCancelled | EventThrown | CommandCaused
+)
 
 
 @dataclass(frozen=True, slots=True)

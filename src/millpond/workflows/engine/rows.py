@@ -73,17 +73,24 @@ class Overlay:
         assert found is None or isinstance(found, kind)
         return found
 
-    def list(self, kind: type[M], prefix: Key) -> list[M]:
-        """The rows whose keys begin with `prefix`, with this command's changes, in the order of their keys."""
+    def list(self, kind: type[M], prefix: Key, limit: int | None = None) -> list[M]:
+        """The rows whose keys begin with `prefix`, with this command's changes, in the order of their keys.
+
+        With a limit only the first ones, and no more than those are read.
+        """
         found: dict[Key, Message | None] = {}
         if not self._is_deleted(prefix):
+            there = 0
             for key, row in self._rows.list(kind, prefix):
                 found[key] = self._seen.setdefault((kind, key), row)
+                there += found[key] is not None
+                if there == limit:
+                    break
         for seen_kind, key in self._seen:
             if seen_kind is kind and key[: len(prefix)] == prefix:
                 found[key] = self._seen[kind, key]
         rows = [found[key] for key in sorted(found)]
-        return [row for row in rows if isinstance(row, kind)]
+        return [row for row in rows if isinstance(row, kind)][:limit]
 
     def put(self, key: Key, row: Message) -> None:
         """Write a row."""

@@ -1,17 +1,13 @@
-"""Commands of runs: start, stop, resume, rescue and delete one; what clients and timers do to its tasks and events."""
+"""Commands of runs: start, stop, resume, rescue and delete one; what workers and timers do to its tasks."""
 
 from __future__ import annotations
 
 from google.protobuf.empty_pb2 import Empty
 from littlehorse.model import (
     DeleteWfRunRequest,
-    ExternalEvent,
-    ExternalEventDef,
-    ExternalEventId,
     LHStatus,
     ManualHalt,
     NodeRun,
-    PutExternalEventRequest,
     ReportTaskRun,
     RescueThreadRunRequest,
     ResumeWfRunRequest,
@@ -30,17 +26,16 @@ from littlehorse.model import (
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.workflows.engine import attempts
 from millpond.workflows.engine.advance import advance, enter, skip
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, EventExpired, NodeDue
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue
+from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import halt
-from millpond.workflows.engine.handlers import interrupt
 from millpond.workflows.engine.keys import check_name, key_of, run_path
-from millpond.workflows.engine.limits import RUN_DEPTH_MAX, VALUE_BYTES_MAX
+from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
-from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.runs import Run, existing, load
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
-from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
@@ -54,8 +49,6 @@ __all__ = (
     "time_out",
     "attempt_due",
     "node_due",
-    "put_external_event",
-    "event_expired",
 )
 
 REPORTABLE = frozenset(
@@ -186,8 +179,10 @@ def _failed_with_child(run: Run, thread: ThreadRun) -> bool:
 def delete_run(work: Work, request: DeleteWfRunRequest) -> Empty:
     """Delete a run with all that belongs to it, and its timers and queued tasks. One that is gone is no error."""
     path = run_path(request.id)
-    if work.rows.get(WfRun, (path,)) is None:
+    row = work.rows.get(WfRun, (path,))
+    if row is None:
         return Empty()
+    waits.withdraw_all(work, row, path)
     for task in work.rows.list(TaskRun, (path,)):
         if attempts.is_queued(work, task):
             work.cause(TaskWithdrawn(task.task_def_id, task.id))
@@ -250,65 +245,3 @@ def node_due(work: Work, request: NodeDue) -> None:
     run = load(work, run_path(row.id.wf_run_id))
     if run is not None:
         advance(run)
-
-
-# ----------------------------------------------------------------------------------------------- events
-
-
-def put_external_event(work: Work, request: PutExternalEventRequest) -> ExternalEvent:
-    """Store an event for a run, which need not exist yet, and let the run take it."""
-    definition = work.rows.get(ExternalEventDef, (request.external_event_def_id.name,))
-    if definition is None:
-        raise Invalid("no external event has this name", kind="event_def", name=request.external_event_def_id.name)
-    _check_content(definition, request)
-    name = ExternalEventId(
-        wf_run_id=request.wf_run_id,
-        external_event_def_id=request.external_event_def_id,
-        guid=request.guid if request.HasField("guid") else work.new_id(),
-    )
-    if work.rows.get(ExternalEvent, key_of(name)) is not None:
-        raise AlreadyExists("an event has this guid", kind="external_event", guid=name.guid)
-    event = ExternalEvent(id=name, created_at=work.instant(), content=request.content)
-    if request.HasField("thread_run_number"):
-        event.thread_run_number = request.thread_run_number
-    if request.HasField("node_run_position"):
-        event.node_run_position = request.node_run_position
-    work.rows.put(key_of(name), event)
-    if definition.retention_policy.WhichOneof("ext_evt_gc_policy") == "seconds_after_put":
-        at = work.now + 1000 * max(0, definition.retention_policy.seconds_after_put)
-        work.set_timer((run_path(name.wf_run_id), "event", *key_of(name)[1:]), at, EventExpired(name))
-    run = load(work, run_path(request.wf_run_id))
-    if run is not None and run.row.status not in TERMINAL:
-        interrupt(run, event)
-        advance(run)
-    return event
-
-
-def event_expired(work: Work, request: EventExpired) -> None:
-    """Delete an external event that nobody has claimed."""
-    event = work.rows.get(ExternalEvent, key_of(request.event_id))
-    if event is not None and not event.claimed:
-        work.rows.delete(ExternalEvent, key_of(request.event_id))
-
-
-def _check_content(definition: ExternalEventDef, request: PutExternalEventRequest) -> None:
-    """Raise for content that is too large, or not of the type that the event has."""
-    for part in run_path(request.wf_run_id).split("_"):
-        check_name("run", part)
-    if request.content.ByteSize() > VALUE_BYTES_MAX:
-        raise Invalid(
-            "the content is too large", kind="value_bytes", bytes=request.content.ByteSize(), limit=VALUE_BYTES_MAX
-        )
-    information = definition.type_information
-    if is_null(request.content) or not information.HasField("return_type"):
-        return
-    try:
-        coerced(request.content, information.return_type)
-    except NodeFailed as failed:
-        raise Invalid(
-            "the content has another type than the event",
-            kind="event_type",
-            event=definition.id.name,
-            type=type_name(information.return_type),
-            given=value_type_name(request.content),
-        ) from failed

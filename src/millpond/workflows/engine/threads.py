@@ -19,6 +19,7 @@ from littlehorse.model import (
 )
 
 from millpond.workflows.engine import attempts
+from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed, catches, status_of
 from millpond.workflows.engine.halting import halt, task_of, timer_name
 from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
@@ -155,6 +156,7 @@ def leave(run: Run, node_run: NodeRun) -> None:
     """Cancel what a node run still waits for."""
     if node_run.WhichOneof("node_type") in ("sleep", "external_event"):
         run.work.cancel_timer(timer_name(node_run))
+    waits.withdraw(run.work, node_run)
     if node_run.WhichOneof("node_type") == "user_task":
         cancel(run, node_run, "the user task was cancelled because its node failed")
     if node_run.WhichOneof("node_type") == "task":

@@ -7,14 +7,17 @@ Invariants:
   they are gathered over it first, so that a command that fails midway leaves nothing among those of others;
 * a command that fails for the caller's mistake writes nothing, and is not logged;
 * one that fails for a mistake of the program writes nothing but a row that names it, and the partition goes on;
+* what a command causes is applied behind it, within the same transaction; a long chain goes on by timers that are due;
+* a caused command that fails for a mistake has no caller to hear of it: a row names it;
 * times of commands never fall: a clock that was set back stands still for the engine.
 """
 
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -28,13 +31,16 @@ from millpond.kernel.scans import delete_rows, put_rows
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
     Command,
+    CommandCaused,
     Effect,
     Outcome,
+    Request,
     TimerCancelled,
     TimerSet,
     TimersOfRunCancelled,
     Write,
     apply,
+    caused_id,
     key_of,
 )
 from millpond.workflows.keyspaces import COMMANDS, FAILED
@@ -54,6 +60,8 @@ __all__ = ("COMMANDS_RETAINED", "Applied", "Partition")
 
 COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
+CAUSED_PER_COMMAND = 100
+"""The commands that are applied behind one in its transaction; the others follow by timers."""
 _TRIMMED_AT_ONCE = 1_000
 _SPECS_CACHED = 1_000
 _MISTAKES = (Invalid, NotFound, AlreadyExists, Conflict)
@@ -84,9 +92,27 @@ class Partition:
         return ReadRows(tx, RunReads(tenant, self.initialization))
 
     def apply(self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int) -> list[Applied]:
-        """Apply commands in their order; the end of each."""
+        """Apply commands in their order, and what they cause; the end of each."""
         now = max(now_ms, self.log.head(tx).stamp_ms)
-        return [self._apply(tx, command, now) for command in commands]
+        return [self._apply_chain(tx, command, now) for command in commands]
+
+    def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+        """Apply a command, then what it causes. This partition is that of every key."""
+        first = self._apply(tx, command, now)
+        effects, caused, number = list(first.effects), deque(_caused(first)), 0
+        while caused:
+            follower = LoggedCommand(command.tenant, caused_id(command.id, number), caused.popleft())
+            number += 1
+            if number > CAUSED_PER_COMMAND:
+                set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request))
+                continue
+            end = self._apply(tx, follower, now)
+            if isinstance(end.error, _MISTAKES):
+                _LOG.warning("command %s, which another one caused, failed: %s", follower.id, end.error)
+                self._note(tx, follower, now, end.error)
+            effects += end.effects
+            caused.extend(_caused(end))
+        return replace(first, effects=tuple(effects))
 
     def _apply(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
         position = self.log.head(tx).position + 1
@@ -128,13 +154,18 @@ class Partition:
 
     def _failed(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception) -> Applied:
         _LOG.error("command %s failed", command.id, exc_info=error)
-        position = self._log(tx, command, now)
-        tx.put(FAILED.pack(position), to_json({"id": command.id, "tenant": command.tenant, "reason": repr(error)}))
+        position = self._note(tx, command, now, error)
         known = Internal(
             "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
             hint="nothing was changed; the log of the node has the traceback",
         )  # fmt: skip
         return Applied(command.tenant, position, error=known)
+
+    def _note(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception) -> int:
+        """Record a command that failed, with its reason; its position."""
+        position = self._log(tx, command, now)
+        tx.put(FAILED.pack(position), to_json({"id": command.id, "tenant": command.tenant, "reason": repr(error)}))
+        return position
 
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._is_searchable, tx, tenant))
@@ -152,6 +183,10 @@ class Partition:
                 self._searchable.clear()
             self._searchable[place] = found
         return variable.id.name in found
+
+
+def _caused(applied: Applied) -> list[Request]:
+    return [effect.request for effect in applied.effects if isinstance(effect, CommandCaused)]
 
 
 def _take_over(tx: Transaction, within: Overlay) -> None:

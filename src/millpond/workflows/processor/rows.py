@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 from littlehorse.model import (
@@ -25,6 +25,7 @@ from littlehorse.model import (
     ExternalEventDef,
     InactiveThreadRun,
     NodeRun,
+    NodeRunId,
     ScheduledTask,
     ScheduledWfRun,
     StructDef,
@@ -48,16 +49,21 @@ from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
 from millpond.workflows.store.addresses import Address, Kind, group_of
+from millpond.workflows.store.free_tags import retag_free
+from millpond.workflows.store.search import found_keys
 
 if TYPE_CHECKING:
+    from millpond.kernel.keys import Part
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store.addresses import RunPath
+    from millpond.workflows.store.free_tags import Free
     from millpond.workflows.store.messages import Stored
     from millpond.workflows.store.run_store import RunReads, RunStore
     from millpond.workflows.store.search import Found, Wanted
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
 
+FreePage: TypeAlias = "tuple[list[tuple[Part, ...]], bytes | None]"
 M = TypeVar("M", bound=Message)
 RUN_KINDS: Final[dict[type[Message], Kind]] = {
     WfRun: Kind.RUN, NodeRun: Kind.NODE_RUN, Variable: Kind.VARIABLE, ExternalEvent: Kind.EXTERNAL_EVENT,
@@ -69,9 +75,9 @@ _OTHER: Final[dict[type[Message], int]] = {VariableValue: 1000, ScheduledTask: _
 """Rows of a run that are no objects of the client: outputs of nodes, scheduled tasks."""
 DEFINITIONS: Final[dict[type[Message], int]] = {
     TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, WorkflowEventDef: 15,
-    ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19,
+    ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, NodeRunId: 1010,
 }  # fmt: skip
-"""The kinds of rows that belong to no run, by the client's own numbers."""
+"""The kinds of rows that belong to no run, by the client's own numbers; 1010 are node runs by correlation key."""
 _VERSION = b"\x01"
 _PLACE = struct.Struct(">QI")
 _PART_CHARACTERS_MAX = 300
@@ -130,6 +136,14 @@ class ReadRows:
         """
         return self._reads.search(self._tx, wanted, limit=limit, bookmark=bookmark)
 
+    def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+        """One page of a search for objects that belong to no run: their keys, and the bookmark of the next page.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return found_keys(self._tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+
     def _place(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:
             return group_of(self.tenant, run_of(key[0]))[_OTHER[kind]][key[1:]]
@@ -167,6 +181,8 @@ class WriteRows(ReadRows):
                 self._write_object(write)
             elif write.kind is ScheduledTask:
                 self._write_scheduled(write, position, number)
+            elif write.kind in (CorrelatedEvent, ScheduledWfRun):
+                self._write_free(write)
             elif write.row is None:
                 delete_rows(self._writes, [self._key(write.kind, write.key)])
             else:
@@ -190,6 +206,17 @@ class WriteRows(ReadRows):
             self._store.delete(self._writes, Address(run_of(write.key[0]), RUN_KINDS[write.kind], write.key[1:]))
         else:
             self._store.put(self._writes, cast("Stored", write.row))
+
+    def _write_free(self, write: Write) -> None:
+        """Write an object that belongs to no run, with its tags."""
+        key = self._key(write.kind, write.key)
+        row = self._tx.get(key)
+        old = None if row is None else _unpacked(write.kind, row)
+        retag_free(self._writes, self.tenant, write.key, cast("Free | None", old), cast("Free | None", write.row))
+        if write.row is None:
+            delete_rows(self._writes, [key])
+        else:
+            self._writes.put(key, _packed(write.row))
 
     def _write_scheduled(self, write: Write, position: int, number: int) -> None:
         key = self._key(write.kind, write.key)

@@ -9,6 +9,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import IntEnum
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("LIMIT_MAX", "Found", "Wanted", "search")
+__all__ = ("LIMIT_MAX", "Found", "Wanted", "found_keys", "search")
 
 LIMIT_MAX = 10_000
 _BOOKMARK = b"\x01"
@@ -33,7 +34,7 @@ _TIME_MAX = (1 << 63) - 1
 class Wanted:
     """The objects of one kind that agree in some attributes, created from `start_ms` to `stop_ms`, both included."""
 
-    kind: Kind
+    kind: IntEnum
     attributes: Attributes
     start_ms: int | None = None
     stop_ms: int | None = None
@@ -128,6 +129,19 @@ def search(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, book
     Raises:
         Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
     """
+    found, after = found_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark)
+    kind = Kind(wanted.kind)
+    return Found(tuple(Address.from_trail(kind, parts) for parts in found), after)
+
+
+def found_keys(
+    tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None
+) -> tuple[list[tuple[Part, ...]], bytes | None]:
+    """The ends of the tags of one page, behind their times, and the bookmark of the next page.
+
+    Raises:
+        Invalid: as `search`.
+    """
     if not 0 < limit <= LIMIT_MAX:
         raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
     index, keys = wanted.keys(tenant)
@@ -135,7 +149,7 @@ def search(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, book
         keys = KeyRange(_start_of(bookmark, keys), keys.stop)
     found = list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
     after = _BOOKMARK + found[limit] if len(found) > limit else None
-    return Found(tuple(Address.from_trail(wanted.kind, index.unpack(key)[1:]) for key in found[:limit]), after)
+    return [tuple(index.unpack(key)[1:]) for key in found[:limit]], after
 
 
 def _start_of(bookmark: bytes, keys: KeyRange) -> bytes:

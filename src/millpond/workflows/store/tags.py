@@ -27,10 +27,12 @@ from millpond.workflows.keyspaces import TAG
 from millpond.workflows.store.addresses import path_of
 
 if TYPE_CHECKING:
+    from enum import IntEnum
+
     from google.protobuf.timestamp_pb2 import Timestamp
     from littlehorse.model import VariableValue, WfSpecId
 
-    from millpond.workflows.store.addresses import Address, Kind, RunPath
+    from millpond.workflows.store.addresses import Address, RunPath
     from millpond.workflows.store.messages import Stored
 
 __all__ = (
@@ -141,7 +143,7 @@ def _ms(time: Timestamp) -> int:
     return time.seconds * 1000 + time.nanos // 1_000_000
 
 
-def index_of(tenant: str, kind: Kind) -> Prefix:
+def index_of(tenant: str, kind: IntEnum) -> Prefix:
     """The tags of all objects of a kind."""
     return TAG[tenant][int(kind)]
 

@@ -1,0 +1,87 @@
+"""External events: stored for a run, which need not exist yet, and taken by its threads."""
+
+from __future__ import annotations
+
+from littlehorse.model import (
+    ExternalEvent,
+    ExternalEventDef,
+    ExternalEventId,
+    PutExternalEventRequest,
+    VariableValue,
+)
+
+from millpond.errors import AlreadyExists, Invalid
+from millpond.workflows.engine.advance import advance
+from millpond.workflows.engine.commands import EventExpired
+from millpond.workflows.engine.failures import NodeFailed
+from millpond.workflows.engine.handlers import interrupt
+from millpond.workflows.engine.keys import check_name, key_of, run_path
+from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.runs import TERMINAL, load
+from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
+from millpond.workflows.engine.work import Work
+
+__all__ = ("check_content", "event_expired", "put_external_event", "store_event")
+
+
+def put_external_event(work: Work, request: PutExternalEventRequest) -> ExternalEvent:
+    """Store an event for a run, which need not exist yet, and let the run take it."""
+    definition = work.rows.get(ExternalEventDef, (request.external_event_def_id.name,))
+    if definition is None:
+        raise Invalid("no external event has this name", kind="event_def", name=request.external_event_def_id.name)
+    for part in run_path(request.wf_run_id).split("_"):
+        check_name("run", part)
+    check_content(definition, request.content)
+    name = ExternalEventId(
+        wf_run_id=request.wf_run_id,
+        external_event_def_id=request.external_event_def_id,
+        guid=request.guid if request.HasField("guid") else work.new_id(),
+    )
+    if work.rows.get(ExternalEvent, key_of(name)) is not None:
+        raise AlreadyExists("an event has this guid", kind="external_event", guid=name.guid)
+    event = ExternalEvent(id=name, created_at=work.instant(), content=request.content)
+    if request.HasField("thread_run_number"):
+        event.thread_run_number = request.thread_run_number
+    if request.HasField("node_run_position"):
+        event.node_run_position = request.node_run_position
+    store_event(work, event, definition)
+    return event
+
+
+def store_event(work: Work, event: ExternalEvent, definition: ExternalEventDef | None) -> None:
+    """Store a new event, and let its run take it."""
+    work.rows.put(key_of(event.id), event)
+    policy = None if definition is None else definition.retention_policy
+    if policy is not None and policy.WhichOneof("ext_evt_gc_policy") == "seconds_after_put":
+        at = work.now + 1000 * max(0, policy.seconds_after_put)
+        work.set_timer((run_path(event.id.wf_run_id), "event", *key_of(event.id)[1:]), at, EventExpired(event.id))
+    run = load(work, run_path(event.id.wf_run_id))
+    if run is not None and run.row.status not in TERMINAL:
+        interrupt(run, event)
+        advance(run)
+
+
+def event_expired(work: Work, request: EventExpired) -> None:
+    """Delete an external event that nobody has claimed."""
+    event = work.rows.get(ExternalEvent, key_of(request.event_id))
+    if event is not None and not event.claimed:
+        work.rows.delete(ExternalEvent, key_of(request.event_id))
+
+
+def check_content(definition: ExternalEventDef, content: VariableValue) -> None:
+    """Raise Invalid for content that is too large, or not of the type that the event has."""
+    if content.ByteSize() > VALUE_BYTES_MAX:
+        raise Invalid("the content is too large", kind="value_bytes", bytes=content.ByteSize(), limit=VALUE_BYTES_MAX)
+    information = definition.type_information
+    if is_null(content) or not information.HasField("return_type"):
+        return
+    try:
+        coerced(content, information.return_type)
+    except NodeFailed as failed:
+        raise Invalid(
+            "the content has another type than the event",
+            kind="event_type",
+            event=definition.id.name,
+            type=type_name(information.return_type),
+            given=value_type_name(content),
+        ) from failed

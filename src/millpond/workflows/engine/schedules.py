@@ -1,0 +1,117 @@
+"""Schedules: runs that start by themselves at the instants of a cron expression, in UTC.
+
+Invariants:
+
+* A schedule has one timer: its next instant. The timer's command starts a run, and sets the next one from the instant
+  that was due, so no instant is left out: those that passed while the server was down follow one after another.
+* A schedule that is put again under its id replaces the old one, with its timer.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+from cronsim import CronSim, CronSimError
+from google.protobuf.empty_pb2 import Empty
+from littlehorse.model import (
+    DeleteScheduledWfRunRequest,
+    RunWfRequest,
+    ScheduledWfRun,
+    ScheduledWfRunId,
+    ScheduleWfRequest,
+    WfRunId,
+)
+
+from millpond.errors import Invalid
+from millpond.workflows.engine.commands import ScheduleDue
+from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
+from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.outcome import CommandCaused
+from millpond.workflows.engine.work import Work, find_spec
+
+__all__ = ("delete_schedule", "put_schedule", "run_due")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELDS = 5
+_CHARACTERS_MAX = 300
+
+
+def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
+    """Start runs of a specification at the instants of a cron expression, from now on."""
+    name = ScheduledWfRunId(id=request.id if request.HasField("id") else work.new_id())
+    check_name("schedule", name.id)
+    major = request.major_version if request.HasField("major_version") else None
+    revision = request.revision if request.HasField("revision") else None
+    spec = find_spec(work, request.wf_spec_name, major, revision)
+    if spec is None:
+        raise Invalid("no specification with this name and version", kind="workflow_spec", spec=request.wf_spec_name)
+    if request.ByteSize() > VALUE_BYTES_MAX:
+        size = request.ByteSize()
+        raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
+    found = ScheduledWfRun(
+        id=name,
+        wf_spec_id=spec.id,
+        variables=request.variables,
+        cron_expression=request.cron_expression,
+        created_at=work.instant(),
+        parent_wf_run_id=request.parent_wf_run_id if request.HasField("parent_wf_run_id") else None,
+    )
+    work.rows.put(key_of(name), found)
+    _set_timer(work, found, work.now, -1 if major is None else major, -1 if revision is None else revision)
+    return found
+
+
+def run_due(work: Work, request: ScheduleDue) -> None:
+    """Start the run of an instant of a schedule, of the version that is the newest now unless one was named."""
+    found = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
+    if found is None:
+        return
+    started = RunWfRequest(wf_spec_name=found.wf_spec_id.name, variables=found.variables, id=work.new_id())
+    if request.major >= 0:
+        started.major_version = request.major
+    if request.revision >= 0:
+        started.revision = request.revision
+    name = WfRunId(id=started.id)
+    if found.HasField("parent_wf_run_id"):
+        started.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
+        name.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
+    work.cause(CommandCaused(root_of(name), started))
+    _set_timer(work, found, request.at, request.major, request.revision)
+
+
+def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
+    """Delete a schedule; its runs stay. One that is gone is no error."""
+    work.rows.delete(ScheduledWfRun, key_of(request.id))
+    work.cancel_timer(_timer_name(request.id))
+    return Empty()
+
+
+def _set_timer(work: Work, schedule: ScheduledWfRun, after: int, major: int, revision: int) -> None:
+    at = _next_instant(schedule.cron_expression, after)
+    if at is not None:
+        work.set_timer(_timer_name(schedule.id), at, ScheduleDue(schedule.id, at, major, revision))
+
+
+def _next_instant(expression: str, after: int) -> int | None:
+    """The first instant of a cron expression after another one, in milliseconds; None beyond the calendar's end.
+
+    Raises:
+        Invalid: it is no expression of five fields, or none of its instants comes within 50 years.
+    """
+    problem = f"a cron expression has {_FIELDS} fields"
+    if len(expression) <= _CHARACTERS_MAX and len(expression.split()) == _FIELDS:
+        try:
+            found = next(CronSim(expression, _EPOCH + timedelta(milliseconds=after)))
+            return int((found - _EPOCH).total_seconds()) * 1000
+        except CronSimError as error:
+            problem = str(error)
+        except StopIteration:
+            problem = "no such instant comes within 50 years"
+        except OverflowError:
+            return None
+    hint = "minute hour day month weekday, in UTC, as in '0 6 * * 1-5'"
+    raise Invalid("not a cron expression", kind="cron", expression=expression[:80], problem=problem, hint=hint)
+
+
+def _timer_name(name: ScheduledWfRunId) -> Key:
+    return ("scheduled run", name.id)
