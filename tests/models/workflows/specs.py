@@ -8,6 +8,7 @@ from littlehorse.model import (
     ExponentialBackoffRetryPolicy,
     LHErrorType,
     PutWfSpecRequest,
+    ThreadRetentionPolicy,
     WaitForThreadsStrategy,
 )
 from littlehorse.workflow import SpawnedThreads, Workflow, WorkflowThread
@@ -120,6 +121,16 @@ def per_element(wf: WorkflowThread) -> None:
 
     waited = wf.wait_for_threads(wf.spawn_thread_for_each(items, child, "element"))
     waited.handle_exception_on_child(lambda handler: handler.execute("repair"), "sad")
+
+
+def sleeping_elements(wf: WorkflowThread) -> None:
+    items = wf.declare_json_arr("items").required()
+
+    def child(inner: WorkflowThread) -> None:
+        inner.declare_str("INPUT")
+        inner.sleep(1)
+
+    wf.wait_for_threads(wf.spawn_thread_for_each(items, child, "element"))
 
 
 def condition(wf: WorkflowThread) -> None:
@@ -261,6 +272,38 @@ def correlates_for_ever(wf: WorkflowThread) -> None:
     wf.do_while(key.is_equal_to(key), lambda inner: inner.wait_for_event("paid", correlation_id=key) and None)
 
 
+def short_lived(wf: WorkflowThread) -> None:
+    """Children of which one is archived at once, before its parent waits for it, and one after a minute."""
+
+    def at_once(inner: WorkflowThread) -> None:
+        inner.with_retention_policy(ThreadRetentionPolicy(seconds_after_thread_termination=0))
+
+    def after_a_minute(inner: WorkflowThread) -> None:
+        inner.with_retention_policy(ThreadRetentionPolicy(seconds_after_thread_termination=60))
+        inner.execute("work")
+
+    first = wf.spawn_thread(at_once, "first")
+    second = wf.spawn_thread(after_a_minute, "second")
+    wf.wait_for_event("ready")
+    wf.wait_for_threads(SpawnedThreads.from_list(first, second))
+    third = wf.spawn_thread(at_once, "third")
+    wf.wait_for_threads(SpawnedThreads.from_list(third))
+    wf.wait_for_event("ready")
+
+
+def spawns_for_ever(wf: WorkflowThread) -> None:
+    count = wf.declare_int("count", 0)
+
+    def child(inner: WorkflowThread) -> None:
+        count.assign(count.add(1))
+
+    def body(inner: WorkflowThread) -> None:
+        inner.wait_for_threads(SpawnedThreads.from_list(inner.spawn_thread(child, "child")))
+        inner.sleep(1)
+
+    wf.do_while(count.is_greater_than(-1), body)
+
+
 SPECS: dict[str, Initializer] = {
     name.replace("_", "-"): body
     for name, body in {
@@ -282,6 +325,7 @@ SPECS: dict[str, Initializer] = {
         "wait_any": _two_children(WaitForThreadsStrategy.WAIT_FOR_ANY),
         "wait_first": _two_children(WaitForThreadsStrategy.WAIT_FOR_FIRST),
         "per_element": per_element,
+        "sleeping_elements": sleeping_elements,
         "condition": condition,
         "sleeps": sleeps,
         "sleeps_until": sleeps_until,
@@ -302,6 +346,8 @@ SPECS: dict[str, Initializer] = {
         "correlates": correlates,
         "correlates_once": correlates_once,
         "correlates_for_ever": correlates_for_ever,
+        "short_lived": short_lived,
+        "spawns_for_ever": spawns_for_ever,
     }.items()
 }
 

@@ -11,6 +11,7 @@ from google.protobuf.message import Message
 from littlehorse.model import (
     ExternalEvent,
     ExternalEventDefId,
+    InactiveThreadRun,
     LHErrorType,
     LHStatus,
     LHTaskError,
@@ -50,10 +51,14 @@ from millpond.workflows.engine import (
     key_of,
     run_id,
 )
+from millpond.workflows.engine.advance import advance
+from millpond.workflows.engine.runs import load
 from millpond.workflows.engine.values.conversions import plain
+from millpond.workflows.engine.work import Work
 from millpond.workflows.processor.partition import CAUSED_PER_COMMAND
 from tests.models.workflows.rows import MemoryRows
 
+THREADS_CHECKED_MAX = 30
 START = 1_700_000_000_000
 
 
@@ -111,7 +116,23 @@ class Stage:
         self.rows.write(outcome)
         for effect in outcome.effects:
             self._take_over(effect)
+        self._check_settled(outcome)
         return outcome
+
+    def _check_settled(self, outcome: Outcome) -> None:
+        """Advance all threads of the runs that a command wrote: nothing may be left for them to do."""
+        paths = [write.key[0] for write in outcome.writes if isinstance(write, Write) and write.kind is WfRun]
+        for path in paths[:3]:
+            work = Work(self.rows, Command("settled", WfRun()), self.now)
+            run = load(work, str(path))
+            if run is None or len(run.threads) > THREADS_CHECKED_MAX:
+                continue
+            advance(run)
+            left = work.outcome(None)
+            assert not left.effects, (path, left.effects)
+            for write in left.writes:
+                assert isinstance(write, Write)
+                assert write.row == self.rows.get(write.kind, write.key), (path, write.kind.__name__, write.key)
 
     def _take_over(self, effect: object) -> None:
         match effect:
@@ -228,6 +249,12 @@ def _thread_line(thread: ThreadRun) -> str:
     output = f" -> {shown(thread.output)}" if thread.HasField("output") else ""
     halted = f" ({', '.join(reasons)})" if reasons else ""
     return f"  {thread.number} {thread.thread_spec_name} {LHStatus.Name(thread.status)}{halted}{output}"
+
+
+def archived_lines(stage: Stage, path: str) -> list[str]:
+    """The archived threads of a run."""
+    rows = stage.rows.list(InactiveThreadRun, (path,))
+    return [_thread_line(row.thread_run) for _key, row in rows if row.WhichOneof("inactive_reason") == "archived"]
 
 
 def _reason(reason: ThreadHaltReason) -> str:

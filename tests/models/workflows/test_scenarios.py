@@ -6,7 +6,7 @@ the states anew; the difference is then for a reader to judge.
     run SPEC ID [NAME=JSON …]            claim TASK                       done ID GUID ATTEMPT [JSON]
     failed ID GUID ATTEMPT TEXT          thrown ID GUID ATTEMPT NAME      event ID NAME GUID [JSON]
     stop ID THREAD · resume ID THREAD    rescue ID THREAD · skip ID THREAD
-    pass SECONDS                         delete ID · show ID · status ID
+    pass SECONDS                         delete ID · show ID · status ID · archived ID
 
 The verbs of user tasks are in `people`, those of correlated events and schedules in `free`.
 """
@@ -44,7 +44,7 @@ from millpond.workflows.engine.values.conversions import value_of
 from tests.models.workflows.free import FREE_VERBS, define_correlated, perform_free
 from tests.models.workflows.people import VERBS, user_task_lines, user_task_request
 from tests.models.workflows.specs import SPECS, request
-from tests.models.workflows.stage import START, Stage
+from tests.models.workflows.stage import START, Stage, archived_lines
 
 FOLDER = Path(__file__).parents[2] / "data" / "workflows"
 REWRITE = os.environ.get("WORKFLOW_SCENARIOS") == "rewrite"
@@ -116,6 +116,8 @@ def perform(stage: Stage, command: str) -> str | None:
             return "\n".join([*first[:2], *(line for line in first if "handler" in line)])
         case "show":
             return stage.show(words[0])
+        case "archived":
+            return "\n".join(archived_lines(stage, words[0])) or "none"
         case "user-tasks":
             return "\n".join(user_task_lines(stage, words[0]))
         case _ if verb in FREE_VERBS:

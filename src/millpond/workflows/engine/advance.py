@@ -8,20 +8,17 @@ Invariants:
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Iterable
+from heapq import heapify, heappop, heappush
 
-from google.protobuf.message import Message
 from littlehorse.model import (
     DeleteWfRunRequest,
     LHStatus,
     ThreadRun,
-    VariableAssignment,
-    VariableMutation,
     VariableValue,
-    WaitForChildWfNode,
-    WfSpec,
 )
 
+from millpond.workflows.engine.archive import archive
 from millpond.workflows.engine.assignments import Scope
 from millpond.workflows.engine.edges import chosen, mutate
 from millpond.workflows.engine.failures import NodeFailed
@@ -33,7 +30,6 @@ from millpond.workflows.engine.nodes import KINDS, Step
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run, load
 from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
 from millpond.workflows.engine.values.conversions import is_null
-from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work
 
 __all__ = (
@@ -41,31 +37,67 @@ __all__ = (
     "advance_family",
     "enter",
     "skip",
-    "outputs_read",
 )
 
 
-def advance(run: Run) -> None:
-    """Bring a run as far as it can go now, and write it."""
+def advance(run: Run, only: Iterable[int] | None = None) -> None:
+    """Bring a run as far as it can go now, and write it.
+
+    With `only`, something happened to these threads alone, beside those that are awake already.
+    """
+    run.awake.wake(run.threads if only is None else only)
+    if run.facts.inherits:
+        run.awake.wake_if(run.facts.watching)
     for _round in range(ROUNDS_MAX):
         moved = start_interrupts(run) | start_failure_handlers(run)
-        threads = len(run.row.thread_runs)
-        for thread in list(run.row.thread_runs):
-            moved |= _advance_thread(run, thread)
-        if not moved and len(run.row.thread_runs) == threads:
+        if not _advance_awake(run) and not moved and not run.awake.numbers:
             break
     else:
         _give_up(run)
     _set_status(run)
+    archive(run)
     run.save()
+
+
+def _advance_awake(run: Run) -> bool:
+    """Advance each thread that is awake by one step, in the order of their numbers. True when one moved.
+
+    A thread that is woken by one before it has its turn in this round; others have it in the next.
+    """
+    last = run.row.greatest_threadrun_number
+    awake = run.awake.taken()
+    turns = [number for number in awake if number <= last]
+    heapify(turns)
+    listed, moved = set(turns), False
+    next_round = awake - listed
+    while turns:
+        number = heappop(turns)
+        listed.discard(number)
+        thread = run.threads.get(number)
+        if thread is not None and _advance_thread(run, thread):
+            moved = True
+            run.awake.wake([number])
+        if run.variables_changed:
+            run.variables_changed = False
+            run.awake.wake_if(run.facts.watching)
+        for woken in run.awake.taken():
+            if not number < woken <= last:
+                next_round.add(woken)
+            elif woken not in listed:
+                listed.add(woken)
+                heappush(turns, woken)
+    run.awake.wake(next_round)
+    return moved
 
 
 def advance_family(work: Work) -> None:
     """Advance the runs that this command has started, and those whose children have ended."""
     while work.ahead:
-        run = load(work, work.ahead.pop(0))
+        path, threads = work.ahead.pop(0)
+        run = load(work, path)
         if run is not None:
-            advance(run)
+            run.variables_changed = True  # a child may have written those that it inherits
+            advance(run, threads)
 
 
 def _give_up(run: Run) -> None:
@@ -114,7 +146,7 @@ def _complete(step: Step, output: VariableValue) -> None:
     if row.WhichOneof("node_type") == "exit":
         complete(step.run, step.thread, None if is_null(output) else output)
         return
-    if row.node_name in outputs_read(step.run.spec.SerializeToString(deterministic=True), row.thread_spec_name):
+    if row.node_name in step.run.facts.outputs[row.thread_spec_name]:
         step.run.put_output(step.thread, row.node_name, output)
     leave(step.run, row)
     _enter_next(step, mutated=True)
@@ -164,29 +196,10 @@ def _set_status(run: Run) -> None:
     if run.row.status in TERMINAL and before not in TERMINAL:
         run.row.end_time.CopyFrom(run.work.instant())
         if run.row.id.HasField("parent_wf_run_id"):
-            run.work.ahead.append(run_path(run.row.id.parent_wf_run_id))
+            trigger = run.row.parent_trigger
+            waits = [trigger.waiting_node_run.thread_run_number] if trigger.HasField("waiting_node_run") else []
+            run.work.ahead.append((run_path(run.row.id.parent_wf_run_id), waits))
         if run.spec.HasField("retention_policy"):
             seconds = run.spec.retention_policy.seconds_after_wf_termination
             at = run.work.now + 1000 * max(0, seconds)
             run.work.set_timer((run.path, "retention"), at, DeleteWfRunRequest(id=run.row.id))
-
-
-@lru_cache(maxsize=1024)
-def outputs_read(spec: bytes, thread: str) -> frozenset[str]:
-    """The nodes of a thread whose outputs another node, an edge or a mutation reads."""
-    found: set[str] = set()
-    nodes = WfSpec.FromString(spec).thread_specs[thread].nodes
-    for name in nodes:
-        _collect(nodes[name], name, found)
-    return frozenset(found)
-
-
-def _collect(message: Message, node: str, found: set[str]) -> None:
-    if isinstance(message, VariableAssignment) and message.WhichOneof("source") == "node_output":
-        found.add(message.node_output.node_name)
-    if isinstance(message, VariableMutation) and message.WhichOneof("rhs_value") == "node_output":
-        found.add(node)
-    if isinstance(message, WaitForChildWfNode):
-        found.add(message.child_wf_run_source_node)
-    for part in parts_of(message):
-        _collect(part, node, found)

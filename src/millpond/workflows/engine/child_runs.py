@@ -58,7 +58,7 @@ def start_child(run: Run, thread: ThreadRun, node: RunChildWfNode, row: NodeRun)
     except NodeFailed as failed:
         raise NodeFailed("CHILD_FAILURE", f"the child cannot start: {failed.message}") from failed
     child.save()
-    run.work.ahead.append(child.path)
+    run.work.ahead.append((child.path, None))
     row.run_child_wf.child_wf_run_id.CopyFrom(name)
     row.run_child_wf.wf_spec_id.CopyFrom(spec.id)
     for key, value in inputs.items():

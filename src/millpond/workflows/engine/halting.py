@@ -48,6 +48,7 @@ def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
         thread.halt_reasons.append(reason)
     if thread.status not in PAUSING:
         thread.status = LHStatus.HALTING
+    run.awake.touch(thread)
     spared = reason.WhichOneof("reason") in ("interrupted", "pending_interrupt")
     handlers = handlers_of(thread)
     for child in run.children(thread):
@@ -73,6 +74,7 @@ def finish(run: Run, thread: ThreadRun) -> bool:
         if child.number not in handlers and child.status not in TERMINAL and child.status != LHStatus.HALTED:
             return False
     thread.status = LHStatus.HALTED
+    run.awake.touch(thread)
     return True
 
 
@@ -121,6 +123,7 @@ def run_again(run: Run, thread: ThreadRun) -> bool:
     thread.halt_reasons.extend(unresolved)
     if not unresolved:
         thread.status = LHStatus.RUNNING
+    run.awake.touch(thread)
     return True
 
 

@@ -64,8 +64,8 @@ def start_interrupts(run: Run) -> bool:
 
 def _started(run: Run, pending: PendingInterrupt) -> bool:
     """True when a pending interrupt was started, or its thread has ended meanwhile."""
-    thread = run.thread(pending.interrupted_thread_id)
-    if thread.status in TERMINAL:
+    thread = run.threads.get(pending.interrupted_thread_id)
+    if thread is None or thread.status in TERMINAL:
         return True
     if thread.status != LHStatus.HALTED or not _only(thread, "pending_interrupt"):
         return False
@@ -81,6 +81,7 @@ def _started(run: Run, pending: PendingInterrupt) -> bool:
         return True
     handler.interrupt_trigger_id.CopyFrom(pending.external_event_id)
     thread.halt_reasons.append(ThreadHaltReason(interrupted=Interrupted(interrupt_thread_id=handler.number)))
+    run.awake.touch(thread)
     return True
 
 
@@ -110,6 +111,7 @@ def _handle(run: Run, thread: ThreadRun, spec_name: str) -> None:
         return
     reason = HandlingFailureHaltReason(handler_thread_id=handler.number)
     thread.halt_reasons.append(ThreadHaltReason(handling_failure=reason))
+    run.awake.touch(thread)
 
 
 def _only(thread: ThreadRun, *reasons: str) -> bool:

@@ -14,6 +14,7 @@ from littlehorse.model import (
     CheckpointId,
     CorrelatedEventId,
     ExternalEventId,
+    InactiveThreadRunId,
     NodeRunId,
     TaskRunId,
     UserTaskRunId,
@@ -93,6 +94,8 @@ def key_of(name: Message) -> Key:
             return (run_path(name),)
         case NodeRunId():
             return (run_path(name.wf_run_id), name.thread_run_number, name.position)
+        case InactiveThreadRunId():
+            return (run_path(name.wf_run_id), name.thread_run_number)
         case VariableId():
             return (run_path(name.wf_run_id), name.thread_run_number, name.name)
         case TaskRunId():

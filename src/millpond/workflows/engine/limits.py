@@ -7,6 +7,8 @@ from typing import Final
 __all__ = (
     "ROUNDS_MAX",
     "THREADS_ACTIVE_MAX",
+    "THREADS_MAX",
+    "THREADS_LISTED_MAX",
     "VALUE_BYTES_MAX",
     "CHILD_RUNS_MAX",
     "RUN_DEPTH_MAX",
@@ -22,6 +24,12 @@ ROUNDS_MAX: Final = 512
 
 THREADS_ACTIVE_MAX: Final = 1_000
 """Threads of one run that are neither completed nor failed."""
+
+THREADS_MAX: Final = 10_000
+"""Threads of one run in all, those included that have ended."""
+
+THREADS_LISTED_MAX: Final = 2_000
+"""Threads in the row of a run; beyond it, completed ones are archived until half as many are left."""
 
 VALUE_BYTES_MAX: Final = 1_047_000
 """Serialized bytes of one value: an input, an output, a variable or the content of an event."""

@@ -46,7 +46,7 @@ from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.limits import INSTANT_MS_MAX
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
-from millpond.workflows.engine.threads import INPUT, begin, check_start, start
+from millpond.workflows.engine.threads import INPUT, begin, check_count, check_start, start
 from millpond.workflows.engine.user_tasks.nodes import arrive_user_task, user_task_done
 from millpond.workflows.engine.values.conversions import (
     NULL,
@@ -371,12 +371,12 @@ def _start_threads(step: Step) -> None:
     iterable = step.value(node.iterable)
     if kind_of(iterable) not in ("json_arr", "array"):
         raise substitution("threads are started for the elements of a JSON_ARR or an ARRAY")
-    elements = (
-        list(iterable.array.items) if kind_of(iterable) == "array" else [value_of(item) for item in plain(iterable)]
-    )
+    elements = list(iterable.array.items) if kind_of(iterable) == "array" else plain(iterable)
+    check_count(step.run, len(elements))
     common = inputs_of(step.scope(), dict(node.variables))
     declared = {found.var_def.name for found in step.run.spec.thread_specs[node.thread_spec_name].variable_defs}
-    starts = [{**common, INPUT: element} if INPUT in declared else common for element in elements]
+    values = (element if isinstance(element, VariableValue) else value_of(element) for element in elements)
+    starts = [{**common, INPUT: value} if INPUT in declared else common for value in values]
     check_start(step.run, node.thread_spec_name, starts)
     for inputs in starts:
         child = begin(step.run, node.thread_spec_name, inputs, ThreadType.CHILD, step.thread)

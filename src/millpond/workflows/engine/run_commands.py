@@ -112,7 +112,7 @@ def stop_run(work: Work, request: StopWfRunRequest) -> Empty:
     """Halt a thread until somebody resumes it."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
     halt(run, run.thread(request.thread_run_number), ThreadHaltReason(manual_halt=ManualHalt(meaning_of_life=True)))
-    advance(run)
+    advance(run, ())
     return Empty()
 
 
@@ -121,7 +121,8 @@ def resume_run(work: Work, request: ResumeWfRunRequest) -> Empty:
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
     thread = run.thread(request.thread_run_number)
     _drop_reasons(thread, "manual_halt")
-    advance(run)
+    run.awake.touch(thread)
+    advance(run, ())
     return Empty()
 
 
@@ -229,7 +230,8 @@ def _go_on(work: Work, task: TaskRun) -> None:
     queue_reminder(work, task)
     run = load(work, run_path(task.id.wf_run_id))
     if run is not None:
-        advance(run)
+        of_node = task.source.WhichOneof("task_run_source") == "task_node"
+        advance(run, [task.source.task_node.node_run_id.thread_run_number] if of_node else None)
 
 
 def node_due(work: Work, request: NodeDue) -> None:
@@ -244,4 +246,4 @@ def node_due(work: Work, request: NodeDue) -> None:
     work.rows.put(key_of(row.id), row)
     run = load(work, run_path(row.id.wf_run_id))
     if run is not None:
-        advance(run)
+        advance(run, [row.id.thread_run_number])

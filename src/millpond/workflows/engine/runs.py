@@ -14,8 +14,10 @@ from littlehorse.model import (
     WfSpec,
 )
 
-from millpond.errors import Internal, Invalid, NotFound
+from millpond.errors import Conflict, Internal, Invalid, NotFound
+from millpond.workflows.engine.awake import Awake
 from millpond.workflows.engine.keys import Key, key_of, run_path
+from millpond.workflows.engine.spec_facts import SpecFacts, facts_of
 from millpond.workflows.engine.work import Work
 
 __all__ = (
@@ -39,6 +41,16 @@ class Run:
         self.spec = spec
         self.path = run_path(row.id)
         self.threads = {thread.number: thread for thread in row.thread_runs}
+        self.awake = Awake(self.threads)
+        self.variables_changed = False
+        self._facts: SpecFacts | None = None
+
+    @property
+    def facts(self) -> SpecFacts:
+        """The facts of the specification that steps ask for."""
+        if self._facts is None:
+            self._facts = facts_of(self.spec)
+        return self._facts
 
     def thread(self, number: int) -> ThreadRun:
         """The thread with a number."""
@@ -76,8 +88,9 @@ class Run:
         self.work.rows.put((self.path,), self.row)
 
     def children(self, thread: ThreadRun) -> list[ThreadRun]:
-        """The child threads of a thread."""
-        return [self.threads[number] for number in thread.child_thread_ids]
+        """The child threads of a thread, but for those that are archived."""
+        found = (self.threads.get(number) for number in thread.child_thread_ids)
+        return [child for child in found if child is not None]
 
     def put_output(self, thread: ThreadRun, node: str, value: VariableValue) -> None:
         """Store the newest output of a node."""
@@ -114,10 +127,13 @@ def existing(work: Work, path: str, thread: int = 0) -> Run:
     Raises:
         NotFound: no such run.
         Invalid: no such thread.
+        Conflict: the thread has ended and is archived.
     """
     run = load(work, path)
     if run is None:
         raise NotFound("no run with this id", kind="workflow_run", run=path)
+    if thread not in run.threads and 0 <= thread <= run.row.greatest_threadrun_number:
+        raise Conflict("the thread is archived", kind="failed_precondition", run=path, thread=thread)
     if thread not in run.threads:
         raise Invalid("no thread with this number", kind="workflow_thread", run=path, thread=thread)
     return run

@@ -69,6 +69,7 @@ def write(run: Run, thread: ThreadRun, name: str, value: VariableValue) -> None:
     """Write a variable that a thread sees."""
     row, _declared_as = find(run, thread, name)
     row.value.CopyFrom(value)
+    run.variables_changed = True
     run.work.rows.put(key_of(row.id), row)
 
 

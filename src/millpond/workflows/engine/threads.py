@@ -22,7 +22,7 @@ from millpond.workflows.engine import attempts
 from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed, catches, status_of
 from millpond.workflows.engine.halting import halt, task_of, timer_name
-from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
+from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX, THREADS_MAX
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.scopes import check_inputs, declare
 from millpond.workflows.engine.user_tasks.endings import cancel
@@ -31,6 +31,7 @@ __all__ = (
     "INPUT",
     "start",
     "check_start",
+    "check_count",
     "begin",
     "new_node_run",
     "handler_inputs",
@@ -66,13 +67,20 @@ def check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, Variable
     """Raise NodeFailed when threads with these inputs cannot all be started."""
     if spec_name not in run.spec.thread_specs:
         raise NodeFailed("INTERNAL_ERROR", f"the specification has no thread {spec_name}")
-    active = sum(thread.status not in TERMINAL for thread in run.row.thread_runs)
-    if active + len(starts) > THREADS_ACTIVE_MAX:
-        message = f"{active + len(starts)} active threads are more than threads_active_max={THREADS_ACTIVE_MAX}"
-        raise NodeFailed("INTERNAL_ERROR", message)
+    check_count(run, len(starts))
     declared = list(run.spec.thread_specs[spec_name].variable_defs)
     for inputs in starts:
         check_inputs(declared, inputs)
+
+
+def check_count(run: Run, starts: int) -> None:
+    """Raise NodeFailed when a run may not have so many more threads."""
+    if run.row.greatest_threadrun_number + starts >= THREADS_MAX:
+        raise NodeFailed("INTERNAL_ERROR", f"the run starts more threads than threads_max={THREADS_MAX}")
+    active = starts + sum(thread.status not in TERMINAL for thread in run.row.thread_runs)
+    if active > THREADS_ACTIVE_MAX:
+        message = f"{active} active threads are more than threads_active_max={THREADS_ACTIVE_MAX}"
+        raise NodeFailed("INTERNAL_ERROR", message)
 
 
 def begin(
@@ -98,6 +106,7 @@ def begin(
         parent.child_thread_ids.append(number)
     run.row.greatest_threadrun_number = number
     run.threads[number] = thread
+    run.awake.wake([number])
     declare(run, thread, inputs)
     first = next(name for name in sorted(spec.nodes) if spec.nodes[name].WhichOneof("node") == "entrypoint")
     run.put(new_node_run(run, thread, first, LHStatus.RUNNING, entrypoint=True))
@@ -127,6 +136,7 @@ def complete(run: Run, thread: ThreadRun, output: VariableValue | None) -> None:
     """End a thread well."""
     thread.status = LHStatus.COMPLETED
     thread.end_time.CopyFrom(run.work.instant())
+    run.awake.touch(thread)
     if output is not None:
         thread.output.CopyFrom(output)
 
@@ -178,6 +188,7 @@ def end_failed(run: Run, thread: ThreadRun, failed: NodeFailed) -> None:
     thread.status = status_of(failed.name)
     thread.error_message = failed.message
     thread.end_time.CopyFrom(run.work.instant())
+    run.awake.touch(thread)
     for child in run.children(thread):
         halt(run, child, ThreadHaltReason(parent_halted=ParentHalted(parent_thread_id=thread.number)))
     if thread.type in (ThreadType.INTERRUPT, ThreadType.FAILURE_HANDLER):

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from littlehorse.model import (
+    InactiveThreadRun,
     LHStatus,
     Node,
     NodeRun,
@@ -38,6 +39,7 @@ HANDLING = WaitForThreadsRun.THREAD_HANDLING_FAILURE
 SUCCESSFUL = WaitForThreadsRun.THREAD_COMPLETED_OR_FAILURE_HANDLED
 UNSUCCESSFUL = WaitForThreadsRun.THREAD_UNSUCCESSFUL
 STOPPED = WaitForThreadsRun.THREAD_STOPPED
+_OVER = frozenset({SUCCESSFUL, UNSUCCESSFUL})
 
 
 def arrive_wait(run: Run, thread: ThreadRun, row: NodeRun, numbers: Sequence[Any]) -> None:
@@ -45,9 +47,16 @@ def arrive_wait(run: Run, thread: ThreadRun, row: NodeRun, numbers: Sequence[Any
     row.wait_for_threads.SetInParent()
     for number in numbers:
         whole = isinstance(number, int) and not isinstance(number, bool)
-        if not whole or number not in run.threads or run.threads[number].parent_thread_id != thread.number:
+        child = (run.threads.get(number) or _archived(run, number)) if whole and number > 0 else None
+        if child is None or child.parent_thread_id != thread.number:
             raise substitution(f"thread {thread.number} has no child thread {str(number)[:40]}")
-        row.wait_for_threads.threads.add(thread_run_number=number, thread_status=run.threads[number].status)
+        row.wait_for_threads.threads.add(thread_run_number=number, thread_status=child.status)
+
+
+def _archived(run: Run, number: int) -> ThreadRun | None:
+    """The archived thread with a number, or None."""
+    row = run.work.rows.get(InactiveThreadRun, (run.path, number))
+    return None if row is None else row.thread_run
 
 
 def wait_done(run: Run, thread: ThreadRun, node: Node, row: NodeRun) -> bool:
@@ -58,7 +67,8 @@ def wait_done(run: Run, thread: ThreadRun, node: Node, row: NodeRun) -> bool:
     """
     before = row.SerializeToString(deterministic=True)
     for waited in row.wait_for_threads.threads:
-        _observe(run, thread, node, waited)
+        if waited.waiting_status not in _OVER:
+            _observe(run, thread, node, waited)
     if row.SerializeToString(deterministic=True) != before:
         run.put(row)
     match node.wait_for_threads.strategy:
@@ -72,10 +82,8 @@ def wait_done(run: Run, thread: ThreadRun, node: Node, row: NodeRun) -> bool:
 
 def _observe(run: Run, thread: ThreadRun, node: Node, waited: WaitForThreadsRun.WaitForThread) -> None:
     """Bring one line of a wait up to its child's state."""
-    child = run.threads.get(waited.thread_run_number)
-    if child is None:  # only completed threads are archived
-        waited.thread_status, waited.waiting_status = LHStatus.COMPLETED, SUCCESSFUL
-        return
+    child = run.threads.get(waited.thread_run_number) or _archived(run, waited.thread_run_number)
+    assert child is not None, "a thread that is not in its run's row is archived"
     waited.thread_status = child.status
     if child.HasField("end_time"):
         waited.thread_end_time.CopyFrom(child.end_time)
@@ -104,8 +112,8 @@ def _begin_handling(run: Run, node: Node, child: ThreadRun, waited: WaitForThrea
 
 
 def _observe_handler(run: Run, thread: ThreadRun, child: ThreadRun, waited: WaitForThreadsRun.WaitForThread) -> None:
-    handler = run.thread(waited.failure_handler_thread_run_id)
-    if handler.status == LHStatus.COMPLETED:
+    handler = run.threads.get(waited.failure_handler_thread_run_id)
+    if handler is None or handler.status == LHStatus.COMPLETED:  # only completed threads are archived
         waited.waiting_status = SUCCESSFUL
         _excuse(thread, child.number)
         failed = run.node_run(child)

@@ -33,7 +33,7 @@ class Work:
         self.rows = Overlay(rows)
         self.now = now
         self.child_runs_started = 0
-        self.ahead: list[str] = []
+        self.ahead: list[tuple[str, list[int] | None]] = []
         self._seed = command.id
         self._ids = 0
         self._effects: list[Effect] = []

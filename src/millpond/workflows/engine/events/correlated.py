@@ -1,7 +1,7 @@
 """Correlated events: those that find the node runs that wait for them by a key, not by a run.
 
     run's partition      a node arrives ─▶ CorrelationAwaited ┐
-    key's partition      the event, or a row of the node_runs node run; whoever is second ─▶ CorrelatedEventSent
+    key's partition      the event, or a row of the node run that waits; whoever is second ─▶ CorrelatedEventSent
     run's partition      an external event, bound to the node run ◀─┘
 
 Invariants:

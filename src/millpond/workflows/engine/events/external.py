@@ -58,7 +58,11 @@ def store_event(work: Work, event: ExternalEvent, definition: ExternalEventDef |
     run = load(work, run_path(event.id.wf_run_id))
     if run is not None and run.row.status not in TERMINAL:
         interrupt(run, event)
-        advance(run)
+        if event.HasField("thread_run_number"):
+            run.awake.wake([event.thread_run_number])
+        else:
+            run.awake.wake_if(run.facts.awaiting.get(event.id.external_event_def_id.name, frozenset()))
+        advance(run, ())
 
 
 def event_expired(work: Work, request: EventExpired) -> None:

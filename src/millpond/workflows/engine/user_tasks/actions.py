@@ -58,7 +58,7 @@ def action_due(work: Work, request: UserTaskDue) -> None:
                     _remind(scope, row, action, task)
     except NodeFailed as failed:
         fail(run, thread, failed)
-    advance(run)
+    advance(run, [thread.number])
 
 
 def _reassign(scope: Scope, node: UserTaskNode, action: UTActionTrigger, task: UserTaskRun) -> None:

@@ -111,7 +111,7 @@ def assign_user_task(work: Work, request: AssignUserTaskRunRequest) -> Empty:
     except NodeFailed as failed:
         fail(run, scope.thread, failed)
     put_user_task(work, task)
-    advance(run)
+    advance(run, [task.node_run_id.thread_run_number])
     return Empty()
 
 
@@ -145,7 +145,7 @@ def complete_user_task(work: Work, request: CompleteUserTaskRunRequest) -> Empty
     task.events.append(UserTaskEvent(time=work.instant(), completed=UserTaskEvent.UTECompleted()))
     put_user_task(work, task)
     close(run, run.node_run_at(task.node_run_id.thread_run_number, task.node_run_id.position), task)
-    advance(run)
+    advance(run, [task.node_run_id.thread_run_number])
     return Empty()
 
 
@@ -157,7 +157,7 @@ def cancel_user_task(work: Work, request: CancelUserTaskRunRequest) -> Empty:
     run, _scope = _place(work, task)
     row = run.node_run_at(task.node_run_id.thread_run_number, task.node_run_id.position)
     cancel(run, row, "the user task was cancelled")
-    advance(run)
+    advance(run, [task.node_run_id.thread_run_number])
     return Empty()
 
 

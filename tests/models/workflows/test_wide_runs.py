@@ -1,0 +1,97 @@
+"""Runs with many threads: a step costs what it changes, and their number has limits."""
+
+from __future__ import annotations
+
+import json
+from typing import TypeVar
+
+import pytest
+
+pytest.importorskip("littlehorse")
+
+from google.protobuf.message import Message
+from littlehorse.model import InactiveThreadRun, LHStatus, NodeRun, ReportTaskRun, TaskRunId, TaskStatus, WfRun
+
+from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, threads
+from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
+from tests.models.workflows.rows import MemoryRows
+from tests.models.workflows.stage import Stage
+from tests.models.workflows.test_scenarios import parsed, prepared
+
+M = TypeVar("M", bound=Message)
+
+
+class CountedRows(MemoryRows):
+    """Rows that count how often one is read."""
+
+    reads = 0
+
+    def get(self, kind: type[M], key: Key) -> M | None:
+        self.reads += 1
+        return super().get(kind, key)
+
+
+def counted() -> tuple[Stage, CountedRows]:
+    stage, rows = prepared(), CountedRows()
+    rows.bytes = stage.rows.bytes
+    stage.rows = rows
+    return stage, rows
+
+
+def found(stage: Stage) -> WfRun:
+    run = stage.rows.get(WfRun, ("r",))
+    assert run is not None
+    return run
+
+
+def reads_of_a_step(spec: str, width: int) -> int:
+    """The rows that one step of a run reads which has so many children."""
+    stage, rows = counted()
+    stage.run(spec, "r", {"items": parsed(json.dumps(["x"] * width))})
+    assert len(found(stage).thread_runs) == width + 1
+    request: Request
+    if spec == "per-element":
+        stage.claim("greet")
+        task = TaskRunId(wf_run_id=run_id("r"), task_guid="1-1")
+        request = ReportTaskRun(task_run_id=task, status=TaskStatus.TASK_SUCCESS, output=parsed('"hello"'))
+    else:
+        stage.now += 1000
+        request = stage.timers["r", "node", 1, 1].request
+    rows.reads = 0
+    outcome = apply(rows, Command("step", request), stage.now)
+    reads = rows.reads
+    rows.write(outcome)
+    assert found(stage).thread_runs[1].status == LHStatus.COMPLETED
+    return reads
+
+
+@pytest.mark.parametrize("spec", ["per-element", "sleeping-elements"])
+def test_a_step_reads_as_much_of_a_wide_run_as_of_a_narrow_one(spec: str) -> None:
+    assert reads_of_a_step(spec, 40) == reads_of_a_step(spec, 400)
+
+
+def test_more_threads_than_a_run_may_have_end_in_an_error_that_names_the_limit() -> None:
+    stage = prepared()
+    stage.run("per-element", "r", {"items": parsed(json.dumps(["x"] * 100_000))})
+    row = stage.rows.get(NodeRun, ("r", 0, 1))
+    assert row is not None and found(stage).status == LHStatus.ERROR and len(found(stage).thread_runs) == 1
+    assert row.failures[0].failure_name == "INTERNAL_ERROR" and "threads_max=" in row.failures[0].message
+    stage.run("per-element", "s", {"items": parsed(json.dumps(["x"] * THREADS_ACTIVE_MAX))})
+    row = stage.rows.get(NodeRun, ("s", 0, 1))
+    assert row is not None and f"threads_active_max={THREADS_ACTIVE_MAX}" in row.failures[0].message
+
+
+def test_a_run_that_starts_threads_for_ever_lists_some_and_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(threads, "THREADS_MAX", 60)
+    monkeypatch.setattr(archive, "THREADS_LISTED_MAX", 20)
+    stage = prepared()
+    stage.run("spawns-for-ever", "r", {})
+    while found(stage).status == LHStatus.RUNNING:
+        stage.pass_time(1000)
+        assert len(found(stage).thread_runs) <= 20
+    assert found(stage).status == LHStatus.ERROR
+    archived = [row.thread_run.number for _key, row in stage.rows.list(InactiveThreadRun, ("r",))]
+    listed = [thread.number for thread in found(stage).thread_runs]
+    assert sorted(archived + listed) == list(range(60)) and archived == sorted(archived) and listed[0] == 0
+    row = stage.rows.get(NodeRun, ("r", 0, found(stage).thread_runs[0].current_node_position))
+    assert row is not None and "threads_max=60" in row.failures[0].message
