@@ -143,7 +143,7 @@ class Pond:
             self.space = open_space(folder / "space")
             opened.callback(self.space.close)
             retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
-            self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms)
+            self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms, memory_max=memory_max)
             self.loading = Loading(
                 folder, self.loads, clock, self._shard, served=serve, writing=self._serving.writing,
                 memory_max=memory_max,
@@ -290,7 +290,10 @@ class Pond:
 
         Raises: `NotFound`.
         """
-        return PartWriter(self.map(name).definition, writer_folder(self.folder, self.clock), source=source)
+        return PartWriter(
+            self.map(name).definition, writer_folder(self.folder, self.clock), source=source,
+            memory_max=self.loading.memory_max,
+        )  # fmt: skip
 
     def commit_load(
         self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,

@@ -84,3 +84,22 @@ def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> Non
 def test_too_little_memory_is_refused(tmp_path: Path, size: str | int) -> None:
     with pytest.raises(millpond.Invalid, match="memory_max"):
         millpond.open(tmp_path / "pond", memory_max=size)
+
+
+def test_a_map_larger_than_memory_is_loaded_under_a_limit(tmp_path: Path) -> None:
+    """Its rows alone are more than the limit; they are sealed in parts, merged in one pass, and frozen."""
+    count = 3_000_000
+    command = [
+        sys.executable,
+        "-m",
+        "tests.unit.load_memory_child",
+        str(tmp_path / "pond"),
+        str(count),
+        str(LIMIT_BYTES),
+    ]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    with millpond.open(tmp_path / "pond") as pond:
+        large = pond.map("large")
+        assert large.info()["rows"] == count
+        assert large.lookup([f"a key of some length {n:08d}" for n in (0, 77, count)]).to_pylist() == [0, 77, None]

@@ -23,8 +23,8 @@ from millpond.arrays.memory import copy_bytes, same_bytes
 from millpond.arrays.sorting import order_of_strings, taken
 
 __all__ = (
-    "Bytes", "Piece", "bytes_of", "fixed_piece", "join", "plain_long", "ordered_long", "run_ends", "sort_order",
-    "take", "take_column", "take_rows", "to_list", "var_piece",
+    "Bytes", "Piece", "bytes_of", "concatenated", "fixed_piece", "join", "plain_long", "ordered_long", "run_ends",
+    "sort_order", "take", "take_column", "take_rows", "to_list", "var_piece",
 )  # fmt: skip
 
 U8 = npt.NDArray[np.uint8]
@@ -45,6 +45,11 @@ class Bytes:
     def lengths(self) -> I64:
         """The length of each row in bytes."""
         return np.diff(self.offsets)
+
+    def rows(self, start: int, stop: int) -> Bytes:
+        """Some of the rows; the bytes are shared."""
+        offsets = self.offsets[start : stop + 1]
+        return Bytes(offsets - offsets[0], self.data[offsets[0] : offsets[-1]])
 
     def to_arrow(self) -> pa.Array:
         """As an Arrow binary array (large when it must be); the bytes are shared."""
@@ -142,6 +147,15 @@ def _put_piece(out, cursor, width, data, offsets, valid):  # type: ignore[no-unt
         stop = start + width if width else offsets[i + 1]
         copy_bytes(out + cursor[i], data + start, stop - start)
         cursor[i] += stop - start
+
+
+def concatenated(columns: Sequence[Bytes]) -> Bytes:
+    """The rows of columns, one column after another."""
+    if len(columns) == 1:
+        return columns[0]
+    offsets = np.zeros(1 + sum(map(len, columns)), np.int64)
+    np.cumsum(np.concatenate([column.lengths for column in columns]), out=offsets[1:])
+    return Bytes(offsets, np.concatenate([column.data for column in columns]))
 
 
 def take(column: Bytes, order: I64) -> Bytes:

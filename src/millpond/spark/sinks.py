@@ -2,7 +2,7 @@
 
 Spark calls a writer in different processes: the constructor and `commit` or `abort` in Python processes on the
 driver's machine, `write` once per attempt of a task on the executors. They share the place for parts
-(`landings.py`) and the commit messages, nothing else. What is promised, and how, is in `jobs.py`.
+(`staging.py`) and the commit messages, nothing else. What holds is in `write_jobs.py`.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class MapWriter(DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Enter the parts of all tasks as one load.
 
-        Raises: as `jobs.adopt`; then Spark calls `abort`.
+        Raises: as `write_jobs.adopt`; then Spark calls `abort`.
         """
         with opened(None, self.place) as pond, pond.reports.resume(self.job_set, self.job_id) as job:
             note_result(job, adopt(pond, self.staging_dir, _tasks(messages), self.settings))

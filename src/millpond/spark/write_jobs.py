@@ -3,7 +3,7 @@
 Invariants:
 * Nothing is visible before all parts have been entered in one write of the pond's space (or of the primary's).
 * Of several attempts at one partition only the one whose message reached the driver counts; what the others wrote
-  goes away with the job (`landings.py`).
+  goes away with the job (`staging.py`).
 * Parts are entered in order of their partition, so of two rows with one address the one of the higher partition
   wins; within a partition the later row (or the first, for a map with `overwrite=False`).
 """

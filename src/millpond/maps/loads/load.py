@@ -254,7 +254,7 @@ def load_data(
         try:
             parts, rejected = seal_data(
                 definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
-                times=time_form(zone, time_unit), source=source, salt=salt, job=job,
+                times=time_form(zone, time_unit), source=source, salt=salt, job=job, memory_max=loading.memory_max,
             )  # fmt: skip
             loading.loads.accepted.note_sealed(parts)
             result = commit_load(loading, parts, source=source, rejected=rejected)
@@ -298,10 +298,10 @@ def commit_reported(
 def seal_data(
     definition: MapDefinition, data: Any, folder: Path, *, columns: ColumnMapping | Mapping[str, Any] | None = None,
     max_rejects: int = 0, rejects: str | Path | None = None, times: TimeForm | None = None, source: str = "",
-    salt: str = "", job: JobReport = NO_JOB,
+    salt: str = "", job: JobReport = NO_JOB, memory_max: int | None = None,
 ) -> tuple[list[PartFile], int]:  # fmt: skip
     """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
-    writer = PartWriter(definition, folder, source=source, salt=salt)
+    writer = PartWriter(definition, folder, source=source, salt=salt, memory_max=memory_max)
     mapping = mapping_of(columns)
     with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
         batches = batches_of(data, definition, mapping)

@@ -78,7 +78,9 @@ class SealedFiles:
 class Intake:
     """Takes what is read, for any number of maps, into parts below a folder."""
 
-    def __init__(self, folder: Path, *, source: str = "", salt: str = "") -> None:
+    def __init__(self, folder: Path, *, source: str = "", salt: str = "", memory_max: int | None = None) -> None:
+        """`memory_max`: as of `PartWriter`, of each map."""
+        self.memory_max = memory_max
         self.folder = folder
         self.source = source
         self.salt = salt
@@ -89,7 +91,7 @@ class Intake:
         writer = self._writers.get(definition.name)
         if writer is None:
             folder = self.folder / definition.name
-            writer = PartWriter(definition, folder, source=self.source, salt=self.salt)
+            writer = PartWriter(definition, folder, source=self.source, salt=self.salt, memory_max=self.memory_max)
             self._writers[definition.name] = writer
         writer.write(rows)
 
@@ -114,7 +116,7 @@ def load_files(
         try:
             sealed = seal_files(
                 files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt,
-                advance=_reporting(job, advance or _quiet),
+                advance=_reporting(job, advance or _quiet), memory_max=loading.memory_max,
             )  # fmt: skip
             loading.loads.accepted.note_sealed(sealed.parts)
             result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
@@ -145,10 +147,11 @@ def name_of(files: Sequence[InputFile]) -> str:
 def seal_files(
     files: Sequence[InputFile], reading: Reading, folder: Path, *, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", salt: str = "", advance: Advance | None = None,
+    memory_max: int | None = None,
 ) -> SealedFiles:  # fmt: skip
     """Files as sealed parts below `folder`, see `Pond.load_files`."""
     guard_rejects(rejects, files)
-    intake = Intake(folder, source=source, salt=salt)
+    intake = Intake(folder, source=source, salt=salt, memory_max=memory_max)
     with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
         counts = [_read_file(file, reading, intake, rejected, advance or _quiet) for file in files]
     empty = tuple(file.path for file, count in zip(files, counts, strict=True) if not count)

@@ -54,6 +54,7 @@ from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.accepted import AcceptedParts
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
+from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, move, remove_tree, sweep_leftovers, sync, write_file_atomically
 from millpond.stores.locks import alone, together
 from millpond.stores.shared_sync import SharedSync
@@ -76,12 +77,16 @@ class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
     `reports`: where loads and merges report to. `keep_ms`: so long merged parts are retained.
+    `memory_max`: the bytes of memory that one merge may take.
     `merging` holds the ids of the parts that this process merges now: to
     write that down would cost a sync, and nobody decides by it.
     """
 
-    def __init__(self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0) -> None:
+    def __init__(
+        self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0, memory_max: int = MEMORY_MAX
+    ) -> None:
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
+        self.memory_max = memory_max
         self.queue, self.places = PartQueue(space), PartFolders(folder)
         self.accepted, self.merging = AcceptedParts(), set[str]()
         self._parts_sync = SharedSync(folder / "parts")

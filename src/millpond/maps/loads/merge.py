@@ -6,8 +6,9 @@ Invariants:
 * several loads merged together leave the rows, and the times they were put, that one after another leave;
 * parts are merged in the order of the loads, and within a load in its order; of rows with the same address the later
   part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
-* the first part of a map becomes its shard: the file is moved, or copied where parts are kept. Until the merge commits,
-  the file has no table `info`, which distinguishes a crash in between from a finished merge.
+* the first part of a map becomes its shard: the file is moved, or copied where parts are kept; many rows of several
+  parts become one file in one pass (`first_merge.py`). Until the merge commits, the file has no table `info`, which
+  distinguishes a crash in between from a finished merge.
 """
 
 from __future__ import annotations
@@ -24,17 +25,19 @@ import pyarrow as pa
 from millpond.arrays.longs import unpack_long
 from millpond.errors import Corrupt
 from millpond.kernel.steps import step
+from millpond.maps.loads.first_merge import ROWS_MIN, combine
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.interned_tables import InternedStore
-from millpond.maps.shard.layouts import decode_rows
+from millpond.maps.shard.layouts import OVERFLOW, decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.stores.files import disk_errors, make_folder, move, sync
+from millpond.memory_bound import MEMORY_MAX
+from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
 __all__ = ("Arrived", "MergeReport", "Received", "give_back_first", "merge_loads", "merge_parts", "part_rows")
 
@@ -78,10 +81,12 @@ def merge_parts(shard: Shard, parts: Sequence[Received], load: int, now_ms: int)
     return merge_loads(shard, [Arrived(load, now_ms, shard.definition.overwrite, tuple(parts))])
 
 
-def merge_loads(shard: Shard, loads: Sequence[Arrived], *, keep: bool = False) -> MergeReport:
+def merge_loads(
+    shard: Shard, loads: Sequence[Arrived], *, keep: bool = False, memory_max: int = MEMORY_MAX
+) -> MergeReport:
     """Merge loads of one map, in order, in one transaction. Call it while `shard.exclusive()`.
 
-    `keep`: the files of the parts stay as they are.
+    `keep`: the files of the parts stay as they are. `memory_max`: the bytes of memory that a first merge may take.
 
     Raises:
         Corrupt: a part's file is missing or LMDB refuses it; nothing was merged.
@@ -94,14 +99,16 @@ def merge_loads(shard: Shard, loads: Sequence[Arrived], *, keep: bool = False) -
     if not due:
         return MergeReport(rows, shard.stats().rows, repeated=True)
     parts = [part for load in due for part in load.parts]
-    adopted = _adopt_first(shard, parts, keep)
+    combined = _combine_first(shard, due, memory_max)
+    there = parts if combined else parts[:1] if _adopt_first(shard, parts, keep) else []
+    adopted = bool(there)
 
     def act(tx: lmdb.Transaction) -> None:
-        if adopted and isinstance(shard.store, PlainStore) and WIDTHS in shard.store.dbs:
-            _put_widths(tx, shard.store, parts[0])
+        for part in there:
+            _put_rest(tx, shard.store, part, overflow=combined, overwrite=due[0].overwrite)
         for load in due:
             for part in load.parts:
-                if not (adopted and part is parts[0]):
+                if not any(part is merged for merged in there):
                     _merge_part(shard, tx, part, load)
 
     touched = None if adopted else _touched(parts)
@@ -111,6 +118,35 @@ def merge_loads(shard: Shard, loads: Sequence[Arrived], *, keep: bool = False) -
         longest=longest,
     )  # fmt: skip
     return MergeReport(rows, shard.stats().rows, repeated=False)
+
+
+def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> bool:
+    """True when the rows of all parts are in a first generation that was made of them in one pass."""
+    parts = [part for load in loads for part in load.parts]
+    rows = sum(part.manifest.rows for part in parts)
+    if len(parts) < 2 or rows < ROWS_MIN or isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
+        return False
+    if len({load.overwrite for load in loads}) > 1 or not all((part.folder / "data.mdb").exists() for part in parts):
+        return False
+    # What a crash left of a first merge may have the rows of other parts: the next generation is begun instead.
+    number = int(read_generation(shard.folder) or 0) + 1
+    place = generation_folder(shard.folder, number)
+    make_folder(place)
+    unfinished = place / ".data.mdb.tmp"
+    found = [(part.folder, part.manifest) for part in parts]
+    combined = False
+    try:
+        combined = combine(shard.definition, found, unfinished, overwrite=loads[0].overwrite, memory_max=memory_max)
+    finally:
+        if not combined:
+            remove_tree(place)
+    if not combined:
+        return False
+    move(unfinished, place / "data.mdb")
+    sync(place.parent)
+    step("merge.first_parts_combined")
+    shard.switch(number)
+    return True
 
 
 def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
@@ -165,6 +201,20 @@ def _copy(file: Path, folder: Path) -> None:
 def _touched(parts: Sequence[Received]) -> pa.Array:
     found = [read_touched(part.folder) for part in parts]
     return pa.concat_arrays(found).unique() if len(parts) > 1 else found[0]
+
+
+def _put_rest(
+    tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received, *, overflow: bool, overwrite: bool
+) -> None:
+    """Put the rows of a part that its table in the first generation does not have: widths, and clashing keys."""
+    assert isinstance(store, PlainStore), "other maps put all rows"
+    if WIDTHS in store.dbs:
+        _put_widths(tx, store, part)
+    if overflow and OVERFLOW in part.manifest.tables:
+        with open_part(part.folder) as env:
+            db = env.open_db(OVERFLOW.encode(), create=False)
+            with env.begin(db=db) as reading:
+                store.put_table(tx, OVERFLOW, reading.cursor().iternext(), overwrite)
 
 
 def _put_widths(tx: lmdb.Transaction, store: PlainStore | InternedStore, part: Received) -> None:

@@ -252,7 +252,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
             Arrived(queued.load_number, stamp, overwrite, tuple(received), queued.position, again=queued.again)
         )
     with _as_set(shard, parts[0][0].settings) as target:
-        report = merge_loads(target, arrived, keep=loads.keep)
+        report = merge_loads(target, arrived, keep=loads.keep, memory_max=loads.memory_max)
     loads.finish([queued for queued, _ in parts])
     return report.rows
 

@@ -34,6 +34,7 @@ from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
 from millpond.maps.parts.touched import write_touched
 from millpond.maps.shard.layouts import TableRows
+from millpond.memory_bound import memory_bound
 from millpond.stores.files import checksum_file, disk_errors, remove_tree, write_file_atomically
 
 __all__ = (
@@ -58,6 +59,8 @@ PART_FORMAT = 3
 """The files of a part, and so of the bundle that a part travels in."""
 UNSALTED_FORMAT = 2
 """The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
+SEALING_SHARE = 6
+"""Sealing takes about so many times the bytes of its rows: to sort them, to encode them, and to fill pages."""
 PART_ROWS_MAX = 4_000_000
 """More rows in one part need more memory to sort; fewer make more parts to merge."""
 PART_BYTES_MAX = 512 << 20
@@ -195,11 +198,16 @@ def open_part(folder: Path) -> Iterator[lmdb.Environment]:
 class PartWriter:
     """Takes canonical rows and seals them into parts under `folder`; needs no pond, so Spark tasks use it.
 
-    Rows are kept in memory up to `PART_ROWS_MAX` or `PART_BYTES_MAX`, then a part is sealed and the next begun:
-    `finish` gives them in order. What was written is thrown away by `abort`.
+    Rows are kept in memory up to `PART_ROWS_MAX`, or the share of `memory_max` that leaves room to sort and encode
+    them; then a part is sealed and the next begun: `finish` gives them in order. What was written is thrown away by
+    `abort`.
     """
 
-    def __init__(self, definition: MapDefinition, folder: Path | str, *, source: str = "", salt: str = "") -> None:
+    def __init__(
+        self, definition: MapDefinition, folder: Path | str, *, source: str = "", salt: str = "",
+        memory_max: int | None = None,
+    ) -> None:  # fmt: skip
+        """`memory_max`: the bytes of memory that sealing may take; by default what the environment says."""
         self.definition = definition
         self.folder = Path(folder)
         self.source = source
@@ -208,6 +216,7 @@ class PartWriter:
         self._batches: list[pa.RecordBatch] = []
         self._rows = 0
         self._bytes = 0
+        self._bytes_max = min(PART_BYTES_MAX, memory_bound(memory_max) // SEALING_SHARE)
         self._sealed: list[PartFile] = []
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -225,7 +234,7 @@ class PartWriter:
         self._batches.append(rows)
         self._rows += rows.num_rows
         self._bytes += rows.nbytes
-        if self._rows >= PART_ROWS_MAX or self._bytes >= PART_BYTES_MAX:
+        if self._rows >= PART_ROWS_MAX or self._bytes >= self._bytes_max:
             self._seal()
 
     def finish(self) -> list[PartFile]:

@@ -10,7 +10,7 @@ import lmdb
 import numpy as np
 import pyarrow as pa
 
-from millpond.arrays.byte_columns import Bytes
+from millpond.arrays.byte_columns import Bytes, concatenated
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.cursors import between
 from millpond.maps.shard.interned_tables import InternedStore
@@ -93,14 +93,7 @@ def rows_from(
         left -= len(some_keys)
         if following is None or sum(len(column.data) for column in values) > BATCH_BYTES_MAX:
             break
-    return _together(keys), _together(values), following
-
-
-def _together(columns: list[Bytes]) -> Bytes:
-    if len(columns) == 1:
-        return columns[0]
-    lengths = np.concatenate([column.lengths for column in columns])
-    return Bytes(np.append(0, np.cumsum(lengths)), np.concatenate([column.data for column in columns]))
+    return concatenated(keys), concatenated(values), following
 
 
 def rows_by_cursor(tx: lmdb.Transaction, db: Any, first: bytes, rows_max: int) -> tuple[Bytes, Bytes, bytes | None]:

@@ -21,7 +21,9 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +31,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.arrays.ahead import ordered_results
 from millpond.arrays.byte_columns import Bytes, bytes_of, to_list
 from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import copy_bytes, prefetch, store_u64, swap_u64
@@ -49,6 +52,13 @@ BLOCK_BYTES_MAX = 1 << 29
 """Rows are sorted in blocks of about this size: Arrow's 32-bit offsets hold, and sorting stays in bounded memory."""
 
 SAMPLES_PER_BATCH = 64
+
+RUN_ROWS_MIN = 2
+"""With fewer rows of one key together than this on average, rows are sorted one by one."""
+
+THREADS_MAX = 4
+BLOCKS_ROWS_MIN = 500_000
+"""As many rows are worth a block of their own, which another thread sorts."""
 
 COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.field("row", pa.int32())]), False))
 
@@ -84,15 +94,20 @@ def freeze_groups(
 
     Raises: `Unavailable`, kind `disk_full`.
     """
-    runs = SortedRuns(lambda batch: _major(definition, batch), spill)
-    for batch in rows:
-        runs.add(batch)
+    with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
+        runs = SortedRuns(lambda batch: _major(definition, batch), spill, thread)
+        for batch in rows:
+            runs.add(batch)
+        runs.end()
     gone = _touched_column(definition, touched)
-    block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, spill.bytes_max)
-    for lower, upper in _blocks(runs, block_bytes):
-        yield from _freeze_block(
-            definition, runs.between(lower, upper), _touched_between(definition, gone, lower, upper)
-        )
+    threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), 1 + runs.rows // BLOCKS_ROWS_MIN)
+    block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, max(1, spill.bytes_max // threads))
+
+    def block(bounds: tuple[int, int]) -> Iterator[pa.RecordBatch]:
+        return _freeze_block(definition, runs.between(*bounds), _touched_between(definition, gone, *bounds))
+
+    for batches in ordered_results(block, _blocks(runs, block_bytes, threads), threads):
+        yield from batches
 
 
 def range_order_keys(starts: I64, ends: I64) -> pa.Array:
@@ -123,9 +138,9 @@ def _long(column: pa.Array) -> I64:
     return column.to_numpy()
 
 
-def _blocks(runs: SortedRuns, block_bytes: int) -> list[tuple[int, int]]:
+def _blocks(runs: SortedRuns, block_bytes: int, least: int) -> list[tuple[int, int]]:
     """Bounds `[lower, upper)` over the major column that cut the rows into blocks of about equal size."""
-    count = math.ceil(runs.bytes / block_bytes)
+    count = max(least, math.ceil(runs.bytes / block_bytes))
     if count <= 1:
         return [(0, 1 << 64)]
     sample = runs.samples(SAMPLES_PER_BATCH)
@@ -191,7 +206,7 @@ def _times(definition: MapDefinition, batch: pa.RecordBatch | None, extra: int) 
 def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes: U64, gone: pa.Array) -> _Grouped:
     key_columns = [gone] if batch is None else [batch.column("key"), gone]
     keys = bytes_of(pa.concat_arrays([column.cast(pa.large_binary()) for column in key_columns]))
-    order = radix_order([hashes, *_times(definition, batch, len(gone))])
+    order = _keyed_order(hashes, keys, _times(definition, batch, len(gone)), len(gone))
     clash = _group_starts(order, hashes, keys.offsets, keys.data, first := np.ones(len(order), np.bool_))
     if clash:
         order = _order_clashes(order, hashes, keys)
@@ -204,6 +219,64 @@ def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes
     data = np.empty(int(offsets[-1]), np.uint8)
     _put_keys(data.ctypes.data, offsets, hashes, keys.offsets, keys.data.ctypes.data, heads)
     return _Grouped(Bytes(offsets, data), hashes[heads], starts, order[real])
+
+
+def _keyed_order(hashes: U64, keys: Bytes, times: list[U64], gone: int) -> I64:
+    """The order by hash and times; rows that only mark a touched key, the last ones, come anywhere within theirs.
+
+    Tables have the rows of one key together, in order of time: then the keys are sorted, not the rows.
+    """
+    if times and len(hashes):
+        starts = np.empty(len(hashes) + 1, np.int64)
+        count = _runs(hashes, keys.offsets, keys.data, times[0], times[-1], len(hashes) - gone, starts)
+        if count * RUN_ROWS_MIN <= len(hashes):
+            runs = starts[: count + 1].copy()
+            by_hash = radix_order([hashes[runs[:-1]]])
+            order = np.empty(len(hashes), np.int64)
+            if _expanded(by_hash, runs, hashes, times[0], times[-1], len(hashes) - gone, order):
+                return order
+    return radix_order([hashes, *times])
+
+
+@kernel
+def _is_before(first, second, a, b):  # type: ignore[no-untyped-def]
+    return first[a] < first[b] or (first[a] == first[b] and second[a] < second[b])
+
+
+@kernel
+def _runs(hashes, offsets, data, first, second, real, starts):  # type: ignore[no-untyped-def]
+    """Fill in where runs of one key begin whose times ascend, and the end; how many there are."""
+    count = 0
+    for i in range(len(hashes)):
+        same = 0 < i < real and hashes[i - 1] == hashes[i] and _is_before(first, second, i - 1, i)
+        if same:
+            length = offsets[i + 1] - offsets[i]
+            same = length == offsets[i] - offsets[i - 1]
+            k = 0
+            while same and k < length:
+                same = data[offsets[i] + k] == data[offsets[i - 1] + k]
+                k += 1
+        if not same:
+            starts[count] = i
+            count += 1
+    starts[count] = len(hashes)
+    return count
+
+
+@kernel
+def _expanded(by_hash, starts, hashes, first, second, real, order):  # type: ignore[no-untyped-def]
+    """Fill in the rows of the runs, in their order; False when runs of one hash do not follow each other in time."""
+    at = 0
+    for i in range(len(by_hash)):
+        begin, end = starts[by_hash[i]], starts[by_hash[i] + 1]
+        if i > 0 and begin < real:
+            before = starts[by_hash[i - 1] + 1] - 1
+            if hashes[before] == hashes[begin] and not _is_before(first, second, before, begin):
+                return False
+        for row in range(begin, end):
+            order[at] = row
+            at += 1
+    return True
 
 
 @kernel

@@ -6,7 +6,8 @@ memory: slices of the runs, mapped where they lie.
 
 Invariants:
 * every row that was added comes out of exactly one of the spans that together cover all majors;
-* no more than `bytes_max` of rows are held, and as much again while a run is sorted; without a bound all are held;
+* no more than `bytes_max` of rows are held, those of the run that is being written among them, and as much again while
+  it is sorted; without a bound all are held;
 * a run is a file without a name: it goes with the last who reads it, also when the process is killed.
 """
 
@@ -15,6 +16,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,6 +32,8 @@ MAJOR = "\0major"
 """The column of a run beside those of the rows; no map has one of this name."""
 ROWS_PER_BATCH = 65_536
 ALL = 1 << 64
+RUNS_HELD = 2
+"""The run whose rows are taken, and the one that is being written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,13 +47,14 @@ class SpillTo:
 class SortedRuns:
     """Rows, held or spilled. `spilled` counts the runs."""
 
-    def __init__(self, major_of: Callable[[pa.RecordBatch], U64], spill: SpillTo | None) -> None:
-        self._major_of, self._spill = major_of, spill
+    def __init__(self, major_of: Callable[[pa.RecordBatch], U64], spill: SpillTo | None, thread: Executor) -> None:
+        """`thread` writes a run while the rows of the next are taken."""
+        self._major_of, self._spill, self._thread = major_of, spill, thread
         self._held: list[tuple[pa.RecordBatch, U64]] = []
         self._held_bytes = 0
         self._written: list[tuple[pa.RecordBatch, U64]] = []
-        self.spilled = 0
-        self.bytes = 0
+        self._writing: Future[list[tuple[pa.RecordBatch, U64]]] | None = None
+        self.spilled = self.bytes = self.rows = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Take rows.
@@ -62,9 +67,22 @@ class SortedRuns:
         self._held.append((batch, major))
         size = batch.nbytes + major.nbytes
         self.bytes += batch.nbytes
+        self.rows += batch.num_rows
         self._held_bytes += size
-        if self._spill is not None and self._held_bytes >= self._spill.bytes_max:
-            self._write_run(self._spill)
+        if self._spill is not None and self._held_bytes >= self._spill.bytes_max // RUNS_HELD:
+            self.end()
+            self._writing = self._thread.submit(_write_run, self._held, self._spill)
+            self._held, self._held_bytes = [], 0
+
+    def end(self) -> None:
+        """Wait until the run that is being written is on the disk.
+
+        Raises: `Unavailable`, kind `disk_full`.
+        """
+        if self._writing is not None:
+            self._written += self._writing.result()
+            self.spilled += 1
+        self._writing = None
 
     def samples(self, count: int) -> U64:
         """Majors of about so many rows of each batch, sorted: they cut the rows into spans of about equal size."""
@@ -79,20 +97,21 @@ class SortedRuns:
         found += [_slice(batch, major, lower, upper) for batch, major in self._written]
         return [(batch, major) for batch, major in found if batch.num_rows]
 
-    def _write_run(self, spill: SpillTo) -> None:
-        majors = np.concatenate([major for _, major in self._held])
-        table = pa.Table.from_batches([batch for batch, _ in self._held]).combine_chunks()
-        table = table.append_column(MAJOR, pa.array(majors))
-        self._held, self._held_bytes = [], 0
-        order = radix_order([majors])
-        with disk_errors(spill.folder), tempfile.TemporaryFile(dir=spill.folder, prefix="run-") as file:
-            with pa.ipc.new_file(pa.PythonFile(file, "w"), table.schema) as writer:
-                for low in range(0, len(order), ROWS_PER_BATCH):
-                    writer.write_table(table.take(pa.array(order[low : low + ROWS_PER_BATCH])).combine_chunks())
-            file.flush()
-            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        self._written += list(_batches_of(mapped))
-        self.spilled += 1
+
+def _write_run(held: list[tuple[pa.RecordBatch, U64]], spill: SpillTo) -> list[tuple[pa.RecordBatch, U64]]:
+    """Sort rows and write them; the batches of the run, where they lie."""
+    majors = np.concatenate([major for _, major in held])
+    table = pa.Table.from_batches([batch for batch, _ in held]).combine_chunks()
+    table = table.append_column(MAJOR, pa.array(majors))
+    held.clear()
+    order = radix_order([majors])
+    with disk_errors(spill.folder), tempfile.TemporaryFile(dir=spill.folder, prefix="run-") as file:
+        with pa.ipc.new_file(pa.PythonFile(file, "w"), table.schema) as writer:
+            for low in range(0, len(order), ROWS_PER_BATCH):
+                writer.write_table(table.take(pa.array(order[low : low + ROWS_PER_BATCH])).combine_chunks())
+        file.flush()
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    return list(_batches_of(mapped))
 
 
 def _batches_of(mapped: mmap.mmap) -> Iterator[tuple[pa.RecordBatch, U64]]:

@@ -45,7 +45,10 @@ from millpond.stores.lmdb.page_format import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ("BulkTable", "write_environment")
+__all__ = (
+    "BulkTable", "CHUNK_PAGES", "fill_branches", "fill_leaves", "meta_page", "overflow_chunks", "plan_branches",
+    "plan_leaves", "table_of_tables", "write_environment",
+)  # fmt: skip
 
 ROOM = PAGE - HEADER
 NODE_BYTES_MAX = 2038
@@ -92,14 +95,14 @@ def write_environment(tables: Sequence[BulkTable], put: Callable[[memoryview], A
         plans.append(plan)
         records[table.name.encode()] = plan.record()
         pages += plan.pages
-    put(memoryview(_meta(0, None, 2) + _meta(1, len(records), pages) + _table_of_tables(records)))
+    put(memoryview(meta_page(0, None, 2) + meta_page(1, len(records), pages) + table_of_tables(records)))
     for plan in plans:
         for chunk in plan.chunks():
             put(chunk.data)
     return pages * PAGE
 
 
-def _meta(number: int, tables: int | None, pages: int) -> bytes:
+def meta_page(number: int, tables: int | None, pages: int) -> bytes:
     """A meta page: of the empty environment (`tables` None), or of the one transaction that filled it."""
     free = TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
     main = TABLE.pack(0, 0, 1, 0, 1, 0, tables, 2) if tables else TABLE.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
@@ -107,7 +110,8 @@ def _meta(number: int, tables: int | None, pages: int) -> bytes:
     return (header + free + main + struct.pack("<QQ", pages - 1, number)).ljust(PAGE, b"\x00")
 
 
-def _table_of_tables(records: dict[bytes, bytes]) -> bytes:
+def table_of_tables(records: dict[bytes, bytes]) -> bytes:
+    """The page that names the tables, each with its record."""
     page = bytearray(PAGE)
     upper = PAGE
     for place, name in enumerate(sorted(records)):
@@ -126,14 +130,14 @@ class _Plan:
         self.table = table
         self.first_page = first_page
         leaves = np.empty(len(table) + 1, np.int64)
-        count, self.overflow_pages = _plan_leaves(table.key_offsets, table.value_offsets, leaves)
+        count, self.overflow_pages = plan_leaves(table.key_offsets, table.value_offsets, leaves)
         # The row that begins each page, level by level; the last entry is the end.
         self.leaves = leaves[: count + 1].copy()
         self.branches: list[I64] = []
         begins = self.leaves
         while len(begins) > 2:
             children = np.empty(len(begins), np.int64)
-            pages = _plan_branches(table.key_offsets, begins, children)
+            pages = plan_branches(table.key_offsets, begins, children)
             children = children[: pages + 1].copy()
             self.branches.append(children)
             begins = begins[children]
@@ -159,12 +163,13 @@ class _Plan:
     def chunks(self) -> Iterator[U8]:
         """The bytes of all pages, in order."""
         yield from self._leaf_chunks()
-        page, child, begins = self.first_page + len(self.leaves) - 1, self.first_page, self.leaves
+        page, below, begins = self.first_page + len(self.leaves) - 1, self.first_page, self.leaves
         for children in self.branches:
             out = np.zeros((len(children) - 1) * PAGE, np.uint8)
-            _fill_branches(out, page, child, children, begins, self.table.key_offsets, self.table.key_data)
+            pages = np.arange(below, below + len(begins) - 1)
+            fill_branches(out, page, pages, children, begins, self.table.key_offsets, self.table.key_data)
             yield out
-            page, child, begins = page + len(children) - 1, page, begins[children]
+            page, below, begins = page + len(children) - 1, page, begins[children]
         yield from self._overflow_chunks(page)
 
     def _leaf_chunks(self) -> Iterator[U8]:
@@ -173,26 +178,30 @@ class _Plan:
         for first in range(0, len(self.leaves) - 1, CHUNK_PAGES):
             begins = self.leaves[first : first + CHUNK_PAGES + 1]
             out = chunk[: (len(begins) - 1) * PAGE]
-            big = _fill_leaves(out, self.first_page + first, big, begins, *self.table.columns)
+            big = fill_leaves(out, self.first_page + first, big, begins, *self.table.columns)
             yield out
 
     def _overflow_chunks(self, page: int) -> Iterator[U8]:
-        if not self.overflow_pages:
-            return
-        keys, values = np.diff(self.table.key_offsets), np.diff(self.table.value_offsets)
-        rows = np.flatnonzero(NODE_HEADER + keys + values > NODE_BYTES_MAX)
-        ends = np.cumsum((HEADER - 1 + values[rows]) // PAGE + 1)
-        first, done = 0, 0
-        while first < len(rows):
-            last = max(first + 1, int(np.searchsorted(ends, done + CHUNK_PAGES, side="right")))
-            out = np.zeros(int(ends[last - 1] - done) * PAGE, np.uint8)
-            _fill_overflow(out, page + done, rows[first:last], self.table.value_offsets, self.table.value_data)
-            yield out
-            first, done = last, int(ends[last - 1].item())
+        if self.overflow_pages:
+            yield from overflow_chunks(page, *self.table.columns)
+
+
+def overflow_chunks(page: int, key_offsets: I64, _key_data: U8, value_offsets: I64, value_data: U8) -> Iterator[U8]:
+    """The overflow pages of the values that need some, from `page` on, in order of the rows."""
+    keys, values = np.diff(key_offsets), np.diff(value_offsets)
+    rows = np.flatnonzero(NODE_HEADER + keys + values > NODE_BYTES_MAX)
+    ends = np.cumsum((HEADER - 1 + values[rows]) // PAGE + 1)
+    first, done = 0, 0
+    while first < len(rows):
+        last = max(first + 1, int(np.searchsorted(ends, done + CHUNK_PAGES, side="right")))
+        out = np.zeros(int(ends[last - 1] - done) * PAGE, np.uint8)
+        _fill_overflow(out, page + done, rows[first:last], value_offsets, value_data)
+        yield out
+        first, done = last, int(ends[last - 1].item())
 
 
 @kernel
-def _plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
+def plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
     """Fill in the row that begins each leaf; how many leaves there are, and how many overflow pages."""
     count = overflow = used = 0
     rows = len(key_offsets) - 1
@@ -214,7 +223,7 @@ def _plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped
 
 
 @kernel
-def _plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def]
+def plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def]
     """Fill in the child that begins each branch page over the pages that begin with these rows; how many."""
     count = used = 0
     below = len(begins) - 1
@@ -256,7 +265,7 @@ def _copy(out, at, data, start, stop):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, value_data):  # type: ignore[no-untyped-def]
+def fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, value_data):  # type: ignore[no-untyped-def]
     """Fill leaf pages; `big` is the next free overflow page, before and, as the answer, after."""
     for number in range(len(begins) - 1):
         base = number * PAGE
@@ -287,8 +296,8 @@ def _fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, v
 
 
 @kernel
-def _fill_branches(out, page, child, children, begins, key_offsets, key_data):  # type: ignore[no-untyped-def]
-    """Fill branch pages over the pages from `child` on, which begin with the rows `begins`."""
+def fill_branches(out, page, pages, children, begins, key_offsets, key_data):  # type: ignore[no-untyped-def]
+    """Fill branch pages over `pages`, which begin with the rows `begins`."""
     for number in range(len(children) - 1):
         base = number * PAGE
         upper = PAGE
@@ -300,7 +309,7 @@ def _fill_branches(out, page, child, children, begins, key_offsets, key_data):  
             at = base + upper
             _put_number(out, place, upper, 2)
             place += 2
-            _put_number(out, at, child + i, 6)
+            _put_number(out, at, pages[i], 6)
             _put_number(out, at + 6, key, 2)
             _copy(out, at + NODE_HEADER, key_data, key_offsets[row], key_offsets[row] + key)
         _put_header(out, base, page + number, BRANCH, place - base, upper)
