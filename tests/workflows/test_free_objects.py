@@ -1,4 +1,4 @@
-"""Correlated events and schedules through the client as installed, also over a kill of the server."""
+"""Correlated events, schedules and structs through the client as installed, also over a kill of the server."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import grpc
 import littlehorse
 import pytest
 from littlehorse.config import LHConfig
+from littlehorse.lh_struct import class_to_inline_struct_def, lh_struct_def, serialize_to_struct
 from littlehorse.model import (
     CorrelatedEventConfig,
     CorrelatedEventId,
@@ -23,6 +24,8 @@ from littlehorse.model import (
     ScheduleWfRequest,
     SearchCorrelatedEventRequest,
     SearchScheduledWfRunRequest,
+    StructDefId,
+    ValidateStructDefEvolutionRequest,
     VariableValue,
     WfRunId,
 )
@@ -42,6 +45,14 @@ def order(wf: WorkflowThread) -> None:
     )  # fmt: skip
     receipt = wf.declare_str("receipt")
     receipt.assign(paid)
+
+
+@lh_struct_def("customer")
+class Customer:
+    """A struct as the client declares it."""
+
+    name: str
+    age: int
 
 
 @pytest.fixture
@@ -103,3 +114,26 @@ def test_a_schedule_is_put_found_and_deleted(ordering: WorkflowServer) -> None:
         for _again in range(2):
             stub.DeleteScheduledWfRun(DeleteScheduledWfRunRequest(id=name))
         assert code_of(stub.GetScheduledWfRun, name)[0] == grpc.StatusCode.NOT_FOUND
+
+
+def greets(wf: WorkflowThread) -> None:
+    wf.declare_struct("who", Customer).required()
+
+
+def test_structs_are_checked_and_their_changes_judged(ordering: WorkflowServer) -> None:
+    littlehorse.create_struct_def(Customer, LHConfig())
+    littlehorse.create_workflow_spec(Workflow("greets", greets), LHConfig())
+    someone = Customer(name="anna", age=7)  # type: ignore[call-arg]
+    value = VariableValue(struct=serialize_to_struct(someone))
+    with ordering.stub() as stub:
+        run = stub.RunWf(RunWfRequest(wf_spec_name="greets", variables={"who": value}), timeout=SECONDS)
+        assert run.status == LHStatus.COMPLETED
+        del value.struct.struct.fields["name"]
+        status, words = code_of(stub.RunWf, RunWfRequest(wf_spec_name="greets", variables={"who": value}))
+        assert (status, "needs the field name" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+        same = ValidateStructDefEvolutionRequest(
+            struct_def_id=StructDefId(name="customer"), struct_def=class_to_inline_struct_def(Customer)
+        )
+        assert stub.ValidateStructDefEvolution(same).is_valid
+        del same.struct_def.fields["age"]
+        assert not stub.ValidateStructDefEvolution(same).is_valid

@@ -72,6 +72,8 @@ from littlehorse.model import (
     UserTaskRunId,
     UserTaskRunIdList,
     UserTaskRunList,
+    ValidateStructDefEvolutionRequest,
+    ValidateStructDefEvolutionResponse,
     Variable,
     VariableId,
     VariableIdList,
@@ -94,6 +96,7 @@ from littlehorse.model import (
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.keys import decode, encode
 from millpond.workflows.engine import key_of, run_path
+from millpond.workflows.engine.metadata.structs import evolution_is_valid
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import path_of
@@ -132,11 +135,7 @@ def _get(rows: ReadRows, name: Message) -> Message:
     Raises: `NotFound`.
     """
     kind = GETS[type(name)]
-    if kind is InactiveThreadRun:
-        assert isinstance(name, InactiveThreadRunId)
-        key: tuple[str | int, ...] = (run_path(name.wf_run_id), name.thread_run_number)
-    else:
-        key = key_of(name)
+    key = key_of(name)
     found = rows.get(kind, key)
     if found is None:
         raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id="/".join(map(str, key)))
@@ -164,6 +163,11 @@ def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> U
     if found is None:
         raise NotFound("no user task is defined by this name", kind="user_task_def", name=request.name)
     return found[1]
+
+
+def _evolution(rows: ReadRows, request: ValidateStructDefEvolutionRequest) -> ValidateStructDefEvolutionResponse:
+    """True in it when a struct may change so."""
+    return ValidateStructDefEvolutionResponse(is_valid=evolution_is_valid(rows, request))
 
 
 # -- the objects of a run ---------------------------------------------------------------------------------
@@ -397,6 +401,7 @@ SEARCHES: Final[dict[type[Message], Read]] = {
 
 READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
-    GetLatestWfSpecRequest: _latest_spec, GetLatestUserTaskDefRequest: _latest_user_task,
+    ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
+    GetLatestUserTaskDefRequest: _latest_user_task,
 }  # fmt: skip
 """The function of each request that reads."""

@@ -29,6 +29,7 @@ from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, Task
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import TaskQueued, TaskWithdrawn
 from millpond.workflows.engine.values.conversions import fits, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work
@@ -231,6 +232,10 @@ def _output_problem(work: Work, task: TaskRun, attempt: TaskAttempt) -> str | No
     wanted = definition.return_type.return_type
     if definition.return_type.HasField("return_type") and not fits(attempt.output, wanted):
         return f"the output is of type {value_type_name(attempt.output)}, not {type_name(wanted)}"
+    try:
+        attempt.output.CopyFrom(settled(work, attempt.output, wanted))
+    except NodeFailed as failed:
+        return failed.message
     return None
 
 

@@ -18,8 +18,10 @@ from littlehorse.model import (
 
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.keys import key_of, run_path
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.runs import Run, load
 from millpond.workflows.engine.values.conversions import check_size, coerced, is_null, type_of_def
+from millpond.workflows.engine.work import Work
 
 __all__ = (
     "INHERITED",
@@ -80,13 +82,13 @@ def declare(run: Run, thread: ThreadRun, inputs: Mapping[str, VariableValue]) ->
         NodeFailed: VAR_SUB_ERROR; an input is unknown, missing or of another type.
     """
     spec = run.thread_spec(thread)
-    check_inputs(list(spec.variable_defs), inputs)
+    check_inputs(run.work, list(spec.variable_defs), inputs)
     for declared in spec.variable_defs:
         if declared.access_level != INHERITED:
             _make(run, thread, declared, inputs)
 
 
-def check_inputs(declared: list[ThreadVarDef], inputs: Mapping[str, VariableValue]) -> None:
+def check_inputs(work: Work, declared: list[ThreadVarDef], inputs: Mapping[str, VariableValue]) -> None:
     """Raise NodeFailed for inputs that a thread with these variables cannot start with."""
     known = {variable.var_def.name: variable for variable in declared if variable.access_level != INHERITED}
     for name in sorted(inputs):
@@ -97,7 +99,7 @@ def check_inputs(declared: list[ThreadVarDef], inputs: Mapping[str, VariableValu
         if variable.required and is_null(given):
             raise substitution(f"the required variable {name} is missing")
         try:
-            coerced(given, type_of_def(variable.var_def))
+            settled(work, coerced(given, type_of_def(variable.var_def)), type_of_def(variable.var_def))
         except NodeFailed as wrong:
             raise substitution(f"variable {name}: {wrong.message}") from wrong
         check_size(f"variable {name}", given)
@@ -112,7 +114,7 @@ def _make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[s
     name = VariableId(wf_run_id=run.row.id, thread_run_number=thread.number, name=definition.name)
     row = Variable(
         id=name,
-        value=coerced(value, wanted),
+        value=settled(run.work, coerced(value, wanted), wanted),
         created_at=run.work.instant(),
         wf_spec_id=run.spec.id,
         masked=wanted.masked,

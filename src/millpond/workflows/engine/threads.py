@@ -70,7 +70,7 @@ def check_start(run: Run, spec_name: str, starts: Sequence[Mapping[str, Variable
     check_count(run, len(starts))
     declared = list(run.spec.thread_specs[spec_name].variable_defs)
     for inputs in starts:
-        check_inputs(declared, inputs)
+        check_inputs(run.work, declared, inputs)
 
 
 def check_count(run: Run, starts: int) -> None:

@@ -63,7 +63,7 @@ def put_correlated_event(work: Work, request: PutCorrelatedEventRequest) -> Corr
     if not definition.HasField("correlated_event_config"):
         hint = "define it with a correlated_event_config"
         raise Invalid("events of this definition are not correlated", kind="event_def", name=name, hint=hint)
-    check_content(definition, request.content)
+    check_content(work, definition, request.content)
     event = CorrelatedEvent(
         id=CorrelatedEventId(key=request.key, external_event_def_id=definition.id),
         created_at=work.instant(),

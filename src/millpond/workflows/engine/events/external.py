@@ -17,6 +17,7 @@ from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.handlers import interrupt
 from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.runs import TERMINAL, load
 from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work
@@ -31,7 +32,7 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
         raise Invalid("no external event has this name", kind="event_def", name=request.external_event_def_id.name)
     for part in run_path(request.wf_run_id).split("_"):
         check_name("run", part)
-    check_content(definition, request.content)
+    check_content(work, definition, request.content)
     name = ExternalEventId(
         wf_run_id=request.wf_run_id,
         external_event_def_id=request.external_event_def_id,
@@ -72,7 +73,7 @@ def event_expired(work: Work, request: EventExpired) -> None:
         work.rows.delete(ExternalEvent, key_of(request.event_id))
 
 
-def check_content(definition: ExternalEventDef, content: VariableValue) -> None:
+def check_content(work: Work, definition: ExternalEventDef, content: VariableValue) -> None:
     """Raise Invalid for content that is too large, or not of the type that the event has."""
     if content.ByteSize() > VALUE_BYTES_MAX:
         raise Invalid("the content is too large", kind="value_bytes", bytes=content.ByteSize(), limit=VALUE_BYTES_MAX)
@@ -80,7 +81,7 @@ def check_content(definition: ExternalEventDef, content: VariableValue) -> None:
     if is_null(content) or not information.HasField("return_type"):
         return
     try:
-        coerced(content, information.return_type)
+        settled(work, coerced(content, information.return_type), information.return_type)
     except NodeFailed as failed:
         raise Invalid(
             "the content has another type than the event",
@@ -88,4 +89,5 @@ def check_content(definition: ExternalEventDef, content: VariableValue) -> None:
             event=definition.id.name,
             type=type_name(information.return_type),
             given=value_type_name(content),
+            problem=failed.message,
         ) from failed

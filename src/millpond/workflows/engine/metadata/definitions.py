@@ -27,6 +27,7 @@ from littlehorse.model import (
 
 from millpond.errors import AlreadyExists
 from millpond.workflows.engine.keys import Key, check_name, key_of
+from millpond.workflows.engine.metadata.struct_values import check_structs_defined
 from millpond.workflows.engine.work import Work, copied
 
 __all__ = (
@@ -53,6 +54,7 @@ def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
         return_type=request.return_type if request.HasField("return_type") else None,
         description=request.description if request.HasField("description") else None,
     )
+    check_structs_defined(work, found, pinned=False)
     old = work.rows.get(TaskDef, (request.name,))
     if old is None:
         work.rows.put((request.name,), found)
@@ -81,6 +83,7 @@ def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> E
     )
     if request.HasField("correlated_event_config"):
         found.correlated_event_config.CopyFrom(request.correlated_event_config)
+    check_structs_defined(work, found, pinned=False)
     work.rows.put((request.name,), found)
     return found
 

@@ -21,6 +21,7 @@ from littlehorse.model import (
 
 from millpond.errors import AlreadyExists, Conflict, Invalid
 from millpond.workflows.engine.metadata.spec_checks import check_spec
+from millpond.workflows.engine.metadata.struct_values import check_structs_defined
 from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import type_name, type_of_def
 from millpond.workflows.engine.work import Work, copied, find_spec
@@ -40,6 +41,7 @@ def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     """Store a specification as the version that its changes make, or answer the latest when nothing changed."""
     latest = find_spec(work, request.name)
     found = _spec(work, request)
+    check_structs_defined(work, found, pinned=True)
     check_spec(work, found)
     _freeze(found, latest)
     if latest is None:

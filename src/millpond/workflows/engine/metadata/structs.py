@@ -22,16 +22,21 @@ from littlehorse.model import (
     StructDefId,
     StructFieldDef,
     TypeDefinition,
+    ValidateStructDefEvolutionRequest,
     VariableType,
 )
 
 from millpond.errors import Invalid
+from millpond.workflows.engine.commands import Command
 from millpond.workflows.engine.keys import check_name
 from millpond.workflows.engine.metadata.definitions import same_but_for_time
+from millpond.workflows.engine.metadata.struct_values import latest_struct
+from millpond.workflows.engine.rows import Rows
 from millpond.workflows.engine.values.conversions import fits, type_name, value_type_name
 from millpond.workflows.engine.work import Work
 
 __all__ = (
+    "evolution_is_valid",
     "put_struct_def",
     "delete_struct_def",
 )
@@ -44,7 +49,7 @@ _FIELD = re.compile(r"[a-z][A-Za-z0-9]*")
 def put_struct_def(work: Work, request: PutStructDefRequest) -> StructDef:
     """Define a struct, or a new version of it as far as the request allows a change."""
     check_name("struct", request.name)
-    latest = _latest(work, request.name)
+    latest = latest_struct(work, request.name)
     found = StructDef(
         id=StructDefId(name=request.name, version=0 if latest is None else latest.id.version),
         description=request.description if request.HasField("description") else None,
@@ -68,8 +73,16 @@ def delete_struct_def(work: Work, request: DeleteStructDefRequest) -> Empty:
     return Empty()
 
 
-def _latest(work: Work, name: str) -> StructDef | None:
-    return max(work.rows.list(StructDef, (name,)), key=lambda version: version.id.version, default=None)
+def evolution_is_valid(rows: Rows, request: ValidateStructDefEvolutionRequest) -> bool:
+    """True when a struct may get a new version with these fields, under a rule for changes. It writes nothing."""
+    put = PutStructDefRequest(
+        name=request.struct_def_id.name, struct_def=request.struct_def, allowed_updates=request.compatibility_type
+    )
+    try:
+        put_struct_def(Work(rows, Command("", put), 0), put)
+    except Invalid:
+        return False
+    return True
 
 
 def _fail(problem: str, struct: str, field: str, hint: str, **values: object) -> NoReturn:
@@ -116,7 +129,7 @@ def _settle_type(work: Work, struct: str, name: str, wanted: TypeDefinition) -> 
 
 def _settle_struct(work: Work, struct: str, name: str, named: StructDefId) -> None:
     if named.version < 0:
-        latest = _latest(work, named.name)
+        latest = latest_struct(work, named.name)
         named.version = -1 if latest is None else latest.id.version
     if named.version < 0 or work.rows.get(StructDef, (named.name, named.version)) is None:
         _fail("the struct of a field is not defined", struct, name, "define it first", named=named.name)

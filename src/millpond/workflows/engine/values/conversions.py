@@ -107,6 +107,8 @@ def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
         return _PRIMITIVES.get(kind) == wanted.primitive_type
     if field == "struct_def_id":
         return kind == "struct" and value.struct.struct_def_id.name == wanted.struct_def_id.name
+    if field == "inline_struct_def":
+        return kind == "struct"
     if _CONTAINERS.get(kind) != field:
         return False
     if kind == "array":

@@ -27,6 +27,8 @@ def shown(row: M) -> M:
         case Variable():
             if found.masked:
                 _mask(found.value)
+            else:
+                _mask_fields(found.value)
         case TaskRun():
             _mask_task(found)
         case NodeRun():
@@ -39,9 +41,32 @@ def _mask_task(task: TaskRun) -> None:
     for given in task.input_variables:
         if given.masked:
             _mask(given.value)
+        else:
+            _mask_fields(given.value)
     for attempt in task.attempts:
-        if attempt.masked_value and attempt.WhichOneof("result") == "output":
+        if attempt.WhichOneof("result") != "output":
+            continue
+        if attempt.masked_value:
             _mask(attempt.output)
+        else:
+            _mask_fields(attempt.output)
+
+
+def _mask_fields(value: VariableValue) -> None:
+    """Replace the masked fields of the structs in a value."""
+    match value.WhichOneof("value"):
+        case "struct":
+            for field in value.struct.struct.fields.values():
+                if field.masked:
+                    _mask(field.value)
+                else:
+                    _mask_fields(field.value)
+        case "array":
+            for item in value.array.items:
+                _mask_fields(item)
+        case "map":
+            for entry in value.map.entries:
+                _mask_fields(entry.value)
 
 
 def _mask(value: VariableValue) -> None:
