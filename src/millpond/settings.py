@@ -41,7 +41,10 @@ CONFIG = "MILLPOND_CONFIG"
 SECRET_NAMES = frozenset(("token", "versions_secret_key", "versions_space", "events_store"))
 """Settings that are never shown."""
 _HERE = Path("millpond.toml")
-_OTHER_NAMES = frozenset((CONFIG, "MILLPOND_POND", "MILLPOND_TRACEBACK", "MILLPOND_REDIS_PASSWORD"))
+_OTHER_NAMES = frozenset(
+    (CONFIG, "MILLPOND_POND", "MILLPOND_SPARK_MASTER", "MILLPOND_TRACEBACK", "MILLPOND_REDIS_PASSWORD",
+     "MILLPOND_WORKFLOWS")
+)  # fmt: skip
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
 _MASK = "********"

@@ -168,6 +168,18 @@ def test_the_same_rows_again_are_one_part_by_default(spark: SparkSession, pond: 
     assert numbers.get("a") == 1
 
 
+def test_a_load_with_an_id_is_entered_once(spark: SparkSession, pond: Pond, numbers: Map) -> None:
+    first = mp.load(counted(spark, 10), pond, "numbers", load_id="run_0-1")
+    mp.load(counted(spark, 5).selectExpr("key", "value + 100 as value"), pond, "numbers")
+    again = mp.load(counted(spark, 10, tasks=3), pond, "numbers", load_id="run_0-1")
+    assert (first.load, again.load, again.position) == ("run_0-1", "run_0-1", first.position)
+    assert numbers.get("k3") == 103
+    mp.load(counted(spark, 10), pond, "numbers", load_id="run_0-2")
+    assert numbers.get("k3") == 3, "the rows of a load with another id are new"
+    assert [entry.body["load"] for entry in pond.log.entries(0) if entry.kind == "load"][::2] == ["run_0-1", "run_0-2"]
+    assert left_behind(pond) == []
+
+
 def test_columns_are_mapped(spark: SparkSession, pond: Pond) -> None:
     pond.create_map("numbers", kind="temporal_state", value="temp double, gusts double")
     frame = spark.sql("select 'JFK' origin, timestamp '2013-01-01 05:00:00' hour, 39.5D air, 12D gusts")

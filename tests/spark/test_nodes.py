@@ -61,6 +61,18 @@ def uploads(cluster: ClusterHere) -> list[str]:
     return sorted(path.name for node in cluster.nodes for path in (node.pond.folder / "uploads").glob("[!.]*"))
 
 
+def test_a_load_with_an_id_is_entered_once_on_nodes(
+    spark: SparkSession, cluster: ClusterHere, remote: RemotePond
+) -> None:
+    remote.create_map("numbers", kind="state", value="long")
+    frame = spark.range(0, 10, 1, 2).selectExpr("concat('k', id) as key", "id as value")
+    first = mp.load(frame, remote, "numbers", load_id="run_0-1", synchronise=True)
+    again = mp.load(frame, remote, "numbers", load_id="run_0-1", synchronise=True)
+    assert (first.load, again.position) == ("run_0-1", first.position)
+    loads = [entry.body["load"] for entry in remote.log.entries(0) if entry.kind == "load"]
+    assert (loads, everywhere(cluster, "k3")) == (["run_0-1"], [3, 3, 3])
+
+
 def test_a_map_on_nodes_is_loaded_read_and_queried(
     spark: SparkSession, cluster: ClusterHere, remote: RemotePond, tmp_path: Path
 ) -> None:

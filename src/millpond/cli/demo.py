@@ -3,6 +3,8 @@
 FOLDER/data/             the data as files
 FOLDER/pond/             the maps
 FOLDER/flights.parquet   the flights, with what the maps know about each
+
+With `--workflow` the flights are in FOLDER/flights/, and FOLDER/server.log and FOLDER/worker.log say what went on.
 """
 
 from __future__ import annotations
@@ -33,12 +35,15 @@ ADDRESSES = 1_000_000
 
 def register(app: typer.Typer) -> None:
     """Add the command of this module."""
-    app.command(epilog=examples("millpond demo", "millpond demo /tmp/flights --json"))(demo)
+    app.command(epilog=examples("millpond demo", "millpond demo /tmp/flights --json", "millpond demo --workflow"))(demo)
 
 
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to put it; made anew.")] = Path("demo"),
     master: Master = None,
+    workflow: Annotated[
+        bool, typer.Option("--workflow", help="As a workflow, with a server and a worker that end with it.")
+    ] = False,
     json: Json = False,
 ) -> None:
     """Load a year of real flights and their weather with Spark, and enrich every flight. Takes a minute or two."""
@@ -52,6 +57,11 @@ def demo(
     _clear(folder)
     with console.working("unpacking a year of flights", quiet=json):
         sources = prepare(folder / "data")
+    if workflow:
+        from millpond.cli.demo_workflow import run_workflow
+
+        run_workflow(folder, sources, master, clock, quiet=json)
+        return
     with running(master, quiet=json) as session:
         with console.working("warming up", quiet=json):
             register_views(session, sources)
@@ -72,7 +82,7 @@ def _clear(folder: Path) -> None:
     """
     from millpond.errors import Invalid
 
-    ours = {"data", "pond", "flights.parquet"}
+    ours = {"data", "pond", "flights.parquet", "flights", "server.log", "worker.log"}
     others = [path.name for path in folder.iterdir() if path.name not in ours] if folder.is_dir() else []
     if others:
         raise Invalid(

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from millpond.demo.sources import Sources
 
-__all__ = ("LOOKUPS", "MAPS", "SAMPLE", "Lookup", "PlannedMap", "register_views", "warm_up")
+__all__ = ("LOOKUPS", "MAPS", "SAMPLE", "VIEWS", "Lookup", "PlannedMap", "PlannedView", "register_views", "warm_up")
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,25 +128,54 @@ _AIRPORTS = (
 )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedView:
+    """A view of the data: a file, the field of `Sources` that names it and its schema; or a query of other views."""
+
+    name: str
+    file: str = ""
+    schema: str = ""
+    sql: str = ""
+
+    @property
+    def format(self) -> str:
+        """Spark's name of the file's format."""
+        return "csv" if self.schema else "parquet"
+
+    @property
+    def options(self) -> dict[str, str]:
+        """Spark's options for the file."""
+        return {"header": "true", "nullValue": "NA"} if self.schema else {}
+
+
+VIEWS: tuple[PlannedView, ...] = (
+    PlannedView("flights_as_given", "flights", _FLIGHTS),
+    PlannedView("weather", "weather", _WEATHER),
+    PlannedView("planes", "planes", _PLANES),
+    PlannedView("airports", "airports", _AIRPORTS),
+    PlannedView("airlines", "airlines", "carrier string, name string"),
+    PlannedView("ipv4", "ipv4"),
+    PlannedView(
+        "flights",
+        sql="select *, time_hour + make_interval(0, 0, 0, 0, 0, minute) as scheduled, "
+        "time_hour + make_interval(0, 0, 0, 0, 0, minute + dep_delay) as departed from flights_as_given",
+    ),
+)
+"""Views of the data, those that are asked by others first.
+
+`flights` gains `scheduled`, the instant of its scheduled departure, and `departed`, that of its real one.
+"""
+
+
 def register_views(session: SparkSession, sources: Sources) -> None:
-    """The data as temporary views of the session.
-
-    `flights` gains `scheduled`, the instant of its scheduled departure, and `departed`, that of its real one.
-    """
-
-    def csv(name: str, path: object, schema: str) -> None:
-        session.read.csv(str(path), schema=schema, header=True, nullValue="NA").createOrReplaceTempView(name)
-
-    csv("flights_as_given", sources.flights, _FLIGHTS)
-    csv("weather", sources.weather, _WEATHER)
-    csv("planes", sources.planes, _PLANES)
-    csv("airports", sources.airports, _AIRPORTS)
-    csv("airlines", sources.airlines, "carrier string, name string")
-    session.read.parquet(str(sources.ipv4)).createOrReplaceTempView("ipv4")
-    session.sql(
-        "select *, time_hour + make_interval(0, 0, 0, 0, 0, minute) as scheduled, "
-        "time_hour + make_interval(0, 0, 0, 0, 0, minute + dep_delay) as departed from flights_as_given"
-    ).createOrReplaceTempView("flights")
+    """The data as temporary views of the session."""
+    for view in VIEWS:
+        if view.sql:
+            made = session.sql(view.sql)
+        else:
+            reader = session.read.format(view.format).options(**view.options)
+            made = (reader.schema(view.schema) if view.schema else reader).load(str(getattr(sources, view.file)))
+        made.createOrReplaceTempView(view.name)
 
 
 def warm_up(session: SparkSession) -> None:

@@ -70,10 +70,13 @@ class Place(Protocol):
     def reports(self) -> AbstractContextManager[JobReports]:
         """The place that jobs report to; none when the pond cannot be opened."""
 
-    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+    def staging_dir(
+        self, clock: Clock, owner: int, *, lasting: bool = True, load_id: str | None = None
+    ) -> StagingDir:  # fmt: skip
         """The staging directory of a new job; leftovers in a folder are removed when the process `owner` is dead.
 
-        Without `lasting` the job's folder is made by its first attempt and goes with its last.
+        Without `lasting` the job's folder is made by its first attempt and goes with its last. What was entered under
+        a `load_id` is not entered again.
         """
 
     def log(self, name: str, clock: Clock) -> Log:
@@ -116,11 +119,13 @@ class FolderPlace:
                 reports = opened_pond.enter_context(self.open()).reports
             yield reports
 
-    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+    def staging_dir(
+        self, clock: Clock, owner: int, *, lasting: bool = True, load_id: str | None = None
+    ) -> StagingDir:  # fmt: skip
         """A folder below the pond's own."""
         from millpond.spark.staging import FolderStagingDir
 
-        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting)
+        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id)
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log in the pond's space."""
@@ -183,11 +188,13 @@ class NodesPlace:
                     reports = opened_pond.enter_context(self.open()).reports
             yield reports
 
-    def staging_dir(self, clock: Clock, owner: int, *, lasting: bool = True) -> StagingDir:
+    def staging_dir(
+        self, clock: Clock, owner: int, *, lasting: bool = True, load_id: str | None = None
+    ) -> StagingDir:  # fmt: skip
         """The nodes take the parts; a temporary folder each executor has of its own."""
         from millpond.spark.staging import NodesStagingDir
 
-        return NodesStagingDir(self, clock.random_id())
+        return NodesStagingDir(self, load_id or clock.random_id())
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log, of the first node that answers."""

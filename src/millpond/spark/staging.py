@@ -111,11 +111,12 @@ class FolderStagingDir:
 
     job: Path
     lasting: bool = True
+    load_id: str | None = None
 
     @property
     def job_id(self) -> str:
-        """The random end of the folder's name."""
-        return self.job.name.rpartition("-")[2]
+        """The id of the load when it has one, else the random end of the folder's name."""
+        return self.load_id or self.job.name.rpartition("-")[2]
 
     def counted(self, session: SparkSession) -> FolderStagingDir:
         """The same: attempts note their rows in their folders."""
@@ -166,8 +167,9 @@ class FolderStagingDir:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
         assert isinstance(pond, Pond), "the pond of a folder"
         result = commit_load(
-            pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream
-        )  # the job reports itself
+            pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream,
+            load_id=self.load_id,
+        )  # fmt: skip  # the job reports itself
         for name in result.maps if entered.freeze else ():
             pond.map(name).freeze()
         return result

@@ -178,7 +178,7 @@ def load(
     frame: DataFrame, pond: PondLike | None = None, map: str = "", *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
-    synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None,
+    synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None, load_id: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load a DataFrame into a map, as one load or not at all; see `Map.load`.
 
@@ -189,12 +189,15 @@ def load(
     `epoch` is for `foreachBatch`: the number that Spark passes. An epoch is loaded once into each map, also when Spark
     repeats it with other partitions.
 
+    `load_id` is for work that may be repeated: a load of this id that was entered before is answered as then, and adds
+    nothing. Its rows count as new, also where an earlier load had the same.
+
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
     mapping = mapping_of(columns) or ColumnMapping()
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
-        freeze=freeze, synchronise=synchronise, salt=SystemClock().random_id() if again else "",
+        freeze=freeze, synchronise=synchronise, salt=load_id or (SystemClock().random_id() if again else ""),
         times=time_form(unit=time_unit),
     )  # fmt: skip
     place = place_of(pond, frame.sparkSession)
@@ -203,7 +206,7 @@ def load(
         check_rows(frame.schema, definition, mapping)
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
-        staging_dir = place.staging_dir(SystemClock(), os.getpid()).counted(frame.sparkSession)
+        staging_dir = place.staging_dir(SystemClock(), os.getpid(), load_id=load_id).counted(frame.sparkSession)
         with open_.reports.job(load_job_set([definition.name]), staging_dir.job_id, by="spark") as job:
             staging_dir.begin()
             job.running()

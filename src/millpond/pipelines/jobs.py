@@ -1,0 +1,209 @@
+"""The Spark jobs of pipelines, which run in the driver's process: `load`, `check`, `enrich`.
+
+A job takes a session and its arguments as JSON holds them, and gives a result of the same kind.
+
+Invariants:
+* a job that is run again with the same key does the same, and what it did before stays done once: a load is entered
+  once under its key, and rows are written once to the folder of the key;
+* a job leaves nothing in the session: its views are in a session of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import NumericType, StructType
+
+from millpond import spark
+from millpond.client.location import parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Invalid, NotFound
+from millpond.json_forms import plain
+from millpond.pipelines.requests import (
+    KeyRule,
+    Rows,
+    Rules,
+    Target,
+    parse_questions,
+    parse_rows,
+    parse_rules,
+    parse_target,
+)
+from millpond.pipelines.rules import ColumnMeasure, Measures, judge
+from millpond.stores.files import remove_tree
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+
+__all__ = ("JOBS", "Job", "frame_of")
+
+Job = Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]
+
+
+def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Load the rows of a query into a map, once under the key."""
+    rows, target = parse_rows(arguments["rows"]), parse_target(arguments["options"])
+    key, name = str(arguments["key"]), str(arguments["map"])
+    with parse_location(arguments["pond"]).open_existing() as pond:
+        _ensure_map(pond, name, target)
+        result = spark.load(
+            frame_of(session, rows), pond, name, load_id=key, max_rejects=target.max_rejects, source=key,
+            synchronise=True,
+        )  # fmt: skip
+    return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position}
+
+
+def _check(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Hold rows, or those of a map, against rules; the findings, and `passed` when all hold."""
+    rules, name, place = parse_rules(arguments["rules"]), str(arguments["map"]), str(arguments["pond"])
+    session = session.newSession()
+    spark.register(session, place)
+    if arguments["rows"]:
+        frame = frame_of(session, parse_rows(arguments["rows"]))
+        compares = rules.drift is not None and _is_there(place, name)
+        there = _measure(_rows_of_map(session, name), rules) if compares else None
+    elif rules.drift is not None or rules.keys is not None:
+        raise Invalid("drift and keys compare rows with a map", kind="pipeline_input", map=name,
+                      hint="give the check the rows")  # fmt: skip
+    else:
+        frame, there = _rows_of_map(session, name), None
+    measures = _measure(frame, rules, None if rules.keys is None else _answered(frame, rules.keys, place, name))
+    findings = judge(rules, measures, there)
+    return {
+        "passed": all(finding.passed for finding in findings), "rows": measures.rows, "findings": plain(findings)
+    }  # fmt: skip
+
+
+def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Write the rows of a query with what maps know about each, as Parquet in the folder `out/key`."""
+    questions, key, attempt = parse_questions(arguments["lookups"]), str(arguments["key"]), int(arguments["attempt"])
+    out = Path(arguments["out"]).absolute()
+    whole, staging = out / key, out / f".{key}-{attempt}"
+    lookups = [
+        spark.Lookup(one.map, key=f"`{one.key}`", at=f"`{one.at}`" if one.at else None, into=one.into or None)
+        for one in questions
+    ]
+    frame = frame_of(session, parse_rows(arguments["rows"]))
+    enriched = spark.enrich(frame, lookups, pond=arguments["pond"])
+    observed = Observation()
+    found = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
+    counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
+    out.mkdir(parents=True, exist_ok=True)
+    counted.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
+    counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
+    _publish(staging, whole)
+    counts = dict(observed.get)
+    rows = counts.pop("rows")
+    return {"path": str(whole), "rows": rows, "found": counts}
+
+
+JOBS: dict[str, Job] = {"load": _load, "check": _check, "enrich": _enrich}
+
+
+def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
+    """The rows of a query, whose views nobody else sees."""
+    session = session.newSession()
+    for name, view in rows.views.items():
+        if view.sql:
+            made = session.sql(view.sql)
+        else:
+            reader = session.read.format(view.format).options(**view.options)
+            made = (reader.schema(view.schema) if view.schema else reader).load([_url(path) for path in view.files])
+        made.createOrReplaceTempView(name)
+    return session.sql(rows.sql)
+
+
+def _url(path: str) -> str:
+    """A path of this machine, whatever file system Spark takes for its own."""
+    return path if "://" in path else f"file://{Path(path).absolute()}"
+
+
+def _ensure_map(pond: Pond | RemotePond, name: str, target: Target) -> None:
+    try:
+        pond.map(name)
+    except NotFound:
+        if not target.kind:
+            raise
+        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
+
+
+def _publish(staging: Path, whole: Path) -> None:
+    """Give the rows their name, unless an earlier attempt did: a rename onto a folder with files fails."""
+    try:
+        staging.rename(whole)
+    except OSError:
+        if not whole.is_dir():
+            raise
+    for left in whole.parent.glob(f".{whole.name}-*"):
+        remove_tree(left)
+
+
+def _is_there(place: str, name: str) -> bool:
+    with parse_location(place).open_existing() as pond, suppress(NotFound):
+        return pond.map(name) is not None
+    return False
+
+
+# -- measures -----------------------------------------------------------------------------------------
+
+
+def _rows_of_map(session: SparkSession, name: str) -> DataFrame:
+    """The rows of a map, with the fields of a struct as columns."""
+    frame = session.read.format("millpond").option("map", name).load()
+    columns: list[Any] = []
+    for column in frame.schema.fields:
+        if isinstance(column.dataType, StructType):
+            columns += [sql.col(f"`{column.name}`.`{inner}`").alias(inner) for inner in column.dataType.names]
+        else:
+            columns.append(sql.col(f"`{column.name}`"))
+    return frame.select(*columns)
+
+
+def _answered(frame: DataFrame, keys: KeyRule, place: str, name: str) -> int:
+    """The rows whose key the map answers."""
+    _known_columns(frame, [keys.column, *([keys.at] if keys.at else [])])
+    answer = f"answer_{SystemClock().random_id()}"
+    lookup = spark.Lookup(name, key=f"`{keys.column}`", at=f"`{keys.at}`" if keys.at else None, into=answer)
+    return spark.enrich(frame, lookup, pond=place).where(sql.col(answer).isNotNull()).count()
+
+
+def _measure(frame: DataFrame, rules: Rules, found: int | None = None) -> Measures:
+    """The measures that rules need, in one pass."""
+    numbers = [column.name for column in frame.schema.fields if isinstance(column.dataType, NumericType)]
+    bounded = [name for name, rule in rules.columns.items() if rule.min is not None or rule.max is not None]
+    _known_columns(frame, list(rules.columns))
+    if texts := [name for name in bounded if name not in numbers]:
+        raise Invalid("a column without numbers has no min and max", kind="pipeline_column", column=texts[0],
+                      hint=f"columns of numbers: {', '.join(numbers) or 'none'}")  # fmt: skip
+    drifts = rules.drift is not None and rules.drift.mean_change_max is not None
+    wanted = list(dict.fromkeys([*rules.columns, *(numbers if drifts else [])]))
+    measured = [("nulls", wanted), ("min", bounded), ("max", bounded), ("mean", numbers if drifts else [])]
+    aggregates: dict[str, Callable[[Column], Column]] = {
+        "nulls": lambda column: sql.count_if(column.isNull()), "min": sql.min, "max": sql.max, "mean": sql.mean,
+    }  # fmt: skip
+    parts = [
+        aggregates[measure](sql.col(f"`{name}`")).cast("double").alias(f"{measure} {name}")
+        for measure, names in measured for name in names
+    ]  # fmt: skip
+    row = frame.agg(sql.count(sql.lit(1)).alias("rows"), *parts).collect()[0].asDict()
+    columns = {
+        name: ColumnMeasure(
+            nulls=int(row[f"nulls {name}"]), min=row.get(f"min {name}"), max=row.get(f"max {name}"),
+            mean=row.get(f"mean {name}"),
+        )
+        for name in wanted
+    }  # fmt: skip
+    return Measures(rows=row["rows"], columns=columns, found=found)
+
+
+def _known_columns(frame: DataFrame, names: list[str]) -> None:
+    for name in names:
+        if name not in frame.columns:
+            raise Invalid("the rows have no such column", kind="pipeline_column", column=name,
+                          hint=f"there are: {', '.join(frame.columns)}")  # fmt: skip

@@ -1,0 +1,153 @@
+"""An attempt at a step: its key, its checkpoints, its story, and its failures as workflows understand them.
+
+Invariants:
+* the key of a task run is drawn once, by its first checkpoint, and is the same in all its attempts; that of another run
+  is another, also when a run was deleted and its id is used again;
+* what a checkpoint holds is not done again by a later attempt;
+* an error that a repetition cannot mend is an exception with the name of its kind, which handlers of the workflow
+  catch; any other fails the attempt, and is tried again as the workflow says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from littlehorse.exceptions import LHTaskException
+from littlehorse.model import VariableValue
+from littlehorse.worker import WorkerContext
+
+from millpond.client.location import parse_location
+from millpond.clock import SystemClock
+from millpond.errors import Closed, Conflict, Fenced, Internal, MillpondError, Unavailable
+from millpond.json_forms import to_json
+from millpond.pipelines.story import Story
+from millpond.workflows.engine.keys import run_path
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+
+__all__ = ("Failed", "Step", "attempt")
+
+_RUN_CHARS = 48
+"""Characters of a run's id in the key; what follows them makes it unique."""
+
+
+class Failed(Exception):
+    """The work found that the run must not go on: an exception `name` of the workflow, with a report as its content."""
+
+    def __init__(self, name: str, message: str, report: Mapping[str, object]) -> None:
+        super().__init__(message)
+        self.name, self.message, self.report = name, message, report
+
+
+class _Unknown(Exception):
+    """No checkpoint holds it yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One attempt, as its work sees it. `pond` is the place of the pond."""
+
+    context: WorkerContext
+    pond: str
+    key: str
+
+    async def once(self, work: Callable[[], Any]) -> Any:
+        """The result of the work, which runs in a thread; that of an earlier attempt when a checkpoint holds it.
+
+        Raises: what the work raises; `Unavailable` when the checkpoint cannot be stored.
+        """
+        return await _once(self.context, work)
+
+    async def of_pond(self, work: Callable[[Pond | RemotePond], Any]) -> Any:
+        """The result of work on the open pond, once."""
+        return await self.once(lambda: _with_pond(self.pond, work))
+
+
+async def attempt(
+    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], **about: str
+) -> dict[str, Any]:  # fmt: skip
+    """Make an attempt at a step, and tell its story; `about` are facts of all its events.
+
+    Raises: `LHTaskException` where a repetition cannot help; else an error whose text is one sentence.
+    """
+    pond = os.environ.get("MILLPOND_POND", "pond")
+    story: Story | None = None
+    try:
+        key = await _once(context, lambda: _new_key(context))
+        story = _story(context, key, about)
+        await asyncio.to_thread(_with_pond, pond, story.running)
+        result = await work(Step(context, pond, key))
+        await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
+    except Failed as failed:
+        error = Internal(failed.message, kind=failed.name.replace("-", "_"))
+        await _report_failure(pond, story, error, retryable=False)
+        report = VariableValue(json_obj=to_json(failed.report).decode())
+        raise LHTaskException(failed.name, failed.message, report) from None
+    except MillpondError as error:
+        retryable = _is_retryable(error)
+        await _report_failure(pond, story, error, retryable=retryable)
+        if retryable:
+            raise RuntimeError(str(error)) from None
+        raise LHTaskException(error.kind.replace("_", "-"), str(error)) from None
+    return result
+
+
+def _is_retryable(error: MillpondError) -> bool:
+    return isinstance(error, Unavailable | Conflict | Closed) and not isinstance(error, Fenced)
+
+
+def _new_key(context: WorkerContext) -> str:
+    run = run_path(context.wf_run_id)[:_RUN_CHARS]
+    return f"{run}_{context.task_run_id.task_guid}_{SystemClock().random_id()}"
+
+
+def _story(context: WorkerContext, key: str, about: Mapping[str, str]) -> Story:
+    queue = os.environ.get("LHC_TENANT_ID", "default")
+    facts = {"step": context.task_def_name, **about}
+    return Story(queue, run_path(context.wf_run_id), key, facts, context.attempt_number)
+
+
+def _succeeded(story: Story | None, pond: Pond | RemotePond, result: Mapping[str, Any]) -> None:
+    assert story is not None
+    story.succeeded(pond, result)
+
+
+def _with_pond(place: str, work: Callable[[Pond | RemotePond], Any]) -> Any:
+    with parse_location(place).open_existing() as pond:
+        return work(pond)
+
+
+async def _report_failure(pond: str, story: Story | None, error: MillpondError, *, retryable: bool) -> None:
+    """Tell of a failure where that is possible: the pond itself may be what failed."""
+    if story is None:
+        return
+    with suppress(MillpondError):
+        await asyncio.to_thread(
+            _with_pond, pond, lambda opened: story.failed(opened, error, retryable=retryable)
+        )  # fmt: skip
+
+
+async def _once(context: WorkerContext, work: Callable[[], Any]) -> Any:
+    try:
+        with suppress(_Unknown):
+            return await context.execute_and_checkpoint(_unknown)
+        # The client runs the work of a checkpoint on its event loop, where it would stop heartbeats.
+        result = await asyncio.to_thread(work)
+        return await context.execute_and_checkpoint(lambda _: result)
+    except grpc.RpcError as error:
+        raise Unavailable(
+            "the server of workflows does not answer about a checkpoint", kind="checkpoint_lost",
+            status=error.code().name, hint="the task is tried again",
+        ) from None  # fmt: skip
+
+
+def _unknown(_: object) -> Any:
+    raise _Unknown

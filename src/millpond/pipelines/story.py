@@ -1,0 +1,61 @@
+"""The story of a step: events in the stream of its run (queue = tenant, job set = run), beside those of the server.
+
+| kind | when |
+|---|---|
+| `running` | an attempt began; header `attempt` |
+| `failed` | an attempt failed; `retryable` tells if there may be another |
+| `succeeded` | the step is done: header for each fact of its result |
+
+The job is the step's key, which is the load's id, so `millpond watch TENANT RUN` shows one job for each step.
+
+Invariant: the events of a step come in the order of its attempts, `succeeded` once and last. They are appended with the
+step's key as source, and positions that grow with the attempts; a late attempt's events are behind the last position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.events.event import NewEvent
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.errors import MillpondError
+    from millpond.pond import Pond
+
+__all__ = ("Story",)
+
+_LAST = 1 << 40
+"""The position of the end, behind those of all attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """The events of one attempt at a step."""
+
+    queue: str
+    job_set: str
+    key: str
+    about: Mapping[str, str]
+    attempt: int
+
+    def running(self, pond: Pond | RemotePond) -> None:
+        """Report that the attempt begins."""
+        self._append(pond, "running", 2 * self.attempt + 1, {})
+
+    def failed(self, pond: Pond | RemotePond, error: MillpondError, *, retryable: bool) -> None:
+        """Report that the attempt failed."""
+        facts = {"error": error.kind, "reason": error.message, "retryable": str(retryable).lower()}
+        self._append(pond, "failed", 2 * self.attempt + 2, facts)
+
+    def succeeded(self, pond: Pond | RemotePond, result: Mapping[str, object]) -> None:
+        """Report that the step is done, with those facts of its result that are small."""
+        facts = {name: str(fact) for name, fact in result.items() if isinstance(fact, str | int | float)}
+        self._append(pond, "succeeded", _LAST, facts)
+
+    def _append(self, pond: Pond | RemotePond, kind: str, position: int, facts: Mapping[str, str]) -> None:
+        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about, **facts}
+        event = NewEvent(pond.clock.now_ms(), b"", kind, headers)
+        pond.events.append(self.queue, self.job_set, [event], source=self.key, positions=[position])

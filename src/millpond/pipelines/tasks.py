@@ -1,0 +1,110 @@
+"""The tasks of pipelines: `millpond worker millpond.pipelines` works on them.
+
+Their inputs are names, and JSON whose forms are in `requests`. Each is idempotent under retries: its key is that of the
+task run, see `step`. The pond is that of the worker.
+"""
+
+from __future__ import annotations
+
+import os
+from functools import cache, partial
+from typing import TYPE_CHECKING, Any
+
+from littlehorse.worker import WorkerContext
+
+from millpond.events.event import NewEvent
+from millpond.json_forms import plain, stable_json
+from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.rules import Finding, summary
+from millpond.pipelines.step import Failed, Step, attempt
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+
+__all__ = ("check", "condense", "enrich", "load", "notify", "retain")
+
+CHECK_FAILED = "check-failed"
+"""The exception of a check whose rules do not all hold."""
+
+
+async def load(map: str, rows: dict[str, Any], options: dict[str, Any], context: WorkerContext) -> dict[str, Any]:
+    """Load the rows of a query into a map, as one load that is entered once."""
+
+    async def work(step: Step) -> dict[str, Any]:
+        return await _job(step, "load", {"map": map, "rows": rows, "options": options})
+
+    return await attempt(context, work, map=map)
+
+
+async def check(map: str, rows: dict[str, Any], rules: dict[str, Any], context: WorkerContext) -> dict[str, Any]:
+    """Hold rows against rules, or without rows those of the map; the report.
+
+    Raises: the exception `check-failed`, with the report as its content.
+    """
+
+    async def work(step: Step) -> dict[str, Any]:
+        report = await _job(step, "check", {"map": map, "rows": rows, "rules": rules})
+        if not report["passed"]:
+            findings = [Finding(**finding) for finding in report["findings"]]
+            raise Failed(CHECK_FAILED, f"{map}: {summary(findings)}", report)
+        return report
+
+    return await attempt(context, work, map=map)
+
+
+async def enrich(rows: dict[str, Any], lookups: list[Any], out: str, context: WorkerContext) -> dict[str, Any]:
+    """Write rows with what maps know about each, as Parquet in a folder of its own below `out`."""
+
+    async def work(step: Step) -> dict[str, Any]:
+        return await _job(step, "enrich", {"rows": rows, "lookups": lookups, "out": out})
+
+    return await attempt(context, work)
+
+
+async def condense(map: str, before: str, context: WorkerContext) -> dict[str, Any]:
+    """Drop the rows of a map that repeat the one before them, up to a time; without one, by the map's setting."""
+    return await attempt(context, partial(_maintained, "condense", map, before), map=map)
+
+
+async def retain(map: str, before: str, context: WorkerContext) -> dict[str, Any]:
+    """Delete the rows of a map that are older than a time; without one, by the map's setting."""
+    return await attempt(context, partial(_maintained, "retain", map, before), map=map)
+
+
+async def notify(
+    queue: str, job_set: str, kind: str, message: dict[str, Any], context: WorkerContext
+) -> dict[str, Any]:  # fmt: skip
+    """Append an event to a stream of the pond, once: its payload is the message as JSON."""
+
+    async def work(step: Step) -> dict[str, Any]:
+        def append(pond: Pond | RemotePond) -> dict[str, Any]:
+            event = NewEvent(pond.clock.now_ms(), stable_json(message, compact=True), kind, {"job_id": step.key})
+            # A stream that is the run's own holds the story under the key itself.
+            source = f"notify:{step.key}"
+            return plain(pond.events.append(queue, job_set, [event], source=source, positions=[1]))
+
+        await step.of_pond(append)
+        return {"queue": queue, "job_set": job_set, "kind": kind}
+
+    return await attempt(context, work)
+
+
+async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": step.context.attempt_number}
+    result: dict[str, Any] = await step.once(lambda: _driver().run(name, whole))
+    return result
+
+
+async def _maintained(what: str, map: str, before: str, step: Step) -> dict[str, Any]:
+    def maintain(pond: Pond | RemotePond) -> dict[str, Any]:
+        own = pond.map(map)
+        return plain(own.condense(before or None) if what == "condense" else own.retain(before or None))
+
+    result: dict[str, Any] = await step.of_pond(maintain)
+    return result
+
+
+@cache
+def _driver() -> SparkDriver:
+    return SparkDriver(os.environ.get("MILLPOND_SPARK_MASTER", "local[*]"))

@@ -1,0 +1,229 @@
+"""Pipelines by the command `millpond worker millpond.pipelines`: each step once, failures by name, a story for each."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from littlehorse.model import LHStatus, ListTaskRunsRequest, RunWfRequest, WfRunId
+from littlehorse.workflow import Workflow, WorkflowThread
+from pyarrow import parquet
+from typer.testing import CliRunner
+
+import millpond
+from millpond.cli.main import app
+from millpond.errors import Invalid
+from millpond.pipelines import ColumnRule, Drift, KeyRule, Pipeline, Question, Rows, Rules, Target, View
+from tests.docs.snippets import snippets
+from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.test_client import wait_for
+
+pytestmark = pytest.mark.spark
+
+STATIONS = "code,name,height\nJFK,Kennedy,13\nLGA,La Guardia,22\nEWR,Newark,18\n"
+
+
+class Site:
+    """A server, a worker of pipelines, and a folder with files."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.server = folder, WorkflowServer(folder / "pond")
+        self.worker: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.server.port}"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "worker.log"
+
+    def start(self) -> None:
+        self.server.start()
+        with self.log.open("w") as log:
+            self.worker = subprocess.Popen(
+                [sys.executable, "-m", "millpond", "worker", "millpond.pipelines", "--pond", self.url, "--master",
+                 "local[2]", "--server", f"127.0.0.1:{self.server.grpc_port}"],
+                stdout=log, stderr=log, env=self.server.environment(), cwd=self.folder,
+            )  # fmt: skip
+        wait_for(lambda: "working on" in self.log.read_text())
+
+    def end(self) -> None:
+        if self.worker is not None:
+            self.worker.kill()
+            self.worker.wait()
+        self.server.end()
+
+    def rows(self, text: str, sql: str) -> Rows:
+        """The rows of a query over a file of stations."""
+        file = self.folder / f"stations-{len(list(self.folder.glob('stations-*')))}.csv"
+        file.write_text(text)
+        view = View(files=[str(file)], format="csv", schema="code string, name string, height int",
+                    options={"header": "true"})  # fmt: skip
+        return Rows(sql=sql, views={"stations": view})
+
+    def run(self, name: str, body: Callable[[WorkflowThread], None]) -> Any:
+        """The run of a workflow when it has ended."""
+        with self.server.stub() as stub:
+            stub.PutWfSpec(Workflow(name, body).compile(), timeout=SECONDS)
+            stub.RunWf(RunWfRequest(wf_spec_name=name, id=name), timeout=SECONDS)
+        return self.wait_ended(name)
+
+    def wait_ended(self, run: str) -> Any:
+        """A run when it has ended."""
+        ended = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
+        with self.server.stub() as stub:
+            wait_for(lambda: stub.GetWfRun(WfRunId(id=run), timeout=SECONDS).status in ended)
+            return stub.GetWfRun(WfRunId(id=run), timeout=SECONDS)
+
+    def outputs(self, run: str) -> list[Any]:
+        """The output of each task of a run, in order; of a failure its name and text."""
+        with self.server.stub() as stub:
+            found = stub.ListTaskRuns(ListTaskRunsRequest(wf_run_id=WfRunId(id=run)), timeout=SECONDS).results
+        return [
+            json.loads(task.attempts[-1].output.json_obj) if task.attempts[-1].WhichOneof("result") == "output"
+            else (task.attempts[-1].exception.name, task.attempts[-1].exception.message)
+            for task in found
+        ]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    made = Site(tmp_path_factory.mktemp("site"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+AS_STATE = "select code as key, name, height from stations"
+
+
+def test_every_step_is_done_and_tells_its_story(site: Site) -> None:
+    rows = site.rows(STATIONS, AS_STATE)
+    flights = site.rows(STATIONS, "select code as origin, height from stations union all select 'XYZ', 0")
+
+    def nightly(wf: WorkflowThread) -> None:
+        pipeline = Pipeline(wf)
+        pipeline.load("stations", rows, Target(kind="state", value="name string, height long"))
+        pipeline.check("stations", Rules(rows_min=3, columns={"height": ColumnRule(min=10, max=30)}))
+        pipeline.check("stations", Rules(keys=KeyRule(column="origin", found_share_min=0.7)), rows=flights)
+        pipeline.enrich(flights, [Question(map="stations", key="origin")], str(site.folder / "out"))
+        pipeline.condense("stations", "2020-01-01T00:00Z")
+        pipeline.retain("stations", "2020-01-01T00:00Z")
+        pipeline.notify("etl", "nightly", "ready", {"map": "stations"})
+
+    run = site.run("nightly", nightly)
+    assert run.status == LHStatus.COMPLETED, site.log.read_text()
+    load, whole, keys, enriched, *_ = site.outputs("nightly")
+    assert (load["rows"], load["rejected"]) == (3, 0)
+    assert (whole["passed"], whole["rows"]) == (True, 3)
+    assert keys["findings"] == [{"rule": "keys.found_share_min", "found": 0.75, "limit": 0.7, "passed": True}]
+    assert (enriched["rows"], enriched["found"]) == (4, {"stations": 3})
+    assert [path.name for path in (site.folder / "out").iterdir()] == [Path(enriched["path"]).name]
+    with millpond.open(site.url) as pond:
+        assert pond.map("stations").get("LGA") == {"name": "La Guardia", "height": 22}
+        assert [entry.body["load"] for entry in pond.log.entries(0) if entry.kind == "load"] == [load["load"]]
+        story = [(event.kind, event.headers["step"]) for event in pond.events.read("default", "nightly")]
+        (notice,) = pond.events.read("etl", "nightly")
+    steps = ["load", "check", "check", "enrich", "condense", "retain", "notify"]
+    assert story == [(kind, step) for step in steps for kind in ("running", "succeeded")]
+    assert (notice.kind, json.loads(notice.payload)) == ("ready", {"map": "stations"})
+
+
+def test_a_failing_check_is_an_exception_that_a_handler_catches(site: Site) -> None:
+    rows = site.rows(STATIONS, "select code as key, name, height * 10 as height from stations")
+    rules = Rules(columns={"height": ColumnRule(max=100)}, drift=Drift(rows_change_max=0.5, mean_change_max=0.5))
+
+    def guarded(wf: WorkflowThread) -> None:
+        pipeline = Pipeline(wf)
+        pipeline.load("guarded", site.rows(STATIONS, AS_STATE), {"kind": "state", "value": "name string, height long"})
+        checked = pipeline.check("guarded", rules, rows=rows)
+
+        def tell(handler: WorkflowThread) -> None:
+            report = handler.declare_json_obj("INPUT")
+            Pipeline(handler).notify("etl", "guarded", "check-failed", report)
+            handler.fail("rows-refused", "the rows are not what they were")
+
+        wf.handle_exception(checked, tell, "check-failed")
+        pipeline.load("guarded", rows)
+
+    run = site.run("guarded", guarded)
+    assert run.status == LHStatus.EXCEPTION
+    assert site.outputs("guarded")[1] == (
+        "check-failed",
+        (
+            "guarded: 2 of 3 rules do not hold: height.max: found 220, limit 100; "
+            "drift.height.mean_change_max: found 9, limit 0.5"
+        ),
+    )
+    with millpond.open(site.url) as pond:
+        assert pond.map("guarded").get("JFK") == {"name": "Kennedy", "height": 13}
+        (notice,) = pond.events.read("etl", "guarded")
+        failed = [event for event in pond.events.read("default", "guarded") if event.kind == "failed"]
+    assert [finding["passed"] for finding in json.loads(notice.payload)["findings"]] == [False, True, False]
+    assert [(event.headers["error"], event.headers["retryable"]) for event in failed] == [("check_failed", "false")]
+
+
+@pytest.mark.parametrize(
+    ("name", "sql", "failure", "words"),
+    [
+        ("no-view", "select * from nothing", "spark-refused", "nothing"),
+        ("no-column", "select code from stations", "column-missing", "key"),
+    ],
+)
+def test_input_that_cannot_work_is_an_exception_with_its_kind(
+    site: Site, name: str, sql: str, failure: str, words: str
+) -> None:
+    run = site.run(
+        name, lambda wf: Pipeline(wf).load("x", site.rows(STATIONS, sql), Target(kind="state", value="long"))
+    )
+    assert run.status == LHStatus.EXCEPTION
+    ((found, text),) = site.outputs(name)
+    assert (found, words in text, "Traceback" in text) == (failure, True, False)
+
+
+def test_descriptions_are_checked_when_they_are_declared() -> None:
+    def body(inputs: dict[str, Any]) -> Callable[[WorkflowThread], None]:
+        return lambda wf: Pipeline(wf).check("weather", **inputs) and None
+
+    for inputs, words in (
+        ({"rules": {"rows_mim": 3}}, "rows_mim"), ({"rules": {}}, "rows_min"),
+        ({"rules": {"rows_min": 3}, "rows": {"sql": "select 1", "views": {"a": {}}}}, "view=a"),
+    ):  # fmt: skip
+        with pytest.raises(Invalid, match=words):
+            Workflow("declared", body(inputs)).compile()
+
+
+def test_the_guide_does_what_it_says(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    blocks = [snippet for snippet in snippets("docs/pipelines.md") if snippet.heading == "A pipeline"]
+    (python,) = [snippet.text for snippet in blocks if snippet.language == "python"]
+    (shell,) = [snippet.text for snippet in blocks if snippet.language == "sh"]
+    monkeypatch.chdir(site.folder)
+    monkeypatch.setenv("LHC_API_HOST", "127.0.0.1")
+    monkeypatch.setenv("LHC_API_PORT", str(site.server.grpc_port))
+    exec(compile(python, "docs/pipelines.md", "exec"), {})
+    start, show, watch = [line.partition("#")[0].split()[1:] for line in shell.strip().splitlines()]
+    monkeypatch.setenv("MILLPOND_WORKFLOWS", f"127.0.0.1:{site.server.grpc_port}")
+    monkeypatch.setenv("MILLPOND_POND", site.url)
+    assert typed(*start) == "started nightly-1\n"
+    assert site.wait_ended("nightly-1").status == LHStatus.COMPLETED, site.log.read_text()
+    assert "notify" in typed(*show)
+    assert "succeeded" in typed(*watch, "--json")
+    (path,) = (site.folder / "out").glob("nightly-1_*")
+    found = parquet.read_table(path).sort_by("flight").column("weather").to_pylist()
+    assert found == [{"temp": 39.0}, None]
+    with millpond.open(site.url) as pond:
+        assert [event.kind for event in pond.events.read("etl", "nightly")][-1] == "ready"
+
+
+def typed(*words: str) -> str:
+    done = CliRunner().invoke(app, list(words), prog_name="millpond")
+    assert done.exit_code == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
