@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 import millpond
+import millpond.server.routes.events as routes_of_events
 from millpond.errors import Denied, Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.events.interface import EventsLike
@@ -252,6 +253,20 @@ def test_several_streams_are_watched_as_one_in_a_folder_and_on_a_node(node: Serv
                 assert next(iter(watch)).event.payload == b"more"
             with pytest.raises(Invalid):
                 events.watch_many([])
+
+
+def test_a_reader_is_told_soon_that_new_events_were_all(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(routes_of_events, "ALIVE_SECONDS", 3600.0)
+    with millpond.open(node.url) as remote:
+        remote.events.append("q", "j", [b"old"])
+        with remote.events.watch("q", "j") as one, remote.events.watch_many([("q", "j")]) as many:
+            for watch in (one, many):
+                while not watch.caught_up:
+                    watch.next_batch(None)
+            remote.events.append("q", "j", [b"new"])
+            assert [event.payload for event in one.next_batch(None)] == [b"new"]
+            assert [found.event.payload for found in many.next_batch(None)] == [b"new"]
+            assert (one.next_batch(None), many.next_batch(None)) == ([], [])
 
 
 @pytest.mark.settings(tokens=TOKENS)

@@ -90,6 +90,24 @@ def test_the_data_source_tells_one_story_over_its_processes(spark: SparkSession,
     assert not list((pond.folder / "running").glob("*"))
 
 
+def test_the_data_source_tells_of_the_rows_so_far(spark: SparkSession, pond: millpond.Pond) -> None:
+    def slow(batches):  # type: ignore[no-untyped-def]
+        import threading
+
+        for batch in batches:
+            yield batch
+            threading.Event().wait(1.5)  # a task that takes long enough to be seen at work
+
+    frame = spark.range(0, 40_000, 1, 2).selectExpr("cast(id as string) key", "double(id) value")
+    save(frame.mapInPandas(slow, frame.schema), str(pond.folder))
+    found = story(pond)
+    progress = [int(headers["rows"]) for kind, headers in found if kind == "progress"]
+    assert progress and progress == sorted(progress) and 0 < progress[-1] <= 40_000
+    assert [kind for kind, _ in found if kind != "progress"] == ["submitted", "running", "succeeded"]
+    assert len({headers["job_id"] for _, headers in found}) == 1
+    assert not list((pond.folder / "running").glob("*"))
+
+
 def save(frame: DataFrame, url: str) -> None:
     frame.write.format("millpond").mode("append").options(pond=url, map="weather").save()
 

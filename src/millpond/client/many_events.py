@@ -48,7 +48,7 @@ class RemoteManyWatch(Batches[StreamEvent]):
     def next_batch(self, due: float | None) -> list[StreamEvent]:
         """The next events; none when the node says that all was read, or that nothing came for a while.
 
-        `due` is not looked at: a node says within seconds that nothing comes.
+        `due` is not looked at: a node says soon after new events that there are no more for now.
 
         Raises:
             Unavailable: the node cannot be reached. Denied: the token may not watch one of the streams.

@@ -175,6 +175,14 @@ class Reporter:
         with self._ending(job):
             yield job
 
+    def rows(self, job_set: str, job_id: str, rows: int) -> None:
+        """See `JobReports.rows`."""
+        opened = OpenJob(job_set, job_id)
+        if self._open_jobs.has(opened):
+            with self._changed:
+                self._noted.add(opened)
+            ReportedJob(self, job_set, job_id, muted=False).tell("progress", {"rows": rows})
+
     @contextmanager
     def _ending(self, job: ReportedJob) -> Iterator[None]:
         began = self.clock.monotonic()

@@ -48,6 +48,9 @@ class JobReports(Protocol):
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
         """A job that was begun, to its end; nothing is reported of one that has ended, or was not begun."""
 
+    def rows(self, job_set: str, job_id: str, rows: int) -> None:
+        """Report the rows so far of a job that was begun and that another process will end."""
+
     def leave_to_client(self, job_id: str) -> None:
         """Report a job no more: the client that does it reports it."""
 
@@ -74,6 +77,9 @@ class _Silent:
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
         """A job without events."""
         return nullcontext(self)
+
+    def rows(self, job_set: str, job_id: str, rows: int) -> None:
+        """Report nothing."""
 
     def leave_to_client(self, job_id: str) -> None:
         """Do nothing."""

@@ -100,17 +100,20 @@ def run_attempt(attempt: Attempt, take_all: Callable[[Attempt], None]) -> TaskPa
 class Attempt:
     """Takes the rows of one partition; `finish` seals them, and `abandon` removes them.
 
-    `enough` rejects make the attempt `hopeless`: whoever feeds it may stop.
+    `enough` rejects make the attempt `hopeless`: whoever feeds it may stop. `noted` is called with the attempt's folder
+    now and then, when its rows so far are noted there.
     """
 
     def __init__(
-        self, staging_dir: StagingDir, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0
-    ) -> None:
+        self, staging_dir: StagingDir, partition: int, task: int, *, source: str = "", salt: str = "", enough: int = 0,
+        noted: Callable[[Path], None] | None = None,
+    ) -> None:  # fmt: skip
         self.staging_dir = staging_dir
         self.partition = partition
         self.folder = staging_dir.attempt(partition, task)
         self.enough = enough
         self._rows = self._put = 0
+        self._noted = noted
         self._clock = SystemClock()
         self._note_due = self._clock.monotonic() + NOTE_SECONDS
         self._rejected = 0
@@ -143,6 +146,8 @@ class Attempt:
         if now >= self._note_due:
             self._note_due = now + NOTE_SECONDS
             self._note_rows()
+            if self._noted is not None:
+                self._noted(self.folder)
 
     def _note_rows(self) -> None:
         """Leave the number of rows so far where the driver may read it."""

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
+from pathlib import Path
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
+from millpond.kernel.job_reports import JobReports
 from millpond.maps.loads.load import load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import TaskParts
@@ -40,8 +42,17 @@ class MapWriter(DataSourceArrowWriter):
             reports.begin(self.job_set, self.job_id, owner, by="spark")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskParts:
-        """Seal the rows of one partition, on an executor."""
-        return load_partition(iterator, self.staging_dir, self.definition, self.settings)
+        """Seal the rows of one partition, on an executor; one of them reports the rows of all while it is at work."""
+        with ExitStack() as stack:
+            reports: list[JobReports] = []
+
+            def noted(folder: Path) -> None:
+                if self.staging_dir.reports_rows(folder):
+                    if not reports:
+                        reports.append(stack.enter_context(self.place.reports()))
+                    reports[0].rows(self.job_set, self.job_id, self.staging_dir.rows())
+
+            return load_partition(iterator, self.staging_dir, self.definition, self.settings, noted)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         """Enter the parts of all tasks as one load.

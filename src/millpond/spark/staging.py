@@ -43,6 +43,9 @@ __all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "StagingDir", "Nodes
 
 ROWS = "rows"
 """The file in an attempt's folder with the number of rows that it has taken."""
+REPORTER = "reporter"
+"""The file in a job's folder with the name of the attempt that reports the rows of all."""
+REPORTER_GONE_MS = 3_000
 Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
 """The parts and the rejects of an attempt, as the driver will find them: a file's path, or its bytes."""
 
@@ -85,6 +88,9 @@ class StagingDir(Protocol):
 
     def rows(self) -> int:
         """The rows that attempts have taken so far, as far as the driver can see."""
+
+    def reports_rows(self, folder: Path) -> bool:
+        """True when the attempt in a folder is the one that reports the rows of all."""
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
@@ -151,6 +157,22 @@ class FolderStagingDir:
             with suppress(OSError, ValueError):  # it is being written, or the attempt went away
                 rows += int(noted.read_text())
         return rows
+
+    def reports_rows(self, folder: Path) -> bool:
+        """The first to ask reports, until it has not asked for some seconds; two may for a moment."""
+        reporter = self.job / REPORTER
+        with suppress(OSError):  # the job is over
+            try:
+                if reporter.read_text() != folder.name:
+                    if SystemClock().now_ms() < reporter.stat().st_mtime * 1000 + REPORTER_GONE_MS:
+                        return False
+                    reporter.write_text(folder.name)
+                os.utime(reporter)
+            except FileNotFoundError:
+                with reporter.open("x") as file:
+                    file.write(folder.name)
+            return True
+        return False
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
@@ -228,6 +250,11 @@ class NodesStagingDir:
     def rows(self) -> int:
         """The rows of attempts that have ended, where they are counted."""
         return 0 if self.taken is None else self.taken.value
+
+    def reports_rows(self, folder: Path) -> bool:
+        """None does: an attempt knows nothing of the others."""
+        del folder
+        return False
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import pickle
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -114,9 +114,10 @@ def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMap
 
 
 def load_partition(
-    batches: Iterable[pa.RecordBatch], staging_dir: StagingDir, definition: MapDefinition, settings: LoadSettings
-) -> TaskParts:
-    """One task's attempt at its partition, on an executor.
+    batches: Iterable[pa.RecordBatch], staging_dir: StagingDir, definition: MapDefinition, settings: LoadSettings,
+    noted: Callable[[Path], None] | None = None,
+) -> TaskParts:  # fmt: skip
+    """One task's attempt at its partition, on an executor; `noted` as of `Attempt`.
 
     Raises: `Conflict` when the job is over, then nothing is left of the attempt; `Unavailable` when a node cannot be
     reached.
@@ -133,7 +134,9 @@ def load_partition(
     if settings.epoch is not None:
         # What came in an earlier epoch, or in a lower partition, comes again, and wins again.
         salt = " ".join((*map(str, settings.epoch), str(partition), salt)).strip()
-    attempt = Attempt(staging_dir, partition, task, source=settings.source, salt=salt, enough=settings.enough)
+    attempt = Attempt(
+        staging_dir, partition, task, source=settings.source, salt=salt, enough=settings.enough, noted=noted
+    )
     return run_attempt(attempt, take_all)
 
 

@@ -52,6 +52,8 @@ __all__ = (
 
 NDJSON = "application/x-ndjson"
 ALIVE_SECONDS = 15.0
+SETTLED_SECONDS = 0.2
+"""A reader that follows is told so soon after new events that there are no more for now."""
 STREAMS_MAX = 1_000
 _LINES: dict[int | str, dict[str, Any]] = {200: {"content": {NDJSON: {}}}}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}}
@@ -216,11 +218,12 @@ def _add_read(router: APIRouter, node: Node) -> None:
 
 async def _lines(request: Request, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
     """Lines for a reader, each page when the one before was taken."""
-    gap = caught_up = False
+    gap = caught_up = fresh = False
     with watch:
         try:
             while follow or not watch.caught_up:
-                events = await watch.next_batch_async(ALIVE_SECONDS)
+                events = await watch.next_batch_async(SETTLED_SECONDS if fresh else ALIVE_SECONDS)
+                fresh = caught_up and bool(events)
                 if watch.gap and not gap:
                     gap = True
                     yield to_json({"gap": watch.after}) + b"\n"
@@ -238,11 +241,12 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool) ->
     """Lines for a reader of several streams, as `_lines`."""
     numbers = {stream: number for number, stream in enumerate(watch.after)}
     gaps: set[StreamName] = set()
-    caught_up = False
+    caught_up = fresh = False
     with watch:
         try:
             while follow or not watch.caught_up:
-                events = await watch.next_batch_async(ALIVE_SECONDS)
+                events = await watch.next_batch_async(SETTLED_SECONDS if fresh else ALIVE_SECONDS)
+                fresh = caught_up and bool(events)
                 for stream in watch.gaps - gaps:
                     gaps.add(stream)
                     yield to_json({"stream": numbers[stream], "gap": watch.after[stream]}) + b"\n"
