@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +19,7 @@ from millpond.events.reports import QUEUE
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
-from tests.nodes.following import ticking
+from tests.nodes.following import ticking, until
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -165,3 +169,39 @@ def test_without_the_right_to_report_the_node_does_it(
         found = story(remote)
     assert [kind for kind, _ in found] == ["submitted", "succeeded"]
     assert {headers["job_id"] for _, headers in found} == {result.load}
+
+
+DRIVER = """
+import sys, threading
+import millpond
+from millpond import spark as mp
+
+def slow(batches):
+    for batch in batches:
+        yield batch
+        threading.Event().wait()
+
+session = mp.start("local[1]", app="killed", memory="1g")
+frame = session.range(0, 40_000, 1, 1).selectExpr("cast(id as string) key", "double(id) value")
+mp.load(frame.mapInPandas(slow, frame.schema), millpond.open(sys.argv[1], events_reports=True), "weather")
+"""
+
+
+@pytest.mark.slow
+def test_a_driver_that_is_killed_leaves_a_story_with_an_end(serve: Callable[..., Served], clock: ManualClock) -> None:
+    node = serve(events_reports=True, events_lost_after="2d", events_interval="100d")
+    node.pond.create_map("weather", kind="state", value="double")
+    driver = subprocess.Popen([sys.executable, "-c", DRIVER, node.url], start_new_session=True)
+    try:
+        with node.pond.events.watch(QUEUE, "load/weather") as watch:
+            until(lambda: "running" in [event.kind for event in watch.next_batch(SystemClock().monotonic() + 1)])
+    finally:
+        os.killpg(driver.pid, signal.SIGKILL)
+        driver.wait()
+    for ended in (0, 1, 0):
+        clock.advance(86_400_000)
+        run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
+        assert run["error"] is None and run["numbers"]["lost"] == ended
+    found = story(node.pond)
+    assert [kind for kind, _ in found] == ["submitted", "running", "failed"] and found[-1][1]["error"] == "lost"
+    assert node.pond.map("weather").info()["rows"] == 0

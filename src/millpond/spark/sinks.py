@@ -47,10 +47,10 @@ class MapWriter(DataSourceArrowWriter):
             reports: list[JobReports] = []
 
             def noted(folder: Path) -> None:
-                if self.staging_dir.reports_rows(folder):
+                if rows := self.staging_dir.rows(folder):
                     if not reports:
                         reports.append(stack.enter_context(self.place.reports()))
-                    reports[0].rows(self.job_set, self.job_id, self.staging_dir.rows())
+                    reports[0].rows(self.job_set, self.job_id, rows)
 
             return load_partition(iterator, self.staging_dir, self.definition, self.settings, noted)
 

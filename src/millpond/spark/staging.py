@@ -86,11 +86,11 @@ class StagingDir(Protocol):
     def over(self, folder: Path) -> bool:
         """True when the job ended while an attempt was at work in its folder."""
 
-    def rows(self) -> int:
-        """The rows that attempts have taken so far, as far as the driver can see."""
+    def rows(self, reporter: Path | None = None) -> int:
+        """The rows that attempts have taken so far, as far as can be seen from here.
 
-    def reports_rows(self, folder: Path) -> bool:
-        """True when the attempt in a folder is the one that reports the rows of all."""
+        0 for an attempt that asks with its folder and is not the one to report them.
+        """
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
@@ -150,29 +150,15 @@ class FolderStagingDir:
         """True when the job's folder is gone, or, if that says nothing, the attempt's."""
         return not (self.job if self.lasting else folder).exists()
 
-    def rows(self) -> int:
+    def rows(self, reporter: Path | None = None) -> int:
         """The sum of what the attempts noted in their folders."""
         rows = 0
+        if reporter is not None and not _reports(self.job, reporter.name):
+            return rows
         for noted in self.job.glob(f"*/{ROWS}"):
             with suppress(OSError, ValueError):  # it is being written, or the attempt went away
                 rows += int(noted.read_text())
         return rows
-
-    def reports_rows(self, folder: Path) -> bool:
-        """The first to ask reports, until it has not asked for some seconds; two may for a moment."""
-        reporter = self.job / REPORTER
-        with suppress(OSError):  # the job is over
-            try:
-                if reporter.read_text() != folder.name:
-                    if SystemClock().now_ms() < reporter.stat().st_mtime * 1000 + REPORTER_GONE_MS:
-                        return False
-                    reporter.write_text(folder.name)
-                os.utime(reporter)
-            except FileNotFoundError:
-                with reporter.open("x") as file:
-                    file.write(folder.name)
-            return True
-        return False
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
@@ -247,14 +233,9 @@ class NodesStagingDir:
         """Nobody knows here; uploads that come too late expire."""
         return False
 
-    def rows(self) -> int:
-        """The rows of attempts that have ended, where they are counted."""
-        return 0 if self.taken is None else self.taken.value
-
-    def reports_rows(self, folder: Path) -> bool:
-        """None does: an attempt knows nothing of the others."""
-        del folder
-        return False
+    def rows(self, reporter: Path | None = None) -> int:
+        """The rows of attempts that have ended, where they are counted: on the driver."""
+        return 0 if self.taken is None or reporter is not None else self.taken.value
 
     def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.
@@ -308,6 +289,23 @@ def job_over(partition: int) -> Conflict:
         "the load is over: another attempt at this task won, or the job was given up", kind="load_over",
         partition=partition,
     )  # fmt: skip
+
+
+def _reports(job: Path, attempt: str) -> bool:
+    """True for the attempt that asked first, until it has not asked for some seconds; for a moment two may."""
+    reporter = job / REPORTER
+    with suppress(OSError):  # the job is over
+        try:
+            if reporter.read_text() != attempt:
+                if SystemClock().now_ms() < reporter.stat().st_mtime * 1000 + REPORTER_GONE_MS:
+                    return False
+                reporter.write_text(attempt)
+            os.utime(reporter)
+        except FileNotFoundError:
+            with reporter.open("x") as file:
+                file.write(attempt)
+        return True
+    return False
 
 
 def _is_private(folder: Path) -> bool:
