@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import pytest
 
@@ -174,3 +175,52 @@ def test_an_undeclared_variable_is_refused_wherever_a_node_reads_it(name: str) -
                 node.user_task.notes.CopyFrom(ghost)
     with pytest.raises(Invalid, match=r"a variable is not declared.*node=.*variable=ghost.*\(declare it"):
         stage.do(spec)
+
+
+@pytest.mark.parametrize(
+    ("event", "variable", "problem"),
+    [
+        ("alarm", "declare_str", None),
+        ("moved", "declare_int", None),
+        ("moved", "declare_str", None),
+        ("moved", "declare_double", None),
+        ("alarm", "declare_int", "another type than its event has.*type=INT given=STR"),
+        ("moved", "declare_json_obj", "another type than its event has.*type=JSON_OBJ given=INT"),
+    ],
+)
+def test_the_input_of_an_interrupt_handler_has_the_type_of_its_event(
+    event: str, variable: str, problem: str | None
+) -> None:
+    stage = prepared()
+
+    def body(wf: WorkflowThread) -> None:
+        wf.add_interrupt_handler(event, lambda handler: getattr(handler, variable)("INPUT") and None)
+        wf.wait_for_event("ready")
+
+    if problem is None:
+        stage.do(Workflow("shop", body).compile())
+        return
+    with pytest.raises(Invalid, match=problem):
+        stage.do(Workflow("shop", body).compile())
+
+
+def test_a_handler_that_could_never_start_is_refused() -> None:
+    stage = prepared()
+
+    def needs(name: str) -> Callable[[WorkflowThread], None]:
+        return lambda handler: handler.declare_str(name).required() and None
+
+    def on_error(wf: WorkflowThread) -> None:
+        wf.handle_error(wf.execute("work"), needs("INPUT"))
+
+    def on_interrupt(wf: WorkflowThread) -> None:
+        wf.add_interrupt_handler("alarm", needs("other"))
+        wf.execute("work")
+
+    def on_exception(wf: WorkflowThread) -> None:
+        wf.handle_exception(wf.execute("work"), needs("INPUT"), "sad")
+
+    for body, name in ((on_error, "INPUT"), (on_interrupt, "other")):
+        with pytest.raises(Invalid, match=f"given no such variable.*variable={name}"):
+            stage.do(Workflow("shop", body).compile())
+    stage.do(Workflow("shop", on_exception).compile())

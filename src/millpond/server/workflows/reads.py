@@ -95,6 +95,7 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.keys import decode, encode
+from millpond.server.workflows.run_filters import filtered_runs
 from millpond.workflows.engine import key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
 from millpond.workflows.engine.values.masks import shown
@@ -265,11 +266,10 @@ def _given(request: Any, name: str) -> Any:
 def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
     """Runs by specification, status, time and parent; without a condition, all.
 
-    Raises: `Invalid` for a version without a name, and for filters by variables.
+    Raises: `Invalid` for a version without a name, and for a filter by a variable that is none of the first thread.
     """
     if request.variable_filters:
-        raise Invalid("runs are not searched for by variables here", kind="search", field="variable_filters",
-                      hint="search for the variable: SearchVariable")  # fmt: skip
+        return filtered_runs(rows, request, _limit(request))
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
     wanted = Wanted.runs(
         status=_given(request, "status"), spec=request.wf_spec_name or None,

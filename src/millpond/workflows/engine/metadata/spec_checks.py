@@ -14,6 +14,7 @@ from littlehorse.model import (
     TaskDef,
     TaskNode,
     ThreadSpec,
+    TypeDefinition,
     VariableAssignment,
     WfRunVariableAccessLevel,
     WfSpec,
@@ -24,8 +25,9 @@ from millpond.errors import Invalid
 from millpond.workflows.engine.failures import RESERVED
 from millpond.workflows.engine.keys import check_name, is_name
 from millpond.workflows.engine.nodes import KINDS
+from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.user_tasks.nodes import find_definition
-from millpond.workflows.engine.values.conversions import fits, type_name, type_of_def, value_type_name
+from millpond.workflows.engine.values.conversions import assignable, fits, type_name, type_of_def, value_type_name
 from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -54,6 +56,8 @@ _WAYS_OUT: Final[dict[str, str]] = {
     "the workflow event is not defined": "register the event before the specification",
     "the specification of the child does not exist": "register the child's specification first",
     "an event is used by one thread's interrupt alone": "define another event for the other use",
+    "a handler is given no such variable": "require INPUT alone, and only where there is content: errors have none",
+    "a handler takes another type than its event has": "declare INPUT with the type of the event",
     "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
 }
 """The way out of a mistake, by its problem."""
@@ -183,11 +187,26 @@ def _check_assignment(check: _Check, thread: str, node: str, wanted: VariableAss
 def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandlerDef) -> None:
     if handler.handler_spec_name not in check.spec.thread_specs:
         check.fail("the thread of a handler does not exist", thread, node, handler=handler.handler_spec_name)
-    if handler.WhichOneof("failure_to_catch") != "specific_failure":
+    kind, name = handler.WhichOneof("failure_to_catch"), handler.specific_failure
+    errors = kind == "any_failure_of_type" and handler.any_failure_of_type == FailureHandlerDef.FAILURE_TYPE_ERROR
+    _check_handler_inputs(check, handler.handler_spec_name, content=not errors and name not in RESERVED)
+    if kind != "specific_failure":
         return
-    name = handler.specific_failure
     if name not in RESERVED and not is_name(name):
         check.fail("a handler catches a name that no failure can have", thread, node, failure=name)
+
+
+def _check_handler_inputs(
+    check: _Check, handler: str, *, content: bool = True, given: TypeDefinition | None = None
+) -> None:
+    """A handler needs nothing but the content of what it handles, of the type that this has; errors have none."""
+    for variable in check.spec.thread_specs[handler].variable_defs:
+        name, wanted = variable.var_def.name, type_of_def(variable.var_def)
+        if variable.required and (name != INPUT or not content):
+            check.fail("a handler is given no such variable", handler, variable=name)
+        if name == INPUT and given is not None and not assignable(given, wanted):
+            check.fail("a handler takes another type than its event has", handler, variable=name,
+                       type=type_name(wanted), given=type_name(given))  # fmt: skip
 
 
 # ------------------------------------------------------------------------------------------ kinds of nodes
@@ -333,5 +352,9 @@ def _check_interrupts(check: _Check) -> None:
                 check.fail("an event is used by one thread's interrupt alone", name, event=event)
             if definition.handler_spec_name not in check.spec.thread_specs:
                 check.fail("the thread of a handler does not exist", name, handler=definition.handler_spec_name)
-            if check.work.rows.get(ExternalEventDef, (event,)) is None:
+            found = check.work.rows.get(ExternalEventDef, (event,))
+            if found is None:
                 check.fail("the external event is not defined", name, event=event)
+            content = found.type_information
+            given = content.return_type if content.HasField("return_type") else None
+            _check_handler_inputs(check, definition.handler_spec_name, given=given)

@@ -27,6 +27,7 @@ __all__ = (
     "type_name",
     "value_type_name",
     "fits",
+    "assignable",
     "coerced",
     "integer",
     "text_of",
@@ -53,6 +54,7 @@ _PRIMITIVES: Final = {
 }
 _CONTAINERS: Final = {"struct": "struct_def_id", "array": "inline_array_def", "map": "inline_map_def"}
 _TO_TEXT: Final = frozenset({"str", "int", "double", "bool", "bytes", "wf_run_id"})
+_TEXTS: Final = frozenset(_PRIMITIVES[kind] for kind in _TO_TEXT)
 
 
 def kind_of(value: VariableValue) -> str | None:
@@ -116,6 +118,25 @@ def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
     entries = value.map.entries
     keys, values = wanted.inline_map_def.key_type, wanted.inline_map_def.value_type
     return all(fits(entry.key, keys) and fits(entry.value, values) for entry in entries)
+
+
+def assignable(given: TypeDefinition, wanted: TypeDefinition) -> bool:
+    """True when a value of one type may be used as another without a cast; an open type may be anything."""
+    kinds = given.WhichOneof("defined_type"), wanted.WhichOneof("defined_type")
+    match kinds:
+        case (None, _) | (_, None):
+            return True
+        case ("primitive_type", "primitive_type"):
+            pair = given.primitive_type, wanted.primitive_type
+            widened = {(VariableType.INT, VariableType.DOUBLE), (VariableType.TIMESTAMP, VariableType.INT)}
+            to_text = wanted.primitive_type == VariableType.STR and given.primitive_type in _TEXTS
+            return pair[0] == pair[1] or pair in widened or to_text
+        case ("struct_def_id", "struct_def_id"):
+            return given.struct_def_id.name == wanted.struct_def_id.name
+        case ("inline_array_def", "inline_array_def"):
+            return assignable(given.inline_array_def.array_type, wanted.inline_array_def.array_type)
+        case _:
+            return kinds[0] == kinds[1]
 
 
 def coerced(value: VariableValue, wanted: TypeDefinition, *, cast: bool = False) -> VariableValue:
