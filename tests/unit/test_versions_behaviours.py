@@ -116,6 +116,33 @@ def test_14_15_a_sensor_offers_again_what_was_not_taken_and_nothing_once_closed(
     sensor.count("uid", "b", "t", tombstones=100, threshold=10)
 
 
+@pytest.mark.parametrize(("taken", "left"), [(True, 5), (False, 15)])
+def test_14_15_a_sensor_loses_nothing_that_is_counted_during_an_offer(*, taken: bool, left: int) -> None:
+    offers = []
+
+    def offer(*_: str) -> bool:
+        offers.append(sensor.counted("uid", "b"))
+        if len(offers) == 1:
+            sensor.count("uid", "b", "t", tombstones=3, threshold=10)  # as another thread does
+        return taken
+
+    sensor = Sensor(offer)
+    sensor.count("uid", "b", "t", tombstones=12, threshold=10)
+    assert offers == [2]
+    assert sensor.counted("uid", "b") == left
+
+
+def test_compacting_what_was_compacted_says_so(repository: Repository) -> None:
+    main = repository.branch("main")
+    reasons = [main.staging.compact().reason]
+    put(main, a="1")
+    reasons += [main.staging.compact().reason, main.staging.compact().reason]
+    main.commit("a")
+    assert [*reasons, main.staging.compact().reason] == [
+        "nothing is staged", "", "all that is staged was compacted before", "nothing is staged",
+    ]  # fmt: skip
+
+
 # -- deletions (26 to 30) -----------------------------------------------------------------------------
 
 

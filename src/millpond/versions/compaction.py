@@ -58,7 +58,8 @@ def compact(
         return Compacted(False, "another began lately")
     layers = moving.record.sealed
     if not layers:
-        return Compacted(False, "nothing is staged")
+        done = moving.record.compacted_index is not None
+        return Compacted(False, "all that is staged was compacted before" if done else "nothing is staged")
     try:
         index = unless_collected(site, count, lambda: (fold or _fold_here)(site, moving.view))
         step("compaction.folded")

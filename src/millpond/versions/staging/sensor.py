@@ -42,11 +42,14 @@ class Sensor:
                 return
             before, counted = self._counts.get((uid, branch), (token, 0))
             counted = tombstones + (counted if before == token else 0)
-            due = counted >= threshold
-            self._remember((uid, branch), token, counted)
-        if due and self._offer(uid, branch, token):
+            offered = counted - counted % threshold
+            self._remember((uid, branch), token, counted - offered)
+        if offered and not self._offer(uid, branch, token):
             with self._lock:
-                self._remember((uid, branch), token, max(0, counted - threshold) % threshold)
+                # Others may have counted on meanwhile, with another token even, or the branch was compacted.
+                found = self._counts.get((uid, branch))
+                if found is not None and found[0] == token:
+                    self._remember((uid, branch), token, found[1] + offered)
 
     def counted(self, uid: str, branch: str) -> int:
         """The tombstones counted since the last offer that was taken."""
