@@ -17,6 +17,7 @@ from littlehorse.model import (
     LHStatus,
     PutTaskDefRequest,
     RunWfRequest,
+    ScheduledTask,
     TaskDef,
     TaskDefId,
     TaskRun,
@@ -32,9 +33,10 @@ from millpond.errors import AlreadyExists, Closed, Internal, NotFound, Unavailab
 from millpond.kernel.keys import Prefix
 from millpond.kernel.steps import listening
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.workflows.engine import Request, TaskClaim, TaskQueued
+from millpond.workflows.engine import Request, TaskClaim, TaskQueued, key_of
 from millpond.workflows.keyspaces import COMMANDS, FAILED, QUEUED, TIMER
 from millpond.workflows.processor import Applied, Processor, partition, processor
+from millpond.workflows.tasks.queues import Worker
 from tests.models.workflows.specs import request
 
 SECONDS = 20
@@ -166,6 +168,61 @@ def test_a_write_that_fails_is_an_error_for_its_callers_alone(ground: Ground) ->
         ground.do(PutTaskDefRequest(name="work"))
     assert ground.row(TaskDef, "work") is None
     ground.do(PutTaskDefRequest(name="work"))
+
+
+def test_a_worker_that_waits_gets_a_task_with_the_write_that_queued_it(ground: Ground) -> None:
+    ground.do(PutTaskDefRequest(name="work"))
+    worker = Worker(("acme", "work"), "worker-1")
+    ground.processor.workers.wait(worker)
+    writes: list[str] = []
+    with listening(writes.append):
+        started(ground, "retried", "a")
+        until(lambda: any(end.worker is worker for end in ground.passed))
+    (handed,) = [end for end in ground.passed if end.worker is worker]
+    assert isinstance(handed.reply, ScheduledTask)
+    assert key_of(handed.reply.task_run_id) == ("a", "0-1")
+    assert writes.count("workflows.batch_committed") == 4  # two definitions, the specification, the run
+    assert ground.count(QUEUED) == 0
+    assert not ground.processor.workers.withdraw(worker)
+
+
+def test_a_worker_waits_again_when_the_write_of_its_claim_is_not_made(ground: Ground) -> None:
+    started(ground, "retried", "a")
+    failed = threading.Event()
+
+    def fail(step: str) -> None:
+        if step == "workflows.batch_uncommitted" and not failed.is_set():
+            failed.set()
+            raise Unavailable("no space is left on the disk", kind="disk_full")
+
+    worker = Worker(("acme", "work"), "worker-1")
+    with listening(fail):
+        ground.processor.workers.wait(worker)
+        assert failed.wait(SECONDS)
+    for _ in range(200):
+        ground.clock.advance(1_000)
+        threading.Event().wait(0.01)
+        if any(end.worker is worker for end in ground.passed):
+            break
+    assert [end.worker for end in ground.passed if end.worker] == [worker]
+    task = ground.row(TaskRun, "a", "0-1")
+    assert isinstance(task, TaskRun)
+    assert task.attempts[0].task_worker_id == "worker-1"
+
+
+def test_tasks_that_were_queued_before_a_restart_are_handed_out_in_their_order(ground: Ground) -> None:
+    started(ground, "retried", "a")
+    for run in ("c", "b"):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=run))
+    ground.processor.stop()
+    ground.begun()
+    for number in range(3):
+        ground.processor.workers.wait(Worker(("acme", "work"), f"worker-{number}"))
+    until(lambda: sum(1 for end in ground.passed if end.worker) == 3)
+    handed = [end for end in ground.passed if end.worker]
+    replies = [end.reply for end in handed if isinstance(end.reply, ScheduledTask)]
+    assert [key_of(reply.task_run_id)[0] for reply in replies] == ["a", "c", "b"]
+    assert [end.worker.id for end in handed if end.worker] == ["worker-0", "worker-1", "worker-2"]
 
 
 def test_a_claim_times_out_also_when_the_processor_was_away(ground: Ground) -> None:

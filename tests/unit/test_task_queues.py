@@ -1,98 +1,128 @@
-"""Queues of tasks: each is offered once and in order, to a worker that waits, whatever comes in between."""
+"""Queues of tasks: each is handed out once and in order, to the worker that waited longest, whatever comes between."""
 
 from __future__ import annotations
-
-import asyncio
-from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.workflows.tasks import queues as module
-from millpond.workflows.tasks.queues import Place, QueuedTask, TaskQueues
+from millpond.workflows.tasks.queues import Place, Queue, QueuedTask, TaskQueues, Worker, Workers
+
+QUEUE: Queue = ("acme", "greet")
 
 
-class Rows:
-    """The rows of one queue."""
+class Ground:
+    """The rows of one queue, with its window and its workers, matched as a processor does it."""
 
     def __init__(self) -> None:
-        self.places: dict[Place, str] = {}
-        self.reads = 0
+        self.rows: dict[Place, QueuedTask] = {}
+        self.queues, self.workers = TaskQueues(), Workers()
+        self.reads = self.number = 0
+        self.handed: list[tuple[Worker, QueuedTask]] = []
+        self.looked: list[Queue] = []
+        self.workers.watch(self.looked.append)
 
-    async def read(
-        self, tenant: str, definition: str, after: Place | None, limit: int
-    ) -> list[tuple[Place, str, str]]:  # fmt: skip
-        assert (tenant, definition) == ("acme", "greet")
+    def read(self, queue: Queue, after: Place | None, limit: int) -> list[QueuedTask]:
+        assert queue == QUEUE
         self.reads += 1
-        found = [(place, "run", guid) for place, guid in sorted(self.places.items()) if after is None or place > after]
-        await asyncio.sleep(0)
-        return found[:limit]
+        return [task for place, task in sorted(self.rows.items()) if after is None or place > after][:limit]
+
+    def add(self) -> None:
+        self.number += 1
+        task = QueuedTask((self.number, 0), "run", str(self.number))
+        self.rows[task.place] = task
+        self.queues.add(QUEUE, task)
+
+    def hand_out(self, *, durable: bool = True) -> None:
+        made: list[tuple[Worker, QueuedTask]] = []
+        while worker := self.workers.take(QUEUE):
+            task = self.queues.next(QUEUE, self.read)
+            while task is not None and task.place not in self.rows:  # it was withdrawn
+                task = self.queues.next(QUEUE, self.read)
+            if task is None:
+                self.workers.give_back(worker)
+                break
+            made.append((worker, task))
+        if durable:
+            for _, task in made:
+                del self.rows[task.place]
+            self.handed += made
+        else:
+            self.queues.forget(QUEUE)
+            for worker, _ in reversed(made):
+                self.workers.give_back(worker)
 
 
-steps = st.lists(st.sampled_from(("queue", "poll", "leave", "claim fails", "look")), max_size=60)
+STEPS = ("add", "wait", "leave", "withdraw", "hand out", "fail")
 
 
-@given(steps)
-def test_every_task_is_offered_once_and_in_order(steps: list[str]) -> None:
+@given(st.lists(st.sampled_from(STEPS), max_size=60))
+def test_every_task_is_handed_out_once_and_in_order(steps: list[str]) -> None:
     patch = pytest.MonkeyPatch()
     patch.setattr(module, "WINDOW", 2)
     try:
-        asyncio.run(_steps(steps))
+        _steps(steps)
     finally:
         patch.undo()
 
 
-async def _steps(steps: list[str]) -> None:
-    rows = Rows()
-    queues = TaskQueues(rows.read)
-    offered: list[str] = []
-    polls: list[asyncio.Task[QueuedTask]] = []
-    number = 0
-
-    def collect() -> None:
-        for poll in [poll for poll in polls if poll.done()]:
-            polls.remove(poll)
-            offered.append(poll.result().guid)
-
-    for step in steps:
-        if step == "queue":
-            number += 1
-            rows.places[number, 0] = f"{number}"
-            queues.queued("acme", "greet")
-        elif step == "poll":
-            polls.append(asyncio.create_task(queues.next("acme", "greet")))
-        elif step == "leave" and polls:
-            poll = polls.pop(0)
-            poll.cancel()
-            with suppress(asyncio.CancelledError):
-                offered.append((await poll).guid)
-        elif step == "claim fails" and offered:
-            queues.give_back("acme", "greet", QueuedTask("run", offered.pop()))
+def _steps(steps: list[str]) -> None:
+    ground, hungry, withdrawn = Ground(), list[Worker](), 0
+    for number, step in enumerate(steps):
+        if step == "add":
+            ground.add()
+        elif step == "wait":
+            hungry.append(Worker(QUEUE, str(number)))
+            ground.workers.wait(hungry[-1])
+        elif step == "leave" and hungry:
+            left = hungry.pop()
+            assert ground.workers.withdraw(left) is (left not in [worker for worker, _ in ground.handed])
+        elif step == "withdraw" and ground.rows:
+            ground.rows.pop(max(ground.rows))
+            withdrawn += 1
+        elif step == "fail":
+            ground.hand_out(durable=False)
         else:
-            for _ in range(5):
-                await asyncio.sleep(0)
-        collect()
-    for _ in range(20):
-        await asyncio.sleep(0)
-    collect()
-    assert not polls or len(offered) == number, "nobody waits while a task is queued"
-    while len(offered) < number:
-        offered.append((await asyncio.wait_for(queues.next("acme", "greet"), 5)).guid)
-    assert sorted(offered, key=int) == [str(own + 1) for own in range(number)]
-    for poll in polls:
-        poll.cancel()
-    await asyncio.gather(*polls, return_exceptions=True)
+            ground.hand_out()
+            there = {worker for worker, _ in ground.handed}
+            assert not ground.rows or all(worker in there for worker in hungry), "nobody waits while a task is queued"
+    tasks = [task.place for _, task in ground.handed]
+    assert tasks == sorted(set(tasks))
+    workers = [int(worker.id) for worker, _ in ground.handed]
+    assert workers == sorted(set(workers))
+    assert len(tasks) + len(ground.rows) + withdrawn == ground.number
 
 
 def test_a_window_holds_a_few_of_many_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
-    async def take_all() -> list[str]:
-        rows = Rows()
-        rows.places = {(number, 0): str(number) for number in range(1_000)}
-        queues = TaskQueues(rows.read)
-        found = [(await queues.next("acme", "greet")).guid for _ in range(1_000)]
-        assert rows.reads == 100
-        return found
-
     monkeypatch.setattr(module, "WINDOW", 10)
-    assert asyncio.run(take_all()) == [str(number) for number in range(1_000)]
+    ground = Ground()
+    for _ in range(1_000):
+        ground.add()
+    for number in range(1_000):
+        ground.workers.wait(Worker(QUEUE, str(number)))
+        ground.hand_out()
+    assert [task.guid for _, task in ground.handed] == [str(number + 1) for number in range(1_000)]
+    assert ground.reads == 100
+
+
+def test_tasks_that_come_one_by_one_are_not_read_again() -> None:
+    ground = Ground()
+    for number in range(100):
+        ground.add()
+        ground.workers.wait(Worker(QUEUE, str(number)))
+        ground.hand_out()
+    assert (len(ground.handed), ground.reads) == (100, 1)
+    assert not ground.queues.may_hold(QUEUE)
+
+
+def test_processors_look_when_a_worker_begins_to_wait_and_when_one_is_given_back() -> None:
+    ground = Ground()
+    worker = Worker(QUEUE, "a")
+    ground.workers.wait(worker)
+    assert ground.workers.take(QUEUE) is worker
+    ground.workers.give_back(worker)
+    ground.workers.unwatch(ground.looked.append)
+    assert ground.looked == [QUEUE, QUEUE]
+    ground.workers.wait(worker)
+    assert len(ground.looked) == 2

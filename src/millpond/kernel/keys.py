@@ -24,9 +24,11 @@ them at once.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -90,7 +92,10 @@ def encode(parts: tuple[Part, ...]) -> bytes:
         Invalid: a part is of another type, an integer needs more than 64 bits, a time has no zone or is finer
             than a millisecond, a text is no Unicode.
     """
-    return b"".join(map(_encode_part, parts))
+    try:
+        return b"".join([_CODES[type(part)](part) for part in parts])
+    except KeyError:  # a type that extends one of those, and others
+        return b"".join(map(_encode_part, parts))
 
 
 def decode(key: bytes) -> tuple[Part, ...]:
@@ -181,20 +186,46 @@ class Prefix:
         return KeyRange(behind, self.range().stop)
 
 
-def _encode_part(part: Part) -> bytes:
-    if isinstance(part, str):
-        return b"\x20" + _escape(_utf8(part)) + b"\x00"
-    if isinstance(part, bytes):
-        return b"\x21" + _escape(part) + b"\x00"
-    if part is None:
-        return b"\x01"
-    if isinstance(part, bool):
-        return b"\x03" if part else b"\x02"
-    if isinstance(part, int | np.integer):
-        return _encode_int(_INT, int(part))
-    if isinstance(part, datetime):
-        return _encode_int(_TIME, _milliseconds(part))
+def _encode_part(part: Any) -> bytes:
+    code = next((code for kind, code in _CODES.items() if isinstance(part, kind)), None)
+    if code is not None:
+        return code(part)
+    if isinstance(part, np.integer):
+        return _encode_whole(int(part))
     raise Invalid("this type cannot be part of a key", kind="key_part_type", type=type(part).__name__, value=repr(part))
+
+
+def _encode_text(text: str) -> bytes:
+    raw = _utf8(text)
+    return b" %b\0" % (_escape(raw) if b"\x00" in raw or b"\x01" in raw else raw)
+
+
+def _encode_bytes(raw: bytes) -> bytes:
+    return b"!%b\0" % (_escape(raw) if b"\x00" in raw or b"\x01" in raw else raw)
+
+
+@lru_cache(1024)
+def _encode_whole(number: int) -> bytes:
+    return _encode_int(_INT, number)
+
+
+def _encode_time(time: datetime) -> bytes:
+    return _encode_int(_TIME, _milliseconds(time))
+
+
+def _encode_bool(flag: bool) -> bytes:
+    return b"\x03" if flag else b"\x02"
+
+
+def _encode_none(_: None) -> bytes:
+    return b"\x01"
+
+
+_CODES: Final[dict[type, Callable[[Any], bytes]]] = {
+    str: _encode_text, bytes: _encode_bytes, type(None): _encode_none, bool: _encode_bool, int: _encode_whole,
+    datetime: _encode_time,
+}  # fmt: skip
+"""The code of each type; of those that extend another the more special one is first."""
 
 
 def _encode_int(tag: int, number: int) -> bytes:

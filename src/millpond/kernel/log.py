@@ -81,12 +81,15 @@ class Log(Generic[E]):
 
     # -- writing --------------------------------------------------------------------------------------
 
-    def append(self, tx: Transaction, entry: E, now_ms: int) -> Record[E]:
-        """Put the next entry; its time is `now_ms`, or the time of the entry before when clocks went backwards."""
-        last = self.head(tx)
+    def append(self, tx: Transaction, entry: E, now_ms: int, last: Head | None = None) -> Record[E]:
+        """Put the next entry; its time is `now_ms`, or the time of the entry before when clocks went backwards.
+
+        `last` is the head, where it was read already.
+        """
+        last = last or self.head(tx)
         row, position, stamp_ms = self.encode(entry), last.position + 1, max(now_ms, last.stamp_ms)
         record = Record(position, stamp_ms, _chain(last.chain, position, stamp_ms, row), entry)
-        self._put(tx, record, row)
+        self._put(tx, record, row, last)
         return record
 
     def accept(self, tx: Transaction, record: Record[E]) -> bool:
@@ -97,15 +100,15 @@ class Log(Generic[E]):
         """
         if not self.follows(tx, record):
             return False
-        self._put(tx, record, self.encode(record.entry))
+        self._put(tx, record, self.encode(record.entry), self.head(tx))
         return True
 
     def trim(self, tx: Transaction, before: int) -> int:
         """Drop the entries before a position; how many there were."""
         return tx.delete_range(self._positions(0, before))
 
-    def _put(self, tx: Transaction, record: Record[E], row: bytes) -> None:
-        assert record.position == self.head(tx).position + 1, "positions are dense"
+    def _put(self, tx: Transaction, record: Record[E], row: bytes, last: Head) -> None:
+        assert record.position == last.position + 1, "positions are dense"
         tx.put(self.prefix.pack(record.position), _ROW.pack(bytes.fromhex(record.chain), record.stamp_ms) + row)
         tx.put(self.prefix.pack("head"), _HEAD.encode(Head(record.position, record.chain, record.stamp_ms)))
 

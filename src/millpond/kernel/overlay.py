@@ -35,7 +35,7 @@ class Overlay:
 
     def __init__(self, base: ReadTransaction) -> None:
         self._base = base
-        self._changed: SortedDict[bytes, bytes | None] = SortedDict()
+        self._changed: dict[bytes, bytes | None] = {}  # sorted from the first scan on
         self._count = 0  # of changes, so that a scan knows when to look for the next one anew
         self._over = False
 
@@ -45,7 +45,8 @@ class Overlay:
 
     def changes(self) -> Iterator[tuple[bytes, bytes | None]]:
         """The keys that were put, with their values, and those that were deleted, with None; in their order."""
-        return iter(self._changed.items())
+        changed = self._changed
+        return iter(changed.items() if isinstance(changed, SortedDict) else sorted(changed.items()))
 
     def get(self, key: bytes) -> bytes | None:
         self._refuse_over()
@@ -93,6 +94,11 @@ class Overlay:
         self._changed[key] = value
         self._count += 1
 
+    def _sorted(self) -> SortedDict[bytes, bytes | None]:
+        if not isinstance(self._changed, SortedDict):
+            self._changed = SortedDict(self._changed)
+        return self._changed
+
     def _refuse_over(self) -> None:
         if self._over:
             raise transaction_over()
@@ -121,9 +127,9 @@ class Overlay:
 
     def _next_change(self, keys: KeyRange, after: bytes | None, reverse: bool) -> bytes | None:
         """The first changed key of the range behind `after`, in the direction of a scan."""
-        changed = self._changed
-        if not changed:
+        if not self._changed:
             return None
+        changed = self._sorted()
         if reverse:
             stop = keys.stop if after is None else after
             at = (len(changed) if stop is None else changed.bisect_left(stop)) - 1

@@ -107,7 +107,7 @@ class PartitionStage(Stage):
                     assert found == [key for key, _ in self.rows.list(kind, prefix)]
             assert self.timer_names() == set(self.timers)
             for definition, tasks in self.queues.items():
-                queued = [(run, guid) for _, run, guid in queued_after(tx, TENANT, definition, None, 1000)]
+                queued = [(task.run, task.guid) for task in queued_after(tx, TENANT, definition, None, 1000)]
                 assert queued == [key_of(task) for task in tasks]
             assert sum(1 for _ in tx.keys(QUEUED.range())) == sum(map(len, self.queues.values()))
 

@@ -1,6 +1,6 @@
 """`PollTask`: a worker asks for a task, gets one, asks for the next.
 
-    request ─▶ queue ─▶ claim, by a command ─▶ durable ─▶ response
+    request ─▶ the worker waits ─▶ the processor claims a task for it, by a command ─▶ durable ─▶ response
 
 Invariants:
 * a task is handed out after its claim is durable, so an attempt goes to one worker at most;
@@ -14,16 +14,15 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
 import grpc
-from littlehorse.model import PollTaskRequest, PollTaskResponse, ScheduledTask, TaskDef, TaskRunId
+from littlehorse.model import PollTaskRequest, PollTaskResponse, TaskDef
 
 from millpond.errors import MillpondError, NotFound, Unavailable
 from millpond.server.armada.calls import Call, Context, Means, Method, abort, admit, count, known, parsed
 from millpond.server.workflows.rights import need_tenant, tenant_of
-from millpond.workflows.engine import TaskClaim, run_id
+from millpond.workflows.tasks.queues import Worker
 
 if TYPE_CHECKING:
     from millpond.server.workflows.service import WorkflowService
-    from millpond.workflows.tasks.queues import QueuedTask
 
 __all__ = ("POLLING_MAX", "poll_method")
 
@@ -52,8 +51,13 @@ class _Polling:
             admit(call, context)
             tenant = tenant_of(call)
             need_tenant(call.caller, "write", tenant)
-            async for request in requests:
-                response = await self._task(tenant, parsed(PollTaskRequest, request))
+            defined: set[str] = set()
+            async for data in requests:
+                request = parsed(PollTaskRequest, data)
+                if request.task_def_id.name not in defined:
+                    await self._need_definition(tenant, request.task_def_id.name)
+                    defined.add(request.task_def_id.name)
+                response = await self._task(tenant, request)
                 await context.write(response.SerializeToString())
             error = Unavailable("the worker asks for no more tasks", kind="polling_over", hint="poll again")
         except Exception as raised:
@@ -68,25 +72,11 @@ class _Polling:
             raise Unavailable("as many workers poll as may", kind="calls_full", polling_max=POLLING_MAX,
                               hint="poll again in a moment")  # fmt: skip
 
-    async def _task(self, tenant: str, request: PollTaskRequest) -> PollTaskResponse:
-        name = request.task_def_id.name
+    async def _need_definition(self, tenant: str, name: str) -> None:
         if await self._service.get(tenant, lambda rows: rows.get(TaskDef, (name,))) is None:
             raise NotFound("no task is defined by this name", kind="task_def", task=name,
                            hint="register it before its workers poll")  # fmt: skip
-        while True:
-            queued = await self._service.queues.next(tenant, name)
-            scheduled = await self._claim(tenant, request, queued)
-            if scheduled is not None:
-                return PollTaskResponse(result=scheduled)
 
-    async def _claim(self, tenant: str, request: PollTaskRequest, queued: QueuedTask) -> ScheduledTask | None:
-        task = TaskRunId(wf_run_id=run_id(queued.run), task_guid=queued.guid)
-        claim = TaskClaim(task, request.client_id, request.task_worker_version)
-        try:
-            reply = await self._service.submit(tenant, claim)
-        except BaseException:
-            # Whether it was claimed is not known: the next claim will tell.
-            self._service.queues.give_back(tenant, request.task_def_id.name, queued)
-            raise
-        assert reply is None or isinstance(reply, ScheduledTask)
-        return reply
+    async def _task(self, tenant: str, request: PollTaskRequest) -> PollTaskResponse:
+        worker = Worker((tenant, request.task_def_id.name), request.client_id, request.task_worker_version)
+        return PollTaskResponse(result=await self._service.task(worker))

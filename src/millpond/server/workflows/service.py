@@ -16,14 +16,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
-from littlehorse.model import WorkflowEvent
+from littlehorse.model import ScheduledTask, WorkflowEvent
 
 from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import WouldBlock
-from millpond.workflows.engine import EventThrown, TaskQueued, run_path
+from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
-from millpond.workflows.processor.rows import queued_after
-from millpond.workflows.tasks.queues import Place, TaskQueues
+from millpond.workflows.tasks.queues import Worker, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,7 +63,9 @@ class WorkflowService:
         self._processor: Processor | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
-        self.queues = TaskQueues(self._queued)
+        self.workers = Workers()
+        self._replies: dict[str, asyncio.Future[Message | None]] = {}
+        self._handed: dict[Worker, asyncio.Future[Message | None]] = {}
         self._thrown: dict[tuple[str, str], set[asyncio.Event]] = {}
 
     async def begin(self) -> Processor:
@@ -79,7 +80,7 @@ class WorkflowService:
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
                 space, clock = self._node.pond.space, self._node.clock
-                processor = await run_sync(lambda: Processor(space, clock, self._pass_on))
+                processor = await run_sync(lambda: Processor(space, clock, self._pass_on, self.workers))
                 processor.start()
                 self._processor = processor
         return self._processor
@@ -97,7 +98,32 @@ class WorkflowService:
         Raises: as `Processor.submit`.
         """
         processor = self._processor or await self.begin()
-        return await asyncio.wrap_future(processor.submit(tenant, request))
+        command = processor.post(tenant, request)
+        reply: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._replies[command] = reply
+        try:
+            return await reply
+        finally:
+            self._replies.pop(command, None)
+
+    async def task(self, worker: Worker) -> ScheduledTask:
+        """The next task for a worker, claimed for it, as soon as there is one.
+
+        Raises: `Internal`, kind `command_failed`: its claim failed.
+        """
+        if self._processor is None:
+            await self.begin()
+        task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
+        self._handed[worker] = task
+        self.workers.wait(worker)
+        try:
+            found = await task
+        finally:
+            # A task that is claimed for it already costs one timeout.
+            self.workers.withdraw(worker)
+            self._handed.pop(worker, None)
+        assert isinstance(found, ScheduledTask)
+        return found
 
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
@@ -118,33 +144,25 @@ class WorkflowService:
         except WouldBlock:
             return await self.read(tenant, act)
 
-    async def _queued(
-        self, tenant: str, definition: str, after: Place | None, limit: int
-    ) -> list[tuple[Place, str, str]]:  # fmt: skip
-        def reading() -> list[tuple[Place, str, str]]:
-            with self._node.pond.space.read() as tx:
-                return queued_after(tx, tenant, definition, after, limit)
-
-        return await run_sync(reading)
-
     # -- what follows from commands -------------------------------------------------------------------
 
     def _pass_on(self, applied: Sequence[Applied]) -> None:
         """Called by the processor's thread."""
-        if self._loop is not None and any(end.effects for end in applied):
+        if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._follow, applied)
 
     def _follow(self, applied: Sequence[Applied]) -> None:
         for end in applied:
+            if end.worker is not None:
+                _settle(self._handed.get(end.worker), end)
+            else:
+                _settle(self._replies.get(end.command.id), end)
             for effect in end.effects:
-                match effect:
-                    case TaskQueued():
-                        self.queues.queued(end.tenant, effect.task_def_id.name)
-                    case EventThrown():
-                        run = run_path(effect.event.id.wf_run_id)
-                        for event in self._thrown.get((end.tenant, run), ()):
-                            event.set()
+                if isinstance(effect, EventThrown):
+                    run = run_path(effect.event.id.wf_run_id)
+                    for event in self._thrown.get((end.command.tenant, run), ()):
+                        event.set()
 
     async def thrown(
         self, tenant: str, run: str, wanted: Callable[[WorkflowEvent], bool], seconds: float
@@ -167,6 +185,15 @@ class WorkflowService:
             signals.discard(signal)
             if not signals:
                 self._thrown.pop((tenant, run), None)
+
+
+def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:
+    if future is None or future.done():
+        return
+    if end.error is not None:
+        future.set_exception(end.error)
+    else:
+        future.set_result(end.reply)
 
 
 def _first(rows: ReadRows, run: str, wanted: Callable[[WorkflowEvent], bool]) -> WorkflowEvent | None:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,7 +25,7 @@ from littlehorse.model import Variable, WfSpec
 
 from millpond.errors import AlreadyExists, Conflict, Internal, Invalid, MillpondError, NotFound
 from millpond.json_forms import to_json
-from millpond.kernel.log import Log
+from millpond.kernel.log import Head, Log
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.scans import delete_rows, put_rows
 from millpond.kernel.steps import step
@@ -49,6 +49,7 @@ from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore
 from millpond.workflows.store.slices import SLICE_ROWS_MAX
+from millpond.workflows.tasks.queues import Queued, Worker
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -70,12 +71,17 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    """The end of a command: its reply and its effects, or the error that its caller gets."""
+    """The end of a command: its reply, its effects and the tasks it queued, or the error that its caller gets.
 
-    tenant: str
+    That of a claim names the worker for which it was made.
+    """
+
+    command: LoggedCommand
     position: int
     reply: Message | None = None
     effects: tuple[Effect, ...] = ()
+    queued: tuple[Queued, ...] = ()
+    worker: Worker | None = None
     error: MillpondError | None = None
 
 
@@ -91,48 +97,65 @@ class Partition:
         """The rows of a tenant, to be read."""
         return ReadRows(tx, RunReads(tenant, self.initialization))
 
-    def apply(self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int) -> list[Applied]:
-        """Apply commands in their order, and what they cause; the end of each."""
-        now = max(now_ms, self.log.head(tx).stamp_ms)
-        return [self._apply_chain(tx, command, now) for command in commands]
+    def apply(
+        self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int,
+        over: Callable[[], bool] = lambda: False,
+    ) -> list[Applied]:  # fmt: skip
+        """Apply commands in their order, and what they cause, until time is `over`; the end of each."""
+        head = self.log.head(tx)
+        now = max(now_ms, head.stamp_ms)
+        ends = []
+        for command in commands:
+            end, head = self._apply_chain(tx, command, now, head)
+            ends.append(end)
+            if over():
+                break
+        return ends
 
-    def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+    def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """Apply a command, then what it causes. This partition is that of every key."""
-        first = self._apply(tx, command, now)
-        effects, caused, number = list(first.effects), deque(_caused(first)), 0
+        first, head = self._apply(tx, command, now, head)
+        effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
+        if not caused:
+            return first, head
         while caused:
             follower = LoggedCommand(command.tenant, caused_id(command.id, number), caused.popleft())
             number += 1
             if number > CAUSED_PER_COMMAND:
                 set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request))
                 continue
-            end = self._apply(tx, follower, now)
+            end, head = self._apply(tx, follower, now, head)
             if isinstance(end.error, _MISTAKES):
                 _LOG.warning("command %s, which another one caused, failed: %s", follower.id, end.error)
-                self._note(tx, follower, now, end.error)
+                head = self._note(tx, follower, now, end.error, head)
             effects += end.effects
+            queued += end.queued
             caused.extend(_caused(end))
-        return replace(first, effects=tuple(effects))
+        return replace(first, effects=tuple(effects), queued=tuple(queued)), head
 
-    def _apply(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
-        position = self.log.head(tx).position + 1
+    def _apply(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
+        """The end of a command, and the head of the log behind it."""
+        position = head.position + 1
         within = Overlay(tx)
         try:
-            outcome = self._write(within, command, now, position)
+            outcome, queued = self._write(within, command, now, position)
+            head = self._log(within, command, now, head)
         except _MISTAKES as error:
-            return Applied(command.tenant, position, error=error)
+            return Applied(command, position, error=error), head
         except Exception as error:
-            return self._failed(tx, command, now, error)
+            return self._failed(tx, command, now, error, head)
         _take_over(tx, within)
         step("workflows.applied")
-        return Applied(command.tenant, position, outcome.reply, outcome.effects)
+        return Applied(command, position, outcome.reply, outcome.effects, queued), head
 
-    def _write(self, tx: Transaction, command: LoggedCommand, now: int, position: int) -> Outcome:
+    def _write(
+        self, tx: Transaction, command: LoggedCommand, now: int, position: int
+    ) -> tuple[Outcome, tuple[Queued, ...]]:
         """Apply a command, and write all that follows from it."""
         store = self._store(tx, command.tenant)
         rows = WriteRows(tx, store, partial(store.delete_slice, tx, rows_max=SLICE_ROWS_MAX))
         outcome = apply(rows, Command(command.id, command.request), now)
-        rows.write(outcome.writes, position)
+        queued = rows.write(outcome.writes, position)
         for effect in outcome.effects:
             match effect:
                 case TimerSet():
@@ -143,29 +166,32 @@ class Partition:
                     cancel_timers_of(tx, command.tenant, effect.run)
         if any(isinstance(write, Write) and write.kind is WfSpec for write in outcome.writes):
             self._searchable.clear()
-        self._log(tx, command, now)
-        return outcome
+        return outcome, queued
 
-    def _log(self, tx: Transaction, command: LoggedCommand, now: int) -> int:
-        position = self.log.append(tx, command, now).position
-        if position % _TRIMMED_AT_ONCE == 0 and position > COMMANDS_RETAINED:
-            self.log.trim(tx, position - COMMANDS_RETAINED)
-        return position
+    def _log(self, tx: Transaction, command: LoggedCommand, now: int, last: Head) -> Head:
+        record = self.log.append(tx, command, now, last)
+        if record.position % _TRIMMED_AT_ONCE == 0 and record.position > COMMANDS_RETAINED:
+            self.log.trim(tx, record.position - COMMANDS_RETAINED)
+        return Head(record.position, record.chain, record.stamp_ms)
 
-    def _failed(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception) -> Applied:
+    def _failed(
+        self, tx: Transaction, command: LoggedCommand, now: int, error: Exception, last: Head
+    ) -> tuple[Applied, Head]:
         _LOG.error("command %s failed", command.id, exc_info=error)
-        position = self._note(tx, command, now, error)
+        head = self._note(tx, command, now, error, last)
+        position = head.position
         known = Internal(
             "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
             hint="nothing was changed; the log of the node has the traceback",
         )  # fmt: skip
-        return Applied(command.tenant, position, error=known)
+        return Applied(command, position, error=known), head
 
-    def _note(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception) -> int:
-        """Record a command that failed, with its reason; its position."""
-        position = self._log(tx, command, now)
-        tx.put(FAILED.pack(position), to_json({"id": command.id, "tenant": command.tenant, "reason": repr(error)}))
-        return position
+    def _note(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception, last: Head) -> Head:
+        """Record a command that failed, with its reason; the head of the log behind it."""
+        head = self._log(tx, command, now, last)
+        reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
+        tx.put(FAILED.pack(head.position), to_json(reason))
+        return head
 
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._is_searchable, tx, tenant))

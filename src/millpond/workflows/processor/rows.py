@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
@@ -51,6 +52,7 @@ from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
 from millpond.workflows.store.addresses import Address, Kind, group_of
 from millpond.workflows.store.free_tags import retag_free
 from millpond.workflows.store.search import found_keys
+from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
 if TYPE_CHECKING:
     from millpond.kernel.keys import Part
@@ -165,8 +167,8 @@ class WriteRows(ReadRows):
     def _stored(self, address: Address) -> Stored | None:
         return self._store.take(self._writes, address)
 
-    def write(self, writes: Sequence[Write | RunDeleted], position: int) -> None:
-        """Write what a command changed; `position` is that of the command, and orders what it queues.
+    def write(self, writes: Sequence[Write | RunDeleted], position: int) -> tuple[Queued, ...]:
+        """Write what a command changed; the tasks that it queued. `position` is that of the command, and orders them.
 
         Raises:
             Conflict, Invalid: a row cannot be written; none was.
@@ -174,19 +176,21 @@ class WriteRows(ReadRows):
         for write in writes:
             if isinstance(write, Write):
                 self._check(write)
+        queued: list[Queued] = []
         for number, write in enumerate(writes):
             if isinstance(write, RunDeleted):
                 self._drop_run(run_of(write.run))
             elif write.kind in RUN_KINDS:
                 self._write_object(write)
             elif write.kind is ScheduledTask:
-                self._write_scheduled(write, position, number)
+                queued += self._write_scheduled(write, (position, number))
             elif write.kind in (CorrelatedEvent, ScheduledWfRun):
                 self._write_free(write)
             elif write.row is None:
                 delete_rows(self._writes, [self._key(write.kind, write.key)])
             else:
                 self._writes.put(self._key(write.kind, write.key), _packed(write.row))
+        return tuple(queued)
 
     def _check(self, write: Write) -> None:
         texts = [part for part in write.key if isinstance(part, str)]
@@ -218,17 +222,17 @@ class WriteRows(ReadRows):
         else:
             self._writes.put(key, _packed(write.row))
 
-    def _write_scheduled(self, write: Write, position: int, number: int) -> None:
+    def _write_scheduled(self, write: Write, place: Place) -> list[Queued]:
         key = self._key(write.kind, write.key)
         self._leave_queue(self._tx.get(key))
         if write.row is None:
             delete_rows(self._writes, [key])
-            return
+            return []
         task = cast("ScheduledTask", write.row)
-        place = _PLACE.pack(position, number)
-        queued = QUEUED[self.tenant][task.task_def_id.name].pack(position, number)
-        self._writes.put(queued, encode((str(write.key[0]), str(write.key[1]))))
-        self._writes.put(key, _packed(task) + place)
+        definition, run, guid = task.task_def_id.name, str(write.key[0]), str(write.key[1])
+        self._writes.put(QUEUED[self.tenant][definition].pack(*place), encode((run, guid)))
+        self._writes.put(key, _packed(task) + _PLACE.pack(*place))
+        return [Queued(definition, QueuedTask(place, run, guid))]
 
     def _leave_queue(self, row: bytes | None) -> None:
         if row is not None:
@@ -243,9 +247,9 @@ class WriteRows(ReadRows):
 
 
 def queued_after(
-    tx: ReadTransaction, tenant: str, definition: str, after: tuple[int, int] | None, limit: int
-) -> list[tuple[tuple[int, int], str, str]]:
-    """The next tasks of a queue: place, run and id of the task run; at most `limit`.
+    tx: ReadTransaction, tenant: str, definition: str, after: Place | None, limit: int
+) -> list[QueuedTask]:
+    """The next tasks of a queue, at most `limit`.
 
     Raises:
         Corrupt: a row is damaged.
@@ -253,11 +257,9 @@ def queued_after(
     queue = QUEUED[tenant][definition]
     keys = queue.range() if after is None else queue.range((after[0], after[1] + 1), None)
     found = []
-    for key, value in tx.scan(keys):
+    for key, value in islice(tx.scan(keys), limit):
         place, task = queue.unpack(key), decode(value)
-        found.append((cast("tuple[int, int]", place), str(task[0]), str(task[1])))
-        if len(found) == limit:
-            break
+        found.append(QueuedTask(cast("Place", place), str(task[0]), str(task[1])))
     return found
 
 

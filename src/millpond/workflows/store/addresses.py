@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import lru_cache
 from typing import TYPE_CHECKING, TypeAlias, cast
 
 from littlehorse.model import (
@@ -50,6 +51,8 @@ Id: TypeAlias = (
 TAGS = 0
 """Stands in the place of a kind: the lists of tags, which come first in a group."""
 
+_RUNS_CACHED = 1024
+"""Runs whose codes are cached: a command writes many rows of one."""
 _NODE_GUID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
@@ -91,15 +94,15 @@ class Address:
 
     def key(self, tenant: str) -> bytes:
         """The key of its row."""
-        return group_of(tenant, self.run).pack(int(self.kind), *self.parts)
+        return group_of(tenant, self.run).packed + encode((int(self.kind), *self.parts))
 
     def tags_key(self, tenant: str) -> bytes:
         """The key of the list of its tags."""
-        return group_of(tenant, self.run).pack(TAGS, int(self.kind), *self.parts)
+        return group_of(tenant, self.run).packed + encode((TAGS, int(self.kind), *self.parts))
 
     def trail(self) -> bytes:
         """The end of the keys of its tags."""
-        return encode((self.run[0], encode(self.run[1:]), *self.parts))
+        return _run_code(self.run) + encode(self.parts)
 
     @classmethod
     def from_parts(cls, run: RunPath, kind: int, parts: Sequence[Part]) -> Address:
@@ -153,13 +156,19 @@ class Address:
         raise Corrupt("a row of a run has a damaged key", kind="run_row_damaged", of=repr(self))
 
 
+@lru_cache(_RUNS_CACHED)
 def group_of(tenant: str, run: RunPath) -> Prefix:
     """The group of a run: the start of all its keys.
 
     >>> group_of("default", ("a",)).range().holds(Address(("a", "b"), Kind.RUN).key("default"))
     False
     """
-    return GROUP[tenant][run[0]][encode(run[1:])]
+    return GROUP[(tenant, run[0], encode(run[1:]))]
+
+
+@lru_cache(_RUNS_CACHED)
+def _run_code(run: RunPath) -> bytes:
+    return encode((run[0], encode(run[1:])))
 
 
 def path_of(run: WfRunId) -> RunPath:

@@ -16,6 +16,7 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -59,7 +60,13 @@ _LENGTH = struct.Struct(">H")
 def tags_of(message: Stored, *, searchable: bool) -> set[bytes]:
     """The tags of an object, each without its address; a variable has some only if it is searchable."""
     attributes, at = _attributes(message, searchable)
-    return {encode((*parts, at)) for parts in attributes}
+    time = encode((at,))
+    return {_code(*parts) + time for parts in attributes}
+
+
+@lru_cache(4096, typed=True)  # 1 and True are equal, and have different codes
+def _code(*attributes: Part) -> bytes:
+    return encode(attributes)
 
 
 def _attributes(message: Stored, searchable: bool) -> tuple[Iterable[Attributes], int]:
@@ -143,6 +150,7 @@ def _ms(time: Timestamp) -> int:
     return time.seconds * 1000 + time.nanos // 1_000_000
 
 
+@lru_cache(1024)
 def index_of(tenant: str, kind: IntEnum) -> Prefix:
     """The tags of all objects of a kind."""
     return TAG[tenant][int(kind)]

@@ -1,0 +1,213 @@
+"""A batch: the rows of a partition within one write, of which those of recent runs come from memory.
+
+    commands ─▶ Batch ─▶ rows of recent runs, definitions      RecentRows, from one write to the next
+                  │      all other rows                        the transaction
+                  └────▶ what was changed, at the end, or before a scan, in one piece ─▶ the transaction
+
+A driver lets go of the interpreter in each of its calls, and gets it back after others had their turn. So few calls
+make a write short.
+
+Invariants:
+* `Batch` answers as the transaction would if each change had been made in it at once;
+* `RecentRows` holds what is in the space: the processor alone writes rows of runs and definitions, and forgets what a
+  write touched that was not made;
+* it has a limit: the runs that were not used for the longest time are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from itertools import islice
+from typing import TYPE_CHECKING, Final
+
+from millpond.kernel.keys import KeyRange
+from millpond.kernel.scans import delete_rows, first_rows, put_rows
+from millpond.workflows.keyspaces import DEFINITION, GROUP
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+
+__all__ = ("Batch", "RecentRows")
+
+RUNS_MAX = 1_000
+RUN_ROWS_MAX = 100
+"""The rows of a run that is remembered; a larger run is read row by row."""
+RUN_BYTES_MAX = 16 << 10
+_GROUP: Final = GROUP.packed
+_DEFINITION: Final = DEFINITION.packed
+_Rows = dict[bytes, bytes]
+
+
+class RecentRows:
+    """The rows of runs that commands met last, and the definitions that they read."""
+
+    def __init__(self) -> None:
+        self._groups: OrderedDict[bytes, _Rows | None] = OrderedDict()
+        self._definitions: dict[bytes, bytes | None] = {}
+        self._lists: dict[KeyRange, list[tuple[bytes, bytes]]] = {}
+
+    def forget(self) -> None:
+        """Forget all."""
+        self._groups.clear()
+        self._definitions.clear()
+        self._lists.clear()
+
+    def trim(self) -> None:
+        """Forget runs beyond the limit, and those that became too large."""
+        while len(self._groups) > RUNS_MAX:
+            self._groups.popitem(last=False)
+
+    def group(self, tx: ReadTransaction, place: bytes) -> _Rows | None:
+        """All rows of a run; None for a large one."""
+        if place in self._groups:
+            self._groups.move_to_end(place)
+            return self._groups[place]
+        rows = first_rows(tx, KeyRange(place, place + b"\xff"), RUN_ROWS_MAX + 1)
+        self._groups[place] = found = dict(rows)
+        self.outgrown(place, found)
+        return self._groups[place]
+
+    def outgrown(self, place: bytes, rows: _Rows) -> None:
+        """Remember a run no more if it is too large."""
+        if len(rows) > RUN_ROWS_MAX or sum(map(len, rows.values())) > RUN_BYTES_MAX:
+            self._groups[place] = None
+
+    def definition(self, tx: ReadTransaction, key: bytes) -> bytes | None:
+        """A row of a definition."""
+        if key not in self._definitions:
+            self._need_room()
+            self._definitions[key] = tx.get(key)
+        return self._definitions[key]
+
+    def definitions(self, tx: ReadTransaction, keys: KeyRange) -> list[tuple[bytes, bytes]]:
+        """The rows of a range of definitions."""
+        if keys not in self._lists:
+            self._need_room()
+            self._lists[keys] = list(tx.scan(keys))
+        return self._lists[keys]
+
+    def forget_definitions(self) -> None:
+        """Forget all definitions: one was changed."""
+        self._definitions.clear()
+        self._lists.clear()
+
+    def _need_room(self) -> None:
+        if len(self._definitions) + len(self._lists) > RUNS_MAX:
+            self.forget_definitions()
+
+
+class Batch:
+    """A `Transaction` over that of a write."""
+
+    def __init__(self, tx: Transaction, recent: RecentRows) -> None:
+        self._tx, self._recent = tx, recent
+        self._changed: dict[bytes, bytes | None] = {}
+        self._grown: dict[bytes, _Rows] = {}
+
+    def end(self) -> None:
+        """Write what was changed into the transaction."""
+        self._flush()
+        for place, rows in self._grown.items():
+            self._recent.outgrown(place, rows)
+        self._recent.trim()
+
+    def get(self, key: bytes) -> bytes | None:
+        if key.startswith(_GROUP):
+            rows = self._recent.group(self._tx, _place(key))
+            if rows is not None:
+                return rows.get(key)
+        if key in self._changed:
+            return self._changed[key]
+        return self._recent.definition(self._tx, key) if key.startswith(_DEFINITION) else self._tx.get(key)
+
+    def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
+        return [self.get(key) for key in keys]
+
+    def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
+        rows = self._remembered(keys)
+        if rows is not None:
+            return iter(reversed(rows) if reverse else rows)
+        self._flush()
+        return self._tx.scan(keys, reverse=reverse)
+
+    def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
+        rows = self._remembered(keys)
+        if rows is not None:
+            return iter([key for key, _ in (reversed(rows) if reverse else rows)])
+        self._flush()
+        return self._tx.keys(keys, reverse=reverse)
+
+    def put(self, key: bytes, value: bytes) -> None:
+        self._change(key, value)
+
+    def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
+        """As `kernel.scans.put_rows`."""
+        for key, value in rows:
+            self._change(key, value)
+
+    def delete(self, key: bytes) -> bool:
+        there = self.get(key) is not None
+        if there:
+            self._change(key, None)
+        return there
+
+    def delete_rows(self, keys: Iterable[bytes]) -> None:
+        """As `kernel.scans.delete_rows`."""
+        for key in keys:
+            self._change(key, None)
+
+    def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
+        gone = list(islice(self.keys(keys), limit))
+        self.delete_rows(gone)
+        return len(gone)
+
+    def _remembered(self, keys: KeyRange) -> list[tuple[bytes, bytes]] | None:
+        """The rows of a range, if they are all of one run, or definitions."""
+        if keys.stop is None:
+            return None
+        if keys.start.startswith(_GROUP):
+            place = _place(keys.start)
+            if not place or not keys.stop.startswith(place):
+                return None
+            rows = self._recent.group(self._tx, place)
+            return None if rows is None else sorted((key, rows[key]) for key in rows if keys.holds(key))
+        within = keys.start.startswith(_DEFINITION) and keys.stop.startswith(_DEFINITION)
+        if within and not any(key.startswith(_DEFINITION) for key in self._changed):
+            return self._recent.definitions(self._tx, keys)
+        return None
+
+    def _change(self, key: bytes, value: bytes | None) -> None:
+        if key.startswith(_GROUP):
+            place = _place(key)
+            rows = self._recent.group(self._tx, place)
+            if rows is not None:
+                self._grown[place] = rows
+                if value is None:
+                    rows.pop(key, None)
+                else:
+                    rows[key] = value
+        elif key.startswith(_DEFINITION):
+            self._recent.forget_definitions()
+        self._changed[key] = value
+
+    def _flush(self) -> None:
+        if not self._changed:
+            return
+        changed, self._changed = self._changed, {}
+        delete_rows(self._tx, [key for key, value in changed.items() if value is None])
+        put_rows(self._tx, sorted((key, value) for key, value in changed.items() if value is not None))
+
+
+def _place(key: bytes) -> bytes:
+    """The start of the keys of a run: those of tenant, root and children; empty when a key does not reach so far.
+
+    Each is a text or bytes, which end with the one zero byte in them.
+    """
+    end = len(_GROUP)
+    for _ in range(3):
+        end = key.find(b"\0", end) + 1
+        if not end:
+            return b""
+    return key[:end]
