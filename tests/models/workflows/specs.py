@@ -133,6 +133,17 @@ def sleeping_elements(wf: WorkflowThread) -> None:
     wf.wait_for_threads(wf.spawn_thread_for_each(items, child, "element"))
 
 
+def loops_over_events(wf: WorkflowThread) -> None:
+    count = wf.declare_int("count", 0)
+
+    def body(inner: WorkflowThread) -> None:
+        count.assign(count.add(1))
+        inner.wait_for_event("ready")
+        inner.throw_event("progress", count)
+
+    wf.do_while(count.is_greater_than(-1), body)
+
+
 def condition(wf: WorkflowThread) -> None:
     count = wf.declare_int("count", 0)
 
@@ -326,6 +337,7 @@ SPECS: dict[str, Initializer] = {
         "wait_first": _two_children(WaitForThreadsStrategy.WAIT_FOR_FIRST),
         "per_element": per_element,
         "sleeping_elements": sleeping_elements,
+        "loops_over_events": loops_over_events,
         "condition": condition,
         "sleeps": sleeps,
         "sleeps_until": sleeps_until,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TypeVar
 
 import pytest
@@ -10,7 +11,19 @@ import pytest
 pytest.importorskip("littlehorse")
 
 from google.protobuf.message import Message
-from littlehorse.model import InactiveThreadRun, LHStatus, NodeRun, ReportTaskRun, TaskRunId, TaskStatus, WfRun
+from littlehorse.model import (
+    ExternalEventDefId,
+    InactiveThreadRun,
+    LHStatus,
+    NodeRun,
+    PutExternalEventRequest,
+    ReportTaskRun,
+    TaskRunId,
+    TaskStatus,
+    Variable,
+    WfRun,
+    WorkflowEvent,
+)
 
 from millpond.workflows.engine import Command, Key, Request, apply, archive, run_id, threads
 from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX
@@ -29,6 +42,11 @@ class CountedRows(MemoryRows):
     def get(self, kind: type[M], key: Key) -> M | None:
         self.reads += 1
         return super().get(kind, key)
+
+    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
+        for found in super().list(kind, prefix):
+            self.reads += 1
+            yield found
 
 
 def counted() -> tuple[Stage, CountedRows]:
@@ -95,3 +113,35 @@ def test_a_run_that_starts_threads_for_ever_lists_some_and_ends(monkeypatch: pyt
     assert sorted(archived + listed) == list(range(60)) and archived == sorted(archived) and listed[0] == 0
     row = stage.rows.get(NodeRun, ("r", 0, found(stage).thread_runs[0].current_node_position))
     assert row is not None and "threads_max=60" in row.failures[0].message
+
+
+def put_event(number: int, thread: int | None = None) -> PutExternalEventRequest:
+    definition = ExternalEventDefId(name="ready")
+    return PutExternalEventRequest(
+        wf_run_id=run_id("r"), external_event_def_id=definition, guid=f"g-{number}", thread_run_number=thread
+    )
+
+
+def test_a_step_of_a_run_with_many_events_reads_none_of_those_that_were_claimed() -> None:
+    stage, rows = counted()
+    stage.run("loops-over-events", "r", {})
+    reads = []
+    for number in range(60):
+        rows.reads = 0
+        outcome = apply(rows, Command(f"step-{number}", put_event(number)), stage.now)
+        reads.append(rows.reads)
+        rows.write(outcome)
+    thrown = [event.id.number for _key, event in stage.rows.list(WorkflowEvent, ("r", "progress"))]
+    assert thrown == list(range(60)) and len(set(reads[1:])) == 1
+
+
+def test_the_oldest_event_is_taken_though_many_are_for_other_nodes() -> None:
+    stage = prepared()
+    for number in range(40):
+        stage.do(put_event(number, thread=7))
+    stage.event("r", "ready", parsed('"first"'), "z")
+    stage.pass_time(1)
+    stage.event("r", "ready", parsed('"second"'), "a")
+    stage.run("awaits", "r", {})
+    seen = stage.rows.get(Variable, ("r", 0, "seen"))
+    assert seen is not None and seen.value.str == "first" and found(stage).status == LHStatus.COMPLETED

@@ -14,6 +14,7 @@ from littlehorse.model import (
     ThreadType,
 )
 
+from millpond.workflows.engine.events.unclaimed import claim
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import halt
 from millpond.workflows.engine.keys import key_of
@@ -35,8 +36,7 @@ def interrupt(run: Run, event: ExternalEvent) -> None:
         handler = _interrupt_handler(run, thread, event)
         if handler is None or thread.status in TERMINAL:
             continue
-        event.claimed = True
-        run.work.rows.put(key_of(event.id), event)
+        claim(run.work, event)
         run.row.pending_interrupts.append(
             PendingInterrupt(external_event_id=event.id, handler_spec_name=handler, interrupted_thread_id=thread.number)
         )

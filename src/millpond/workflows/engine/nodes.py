@@ -12,7 +12,6 @@ from typing import Final
 
 from google.protobuf.timestamp_pb2 import Timestamp
 from littlehorse.model import (
-    ExternalEvent,
     LHStatus,
     Node,
     NodeRun,
@@ -39,7 +38,7 @@ from millpond.workflows.engine.assignments import Scope, condition_holds, evalua
 from millpond.workflows.engine.child_runs import child_done, start_child, wait_for_child
 from millpond.workflows.engine.commands import NodeDue
 from millpond.workflows.engine.edges import inputs_of
-from millpond.workflows.engine.events import waits
+from millpond.workflows.engine.events import unclaimed, waits
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.halting import task_of, timer_name
 from millpond.workflows.engine.keys import key_of
@@ -235,31 +234,19 @@ def _arrive_event(step: Step) -> None:
 
 def _event_done(step: Step) -> VariableValue | None:
     row = step.row.external_event
-    event = _unclaimed(step)
+    name = step.node.external_event.external_event_def_id.name
+    thread, position = step.thread.number, step.row.id.position
+    event = unclaimed.oldest(step.run.work, step.run.path, name, thread, position)
     if event is None:
         if row.timed_out:
             raise NodeFailed("TIMEOUT", "ExternalEvent did not arrive in time")
         return None
-    event.claimed = True
-    event.thread_run_number, event.node_run_position = step.thread.number, step.row.id.position
-    step.run.work.rows.put(key_of(event.id), event)
+    event.thread_run_number, event.node_run_position = thread, position
+    unclaimed.claim(step.run.work, event)
     row.event_time.CopyFrom(step.run.work.instant())
     row.external_event_id.CopyFrom(event.id)
     step.run.work.cancel_timer(timer_name(step.row))
     return event.content
-
-
-def _unclaimed(step: Step) -> ExternalEvent | None:
-    """The oldest event that fits a node and that no other node has claimed."""
-    name = step.node.external_event.external_event_def_id.name
-    fitting = [
-        event
-        for event in step.run.work.rows.list(ExternalEvent, (step.run.path, name))
-        if not event.claimed
-        and (not event.HasField("thread_run_number") or event.thread_run_number == step.thread.number)
-        and (not event.HasField("node_run_position") or event.node_run_position == step.row.id.position)
-    ]
-    return min(fitting, key=lambda event: (event.created_at.ToNanoseconds(), event.id.guid), default=None)
 
 
 def _throw_event(step: Step) -> None:
@@ -267,7 +254,8 @@ def _throw_event(step: Step) -> None:
     content = step.value(node.content)
     check_size("the content of the event", content)
     name = node.event_def_id
-    number = len(work.rows.list(WorkflowEvent, (step.run.path, name.name)))
+    newest = work.rows.get(WorkflowEventId, (step.run.path, name.name))
+    number = newest.number + 1 if newest is not None else len(work.rows.list(WorkflowEvent, (step.run.path, name.name)))
     event = WorkflowEvent(
         id=WorkflowEventId(wf_run_id=step.run.row.id, workflow_event_def_id=name, number=number),
         content=content,
@@ -276,6 +264,7 @@ def _throw_event(step: Step) -> None:
     )
     step.row.throw_event.workflow_event_id.CopyFrom(event.id)
     work.rows.put(key_of(event.id), event)
+    work.rows.put((step.run.path, name.name), event.id)
     work.cause(EventThrown(event))
 
 

@@ -24,6 +24,7 @@ from littlehorse.model import (
     CorrelatedEvent,
     ExternalEvent,
     ExternalEventDef,
+    ExternalEventId,
     InactiveThreadRun,
     NodeRun,
     NodeRunId,
@@ -41,6 +42,7 @@ from littlehorse.model import (
     WfSpec,
     WorkflowEvent,
     WorkflowEventDef,
+    WorkflowEventId,
 )
 
 from millpond.errors import Conflict, Corrupt, Internal, Invalid
@@ -49,7 +51,7 @@ from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
-from millpond.workflows.store.addresses import Address, Kind, group_of
+from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
 from millpond.workflows.store.free_tags import retag_free
 from millpond.workflows.store.search import found_keys
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
@@ -73,8 +75,11 @@ RUN_KINDS: Final[dict[type[Message], Kind]] = {
     Checkpoint: Kind.CHECKPOINT, InactiveThreadRun: Kind.INACTIVE_THREAD_RUN,
 }  # fmt: skip
 _SCHEDULED = 1001
-_OTHER: Final[dict[type[Message], int]] = {VariableValue: 1000, ScheduledTask: _SCHEDULED}
-"""Rows of a run that are no objects of the client: outputs of nodes, scheduled tasks."""
+_OTHER: Final[dict[type[Message], int]] = {
+    VariableValue: 1000, ScheduledTask: _SCHEDULED, ExternalEventId: UNCLAIMED, WorkflowEventId: 1003,
+}  # fmt: skip
+"""Rows of a run that are no objects of the client: outputs of nodes, scheduled tasks, unclaimed events by their time,
+the newest event thrown of each definition."""
 DEFINITIONS: Final[dict[type[Message], int]] = {
     TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, WorkflowEventDef: 15,
     ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, NodeRunId: 1010,
@@ -125,10 +130,21 @@ class ReadRows:
             for found in objects:
                 yield key_of(found.id), cast("M", found)
             return
+        if kind is ExternalEventId and self._reads.may_be_legacy(self._tx, run_of(prefix[0])):
+            yield from cast("Iterator[tuple[Key, M]]", self._unclaimed(prefix))
+            return
         place = self._place(kind, prefix)
         for key, row in self._tx.scan(place.range()):
             rest = cast("Key", place.unpack(key))
             yield (*prefix, *rest), _unpacked(kind, row)
+
+    def _unclaimed(self, prefix: Key) -> Iterator[tuple[Key, ExternalEventId]]:
+        """The unclaimed events of a run with legacy rows, of which some are listed nowhere."""
+        events = self._reads.objects(self._tx, run_of(prefix[0]), Kind.EXTERNAL_EVENT, *prefix[1:2])
+        open_ = [event for event in cast("Iterator[ExternalEvent]", events) if not event.claimed]
+        for event in sorted(open_, key=lambda event: (event.created_at.ToMilliseconds(), event.id.guid)):
+            path, name, guid = key_of(event.id)
+            yield (path, name, event.created_at.ToMilliseconds(), guid), event.id
 
     def search(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
         """One page of a search, by time.

@@ -38,7 +38,7 @@ from millpond.workflows.keyspaces import GROUP
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ("TAGS", "Address", "Id", "Kind", "RunPath", "address_of", "group_of", "path_of", "run_id")
+__all__ = ("TAGS", "UNCLAIMED", "Address", "Id", "Kind", "RunPath", "address_of", "group_of", "path_of", "run_id")
 
 RunPath: TypeAlias = tuple[str, ...]
 """The ids of a run's ancestors from its root on, and its own."""
@@ -47,6 +47,9 @@ Id: TypeAlias = (
     WfRunId | NodeRunId | VariableId | ExternalEventId | TaskRunId | UserTaskRunId | WorkflowEventId | CheckpointId
     | InactiveThreadRunId
 )  # fmt: skip
+
+UNCLAIMED = 1002
+"""Stands in the place of a kind: the unclaimed external events, by definition and time."""
 
 TAGS = 0
 """Stands in the place of a kind: the lists of tags, which come first in a group."""

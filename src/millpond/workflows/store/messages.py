@@ -23,7 +23,7 @@ from millpond.workflows.store.addresses import Kind
 if TYPE_CHECKING:
     from millpond.workflows.store.addresses import Address
 
-__all__ = ("Stored", "pack", "parse", "unpack")
+__all__ = ("Stored", "pack", "pack_id", "parse", "unpack")
 
 Stored: TypeAlias = (
     WfRun | NodeRun | TaskRun | Variable | ExternalEvent | WorkflowEvent | UserTaskRun | InactiveThreadRun | Checkpoint
@@ -46,6 +46,11 @@ _TYPES: dict[Kind, type[Stored]] = {
 def pack(message: Stored) -> bytes:
     """The value of a message's row; equal messages have equal bytes."""
     return _VERSION + message.SerializeToString(deterministic=True)
+
+
+def pack_id(event: ExternalEvent) -> bytes:
+    """The value of the row of an unclaimed event: its id."""
+    return _VERSION + event.id.SerializeToString(deterministic=True)
 
 
 def unpack(address: Address, value: bytes) -> Stored:

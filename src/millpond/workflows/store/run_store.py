@@ -15,15 +15,15 @@ from collections.abc import Callable, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from littlehorse.model import Variable, WfRun
+from littlehorse.model import ExternalEvent, Variable, WfRun
 
 from millpond.errors import Conflict
 from millpond.kernel.keys import decode, encode
 from millpond.kernel.scans import delete_rows
 from millpond.workflows.keyspaces import DELETION
-from millpond.workflows.store.addresses import TAGS, Address, Kind, address_of, group_of, run_id
+from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, address_of, group_of, run_id
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
-from millpond.workflows.store.messages import Stored, pack, unpack
+from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
 from millpond.workflows.store.search import Found, Wanted, search
 from millpond.workflows.store.tags import list_tags, listed_tags, tag_key, tags_of
 
@@ -73,7 +73,7 @@ class RunReads:
             (key[len(of_kind.packed) :], unpack(Address.from_parts(run, int(kind), of_kind.unpack(key)), value))
             for key, value in tx.scan(of_kind[rest].range())
         )
-        if not self._may_be_legacy(tx, run):
+        if not self.may_be_legacy(tx, run):
             return (message for _, message in grouped)
         return _both(grouped, self._legacy_rows(tx, run, kind, rest))
 
@@ -85,7 +85,7 @@ class RunReads:
         """
         return search(tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
 
-    def _may_be_legacy(self, tx: ReadTransaction, run: RunPath) -> bool:
+    def may_be_legacy(self, tx: ReadTransaction, run: RunPath) -> bool:
         """True when a run may have legacy rows: it is older than the upgrade, or its events came before it."""
         if not self.initialization.legacy:
             return False
@@ -146,6 +146,10 @@ class RunStore(RunReads):
         legacy = self._legacy(tx, address)
         if legacy is not None:
             self._drop_legacy(tx, legacy)
+        elif address.kind is Kind.RUN and self.initialization.legacy and tx.get(address.key(self.tenant)) is None:
+            # Events that came before their run are looked for in both layouts until it is there.
+            for row in self._legacy_rows(tx, address.run, Kind.EXTERNAL_EVENT, ()):
+                self.take(tx, row.address)
         self._put(tx, address, message)
 
     def take(self, tx: Transaction, of: Id | Address) -> Stored | None:
@@ -161,6 +165,8 @@ class RunStore(RunReads):
             return None if row is None else unpack(address, row)
         self._drop_legacy(tx, legacy)
         self._put(tx, address, legacy.message)
+        if isinstance(legacy.message, ExternalEvent) and not legacy.message.claimed:
+            self._note_unclaimed(tx, address, legacy.message)
         return legacy.message
 
     def delete(self, tx: Transaction, of: Id | Address) -> bool:
@@ -183,7 +189,7 @@ class RunStore(RunReads):
         if legacy is not None:
             self._drop_legacy(tx, legacy)
         rest = self._delete_tags(tx, run, rows_max)
-        if rest > 0 and self._may_be_legacy(tx, run):
+        if rest > 0 and self.may_be_legacy(tx, run):
             rest = self._delete_legacy(tx, run, rest)
         if rest > 0:
             rest -= tx.delete_range(group.range(), rest)
@@ -208,6 +214,12 @@ class RunStore(RunReads):
         if address.kind in _TAGGED:
             self._retag(tx, address, tags_of(message, searchable=searchable))
         tx.put(address.key(self.tenant), pack(message))
+
+    def _note_unclaimed(self, tx: Transaction, address: Address, event: ExternalEvent) -> None:
+        """Note an event that a node may take; the legacy layout has no such rows."""
+        name, guid = address.rest
+        key = group_of(self.tenant, address.run).pack(UNCLAIMED, name, event.created_at.ToMilliseconds(), guid)
+        tx.put(key, pack_id(event))
 
     def _retag(self, tx: Transaction, address: Address, tags: set[bytes]) -> None:
         """Replace the tags of an object: only those that differ are written."""

@@ -13,6 +13,7 @@ from littlehorse.model import (
 from millpond.errors import AlreadyExists, Invalid
 from millpond.workflows.engine.advance import advance
 from millpond.workflows.engine.commands import EventExpired
+from millpond.workflows.engine.events.unclaimed import drop, note
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.handlers import interrupt
 from millpond.workflows.engine.keys import check_name, key_of, run_path
@@ -51,7 +52,7 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
 
 def store_event(work: Work, event: ExternalEvent, definition: ExternalEventDef | None) -> None:
     """Store a new event, and let its run take it."""
-    work.rows.put(key_of(event.id), event)
+    note(work, event)
     policy = None if definition is None else definition.retention_policy
     if policy is not None and policy.WhichOneof("ext_evt_gc_policy") == "seconds_after_put":
         at = work.now + 1000 * max(0, policy.seconds_after_put)
@@ -70,7 +71,7 @@ def event_expired(work: Work, request: EventExpired) -> None:
     """Delete an external event that nobody has claimed."""
     event = work.rows.get(ExternalEvent, key_of(request.event_id))
     if event is not None and not event.claimed:
-        work.rows.delete(ExternalEvent, key_of(request.event_id))
+        drop(work, event)
 
 
 def check_content(work: Work, definition: ExternalEventDef, content: VariableValue) -> None:
