@@ -11,7 +11,6 @@ RESERVED = {
     "versions/graph/history.py:is_ancestor": "checks of histories",
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
-    "stores/rocksdb/space.py:RocksSpace": "workflows: the store of a partition",
     "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
     "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",

@@ -241,6 +241,12 @@ class Settings(BaseSettings):
         "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
     )  # fmt: skip
 
+    # -- workflows ------------------------------------------------------------------------------------
+    workflows_store: Literal["pond", "rocksdb"] = Field(
+        "pond", description="where runs of workflows are: in the pond's own space, or in RocksDB in a folder of the "
+        "pond, whose writes wait for one sync in place of two; decided before the first run"
+    )  # fmt: skip
+
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if bool(self.tls_cert) != bool(self.tls_key):

@@ -10,11 +10,14 @@ from pathlib import Path
 import pytest
 
 pytest.importorskip("littlehorse")
+pytest.importorskip("rocksdict")
 
 from google.protobuf.message import Message
 from littlehorse.model import (
     DeleteWfRunRequest,
     LHStatus,
+    NodeRun,
+    NodeRunId,
     PutTaskDefRequest,
     RunWfRequest,
     ScheduledTask,
@@ -31,11 +34,14 @@ from littlehorse.model import (
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Closed, Internal, NotFound, Unavailable
 from millpond.kernel.keys import Prefix
+from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import listening
 from millpond.stores.lmdb.space import LmdbSpace
+from millpond.stores.rocksdb.space import RocksSpace
 from millpond.workflows.engine import Request, TaskClaim, TaskQueued, key_of
 from millpond.workflows.keyspaces import COMMANDS, FAILED, QUEUED, TIMER
 from millpond.workflows.processor import Applied, Processor, partition, processor
+from millpond.workflows.store.legacy import ROWS, legacy_address, write_legacy
 from millpond.workflows.tasks.queues import Worker
 from tests.models.workflows.specs import request
 
@@ -45,9 +51,9 @@ SECONDS = 20
 class Ground:
     """A space on disk with a processor, which may be stopped and begun anew."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, space: Space) -> None:
         self.clock = ManualClock(1_700_000_000_000)
-        self.space = LmdbSpace(folder, durable=False)
+        self.space = space
         self.passed: list[Applied] = []
         self.processor = self.begun()
 
@@ -71,9 +77,13 @@ class Ground:
             return sum(1 for _ in tx.keys(prefix.range()))
 
 
-@pytest.fixture
-def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
+def opened(store: str, folder: Path) -> Space:
+    return RocksSpace(folder, durable=False) if store == "rocksdb" else LmdbSpace(folder, durable=False)
+
+
+@pytest.fixture(params=["lmdb", "rocksdb"])
+def ground(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Ground]:
+    made = Ground(opened(request.param, tmp_path))
     yield made
     made.processor.stop()
     made.space.close()
@@ -223,6 +233,31 @@ def test_tasks_that_were_queued_before_a_restart_are_handed_out_in_their_order(g
     replies = [end.reply for end in handed if isinstance(end.reply, ScheduledTask)]
     assert [key_of(reply.task_run_id)[0] for reply in replies] == ["a", "c", "b"]
     assert [end.worker.id for end in handed if end.worker] == ["worker-0", "worker-1", "worker-2"]
+
+
+@pytest.mark.parametrize("store", ["lmdb", "rocksdb"])
+def test_rows_of_the_legacy_layout_move_while_no_command_waits(tmp_path: Path, store: str) -> None:
+    space = opened(store, tmp_path)
+    run = WfRun(id=WfRunId(id="old"), status=LHStatus.COMPLETED)
+
+    def legacy(tx: Transaction) -> None:
+        write_legacy(tx, "acme", run)
+        for number in range(3):
+            place = NodeRunId(wf_run_id=run.id, thread_run_number=0, position=number)
+            write_legacy(tx, "acme", NodeRun(id=place, status=LHStatus.COMPLETED))
+
+    space.write(legacy)
+    ground = Ground(space)
+    try:
+        until(lambda: ground.processor.partition.initialization.migrated)
+        assert ground.row(WfRun, "old") == run
+        with space.read() as tx:
+            reads = ground.processor.partition.reads(tx, "acme")
+            assert [key for key, _ in reads.list(NodeRun, ("old",))] == [("old", 0, number) for number in range(3)]
+            assert not [key for key in tx.keys(ROWS) if legacy_address(key) is not None]
+    finally:
+        ground.processor.stop()
+        space.close()
 
 
 def test_a_claim_times_out_also_when_the_processor_was_away(ground: Ground) -> None:

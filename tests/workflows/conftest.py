@@ -28,8 +28,8 @@ SECONDS = 90
 class WorkflowServer:
     """A server process on ports of its own, which may be killed and begun anew."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, store: str = "pond") -> None:
+        self.folder, self.store = folder, store
         self.port = _free_ports()
         self.process: subprocess.Popen[str] | None = None
 
@@ -41,6 +41,7 @@ class WorkflowServer:
     def start(self) -> None:
         """Begin to serve; it returns when the server is ready."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
+        environment["MILLPOND_WORKFLOWS_STORE"] = self.store
         self.process = subprocess.Popen(
             [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json"],
             env=environment, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
@@ -88,9 +89,9 @@ def _free_ports() -> int:
 
 
 @pytest.fixture
-def workflow_server(tmp_path: Path) -> Iterator[WorkflowServer]:
-    """A server that wants no tokens."""
-    server = WorkflowServer(tmp_path / "pond")
+def workflow_server(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[WorkflowServer]:
+    """A server that wants no tokens; a parameter is the name of the store of its runs."""
+    server = WorkflowServer(tmp_path / "pond", getattr(request, "param", "pond"))
     server.start()
     yield server
     server.end()

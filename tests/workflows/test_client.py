@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
+import pytest
 from littlehorse.model import (
     DeleteWfRunRequest,
     LHStatus,
@@ -88,6 +89,7 @@ def test_a_method_that_is_not_served_says_so(workflow_server: WorkflowServer) ->
     assert ScheduleWfRequest is not None
 
 
+@pytest.mark.parametrize("workflow_server", ["pond", "rocksdb"], indirect=True)
 def test_runs_end_though_the_server_is_killed(workflow_server: WorkflowServer, tmp_path: Path) -> None:
     """Every run completes, and no attempt of a task is executed twice."""
     server, done = workflow_server, tmp_path / "done"

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from millpond.errors import Unavailable
+from millpond.errors import MillpondError, Unavailable
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.jobs.queues import Queues
 from millpond.events.jobs.submissions import Submissions
@@ -122,6 +122,8 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
         server.add_generic_rpc_handlers((workflows[1],))
     _listen(server, settings, port)
     await server.start()
+    if workflows is not None:
+        await _resume(workflows[0])
     for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
@@ -151,6 +153,13 @@ def _workflows(means: Means) -> tuple[WorkflowService, grpc.GenericRpcHandler] |
 
     service = WorkflowService(means.node)
     return service, grpc.method_handlers_generic_handler(WORKFLOWS, workflow_methods(means, service))
+
+
+async def _resume(workflows: WorkflowService) -> None:
+    try:
+        await workflows.resume()
+    except MillpondError as error:
+        _LOG.error("workflows are not served: %s", error)
 
 
 def _rpcs_max(means: Means) -> int:

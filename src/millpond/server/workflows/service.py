@@ -18,14 +18,16 @@ from typing import TYPE_CHECKING
 from anyio.to_thread import run_sync
 from littlehorse.model import ScheduledTask, WorkflowEvent
 
-from millpond.errors import Conflict, Invalid
-from millpond.kernel.space import WouldBlock
+from millpond.errors import Conflict, Invalid, Unavailable
+from millpond.kernel.space import Space, WouldBlock
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
+from millpond.workflows.store.initialization import LEGACY_LOG, initialization
 from millpond.workflows.tasks.queues import Worker, Workers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
     from typing import TypeVar
 
     from google.protobuf.message import Message
@@ -61,6 +63,7 @@ class WorkflowService:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._processor: Processor | None = None
+        self._space: Space | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
@@ -79,11 +82,35 @@ class WorkflowService:
                     raise Conflict("workflows are served by the primary", kind="not_primary", node=self._node.url,
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
-                space, clock = self._node.pond.space, self._node.clock
-                processor = await run_sync(lambda: Processor(space, clock, self._pass_on, self.workers))
-                processor.start()
-                self._processor = processor
+                self._processor = await run_sync(self._open)
         return self._processor
+
+    def _open(self) -> Processor:
+        self._space = self._find_space()
+        processor = Processor(self._space, self._node.clock, self._pass_on, self.workers)
+        processor.start()
+        return processor
+
+    def _find_space(self) -> Space:
+        pond = self._node.pond
+        folder = pond.folder / "workflows"
+        if self._node.settings.workflows_store == "pond":
+            if folder.exists():
+                raise _elsewhere("rocksdb")
+            return pond.space
+        with pond.space.read() as tx:
+            if initialization(tx) is not None:
+                raise _elsewhere("pond")
+        return _rocks_space(folder)
+
+    async def resume(self) -> None:
+        """Begin if there are runs already: their timers go on, and what was legacy moves."""
+        if self._node.role == "replica":
+            return
+        with self._node.pond.space.read() as tx:
+            known = initialization(tx) is not None or tx.get(LEGACY_LOG) is not None
+        if known or self._node.settings.workflows_store != "pond":
+            await self.begin()
 
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
@@ -91,6 +118,12 @@ class WorkflowService:
             if self._processor is not None:
                 await run_sync(self._processor.stop)
                 self._processor = None
+                if self._space is not None and self._space is not self._node.pond.space:
+                    await run_sync(self._space.close)
+
+    def _opened(self) -> Space:
+        assert self._space is not None, "a processor has begun"
+        return self._space
 
     async def submit(self, tenant: str, request: Request) -> Message | None:
         """The reply of a request, once it is applied and durable.
@@ -130,7 +163,7 @@ class WorkflowService:
         processor = self._processor or await self.begin()
 
         def reading() -> T:
-            with self._node.pond.space.read() as tx:
+            with self._opened().read() as tx:
                 return act(processor.partition.reads(tx, tenant))
 
         return await run_sync(reading)
@@ -139,7 +172,7 @@ class WorkflowService:
         """The result of a function that reads a row or two: at once, unless the space is being moved."""
         processor = self._processor or await self.begin()
         try:
-            with self._node.pond.space.read(wait=False) as tx:
+            with self._opened().read(wait=False) as tx:
                 return act(processor.partition.reads(tx, tenant))
         except WouldBlock:
             return await self.read(tenant, act)
@@ -185,6 +218,20 @@ class WorkflowService:
             signals.discard(signal)
             if not signals:
                 self._thrown.pop((tenant, run), None)
+
+
+def _rocks_space(folder: Path) -> Space:
+    try:
+        from millpond.stores.rocksdb.space import RocksSpace
+    except ImportError as error:
+        raise Unavailable("the store of workflows needs rocksdict", kind="extra_missing",
+                          hint="install the extra: pip install 'millpond[rocksdb]'") from error  # fmt: skip
+    return RocksSpace(folder)
+
+
+def _elsewhere(store: str) -> Conflict:
+    return Conflict("the runs of this pond are in another store", kind="workflows_place", store=store,
+                    hint=f"set workflows_store to {store}, or serve another folder")  # fmt: skip
 
 
 def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:

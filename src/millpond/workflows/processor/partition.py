@@ -48,7 +48,7 @@ from millpond.workflows.processor.codec import LoggedCommand, decode_command, en
 from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore
-from millpond.workflows.store.slices import SLICE_ROWS_MAX
+from millpond.workflows.store.slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.tasks.queues import Queued, Worker
 
 if TYPE_CHECKING:
@@ -96,6 +96,14 @@ class Partition:
     def reads(self, tx: ReadTransaction, tenant: str) -> ReadRows:
         """The rows of a tenant, to be read."""
         return ReadRows(tx, RunReads(tenant, self.initialization))
+
+    def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
+        """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
+
+        Raises:
+            Corrupt: a row is damaged.
+        """
+        return move_slice(tx, partial(self._store, tx), place)[0]
 
     def apply(
         self, tx: Transaction, commands: Sequence[LoggedCommand], now_ms: int,

@@ -10,7 +10,8 @@ Invariants:
   later are tried;
 * a write whose end is not known is an error of that kind for each of its callers, who look before they try again;
 * a timer fires once, soon after its instant, also when the process was down then;
-* a run whose deletion was cut off is deleted to its end.
+* a run whose deletion was cut off is deleted to its end;
+* rows of the legacy layout move when a command reads them, and the others while no command waits.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import Applied, Partition
 from millpond.workflows.processor.rows import queued_after
 from millpond.workflows.processor.timers import next_due, take_due
-from millpond.workflows.store import RunStore, initialize
+from millpond.workflows.store import Initialization, RunStore, initialize
+from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.slices import delete_run
 from millpond.workflows.tasks.queues import Queue, TaskQueues, Worker, Workers
 
@@ -88,6 +90,7 @@ class Processor:
         self._space, self._clock, self._passed_on = space, clock, passed_on
         self.workers = workers or Workers()
         self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())))
+        self._legacy = ROWS.start if self.partition.initialization.legacy else None
         self._queues = TaskQueues()
         self._recent = RecentRows()
         self._queue: deque[_Queued] = deque()
@@ -181,10 +184,27 @@ class Processor:
             looked = self._take_joined() | ends.unmatched
             now = self._clock.now_ms()
             if not batch and not looked and (ends.due is None or ends.due > now):
+                if self._legacy is not None:
+                    self._migrate(self._legacy)
+                    continue
                 until = None if ends.due is None else self._clock.monotonic() + (ends.due - now) / 1000
                 self._clock.wait(self._wake, until)
                 continue
             ends = self._apply(batch, looked, ends.due)
+
+    def _migrate(self, place: bytes) -> None:
+        """Move some legacy rows while there is nothing else to do."""
+
+        def migrate(tx: Transaction) -> tuple[bytes | None, Initialization]:
+            return self.partition.migrate(tx, place), initialize(tx, self._clock.now_ms())
+
+        try:
+            self._legacy, self.partition.initialization = self._space.write(migrate)
+        except MillpondError as error:
+            _LOG.error("legacy rows are left as they are, and read from there: %s", error)
+            self._legacy = None
+        self._recent.forget()
+        step("workflows.migrated_slice")
 
     def _first_due(self) -> int | None:
         with self._space.read() as tx:

@@ -6,6 +6,7 @@ anew: what is done already is not met again.
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.workflows.store.addresses import RunPath
     from millpond.workflows.store.run_store import RunStore
 
-__all__ = ("SLICE_ROWS_MAX", "delete_run", "migrate_store")
+__all__ = ("SLICE_ROWS_MAX", "delete_run", "migrate_store", "move_slice")
 
 SLICE_ROWS_MAX = 1_000
 """The rows that one write deletes or moves: larger, and other commands wait longer."""
@@ -45,27 +46,32 @@ def migrate_store(space: Space, store_of: Callable[[str], RunStore], *, rows_max
     Raises:
         Corrupt: a row is damaged; those before it have moved.
     """
-    place = ROWS.start
+    place: bytes | None = ROWS.start
     moved = 0
-
-    def move(tx: Transaction) -> tuple[bytes | None, int]:
-        log = initialization(tx)
-        if log is None or not log.legacy:
-            return None, 0
-        # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
-        seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
-        known = [found for key in seen if (found := legacy_address(key)) is not None]
-        for tenant, address in known:
-            store_of(tenant).take(tx, address)
-        if len(seen) < rows_max:
-            end_migration(tx)
-            return None, len(known)
-        return seen[-1] + b"\0", len(known)
-
-    while True:
-        after, count = space.write(move)
+    while place is not None:
+        place, count = space.write(partial(move_slice, store_of=store_of, place=place, rows_max=rows_max))
         moved += count
-        if after is None:
-            return moved
-        place = after
         step("workflows.migrated_slice")
+    return moved
+
+
+def move_slice(
+    tx: Transaction, store_of: Callable[[str], RunStore], place: bytes, rows_max: int = SLICE_ROWS_MAX
+) -> tuple[bytes | None, int]:
+    """Move some legacy rows, from a place on: the place of those behind them, None at the end; and how many moved.
+
+    Raises:
+        Corrupt: a row is damaged.
+    """
+    log = initialization(tx)
+    if log is None or not log.legacy:
+        return None, 0
+    # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
+    seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
+    known = [found for key in seen if (found := legacy_address(key)) is not None]
+    for tenant, address in known:
+        store_of(tenant).take(tx, address)
+    if len(seen) < rows_max:
+        end_migration(tx)
+        return None, len(known)
+    return seen[-1] + b"\0", len(known)
