@@ -12,6 +12,7 @@ pytest.importorskip("littlehorse")
 from littlehorse.model import (
     CorrelatedEvent,
     CorrelatedEventConfig,
+    CountTaskRunRequest,
     ExternalEvent,
     ExternalEventDefId,
     LHStatus,
@@ -24,17 +25,19 @@ from littlehorse.model import (
     ScheduleWfRequest,
     SearchCorrelatedEventRequest,
     SearchScheduledWfRunRequest,
+    TaskStatus,
     VariableValue,
     WfRun,
 )
 
 from millpond.errors import Invalid
 from millpond.server.workflows.reads import READS
+from millpond.workflows.engine import TaskClaim
 from millpond.workflows.engine.events import correlated
 from millpond.workflows.keyspaces import FAILED, TAG, TIMER
 from millpond.workflows.store import Wanted
 from tests.models.workflows.specs import request
-from tests.unit.test_processor import Ground, until
+from tests.unit.test_processor import Ground, started, task_of, until
 
 HOUR = 3_600_000
 
@@ -110,6 +113,24 @@ def test_schedules_are_found_by_specification_and_version(ground: Ground) -> Non
     assert search(ground, SearchScheduledWfRunRequest(wf_spec_name="sleeps", major_version=1)) == []
     with pytest.raises(Invalid):
         search(ground, SearchScheduledWfRunRequest())
+
+
+def test_task_runs_are_counted_while_they_wait(ground: Ground) -> None:
+    for run in ("a", "b", "c"):
+        started(ground, "retried", run)
+    wanted = CountTaskRunRequest(task_def_name="work", status=TaskStatus.TASK_SCHEDULED)
+
+    def count() -> int:
+        with ground.space.read() as tx:
+            found = READS[CountTaskRunRequest](ground.processor.partition.reads(tx, "acme"), wanted)
+        return int(found.value)  # type: ignore[attr-defined]
+
+    assert count() == 3
+    ground.do(TaskClaim(task_of("b"), "worker"))
+    assert count() == 2
+    wanted.status = TaskStatus.TASK_SUCCESS
+    with pytest.raises(Invalid, match="TASK_SCHEDULED"):
+        count()
 
 
 def define(ground: Ground, **config: bool) -> None:

@@ -35,7 +35,7 @@ def test_case_46_what_was_queued_asleep_and_running_goes_on(ground: Ground) -> N
 
     def queued() -> list[str]:
         with ground.space.read() as tx:
-            return [run for _place, run, _guid in queued_after(tx, "acme", "work", None, 10)]
+            return [task.run for task in queued_after(tx, "acme", "work", None, 10)]
 
     def claimed() -> int:
         task = ground.row(TaskRun, "claimed", "0-1")

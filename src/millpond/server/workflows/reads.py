@@ -18,6 +18,8 @@ from littlehorse.model import (
     CorrelatedEvent,
     CorrelatedEventId,
     CorrelatedEventIdList,
+    Count,
+    CountTaskRunRequest,
     ExternalEvent,
     ExternalEventDef,
     ExternalEventDefId,
@@ -65,6 +67,7 @@ from littlehorse.model import (
     TaskRunId,
     TaskRunIdList,
     TaskRunList,
+    TaskStatus,
     UserTaskDef,
     UserTaskDefId,
     UserTaskDefIdList,
@@ -301,6 +304,17 @@ def _search_tasks(rows: ReadRows, request: SearchTaskRunRequest) -> Message:
     return _search(rows, _timed(wanted, request), TaskRunIdList, request)
 
 
+def _count_tasks(rows: ReadRows, request: CountTaskRunRequest) -> Message:
+    """The number of task runs of a definition that wait for a worker.
+
+    Raises: `Invalid` for another status.
+    """
+    if request.status != TaskStatus.TASK_SCHEDULED:
+        raise Invalid("task runs are counted while they are scheduled", kind="search", field="status",
+                      hint="give TASK_SCHEDULED")  # fmt: skip
+    return Count(value=rows.count(Wanted.tasks(_need(request.task_def_name, "task_def_name"), request.status)))
+
+
 def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
     """Node runs that wait, or waited, for an external event."""
     name = _need(request.external_event_def.name, "external_event_def")
@@ -402,6 +416,6 @@ SEARCHES: Final[dict[type[Message], Read]] = {
 READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
     ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
-    GetLatestUserTaskDefRequest: _latest_user_task,
+    GetLatestUserTaskDefRequest: _latest_user_task, CountTaskRunRequest: _count_tasks,
 }  # fmt: skip
 """The function of each request that reads."""

@@ -154,6 +154,11 @@ class ReadRows:
         """
         return self._reads.search(self._tx, wanted, limit=limit, bookmark=bookmark)
 
+    def count(self, wanted: Wanted) -> int:
+        """The number of objects that a search would find in all: its index is read, and no object."""
+        _, keys = wanted.keys(self.tenant)
+        return sum(1 for _ in self._tx.keys(keys))
+
     def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
         """One page of a search for objects that belong to no run: their keys, and the bookmark of the next page.
 
