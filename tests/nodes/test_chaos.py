@@ -194,14 +194,17 @@ def test_a_load_of_which_all_errors_said_that_it_is_nowhere_is_a_surprise() -> N
 # -- the campaign -------------------------------------------------------------------------------------
 
 
-def test_nodes_stand_a_campaign(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("seed", "write_to"), [(CAMPAIGN_SEED, "all"), pytest.param("7", "majority", marks=pytest.mark.slow)]
+)
+def test_nodes_stand_a_campaign(tmp_path: Path, seed: str, write_to: str) -> None:
     """Two minutes of real faults on real processes, as `make chaos` runs them for longer."""
     ran = subprocess.run(
-        [sys.executable, "-m", "millpond.testing.chaos", "--minutes", CAMPAIGN_MINUTES, "--seed", CAMPAIGN_SEED,
+        [sys.executable, "-m", "millpond.testing.chaos", "--minutes", CAMPAIGN_MINUTES, "--seed", seed,
          "--folder", str(tmp_path), "--json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert ran.stderr.startswith(f"seed {CAMPAIGN_SEED}\nwrite_to all\n"), ran.stderr
+    assert ran.stderr.startswith(f"seed {seed}\nwrite_to {write_to}\n"), ran.stderr
     report = json.loads(ran.stdout or "{}")
     assert report.get("wrong") == [], f"{report.get('wrong')}\n{ran.stderr}"
     assert ran.returncode == 0, ran.stderr
