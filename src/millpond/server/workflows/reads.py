@@ -98,7 +98,7 @@ from littlehorse.model import (
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.keys import decode, encode
-from millpond.server.workflows.run_filters import filtered_runs
+from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
 from millpond.workflows.engine.values.masks import shown
@@ -249,17 +249,24 @@ def _search(rows: ReadRows, wanted: Wanted, page_type: type[Message], request: A
 
 
 def _times(request: Any) -> dict[str, int]:
-    times = {}
-    if request.HasField("earliest_start"):
-        times["start_ms"] = request.earliest_start.ToMilliseconds()
-    if request.HasField("latest_start"):
-        times["stop_ms"] = request.latest_start.ToMilliseconds()
-    return times
+    """The bounds of a search in time, UTC milliseconds.
+
+    Raises: `Invalid` for an instant that is none.
+    """
+    fields = {"start_ms": "earliest_start", "stop_ms": "latest_start"}
+    return {name: instant_of(request, field) for name, field in fields.items() if request.HasField(field)}
 
 
 def _timed(wanted: Wanted, request: Any) -> Wanted:
     times = _times(request)
     return Wanted(wanted.kind, wanted.attributes, times.get("start_ms"), times.get("stop_ms"))
+
+
+def _id(row: Any) -> Message:
+    """The id of a definition."""
+    if isinstance(row, UserTaskDef):
+        return UserTaskDefId(name=row.name, version=row.version)
+    return cast("Message", row.id)
 
 
 def _given(request: Any, name: str) -> Any:
@@ -318,7 +325,8 @@ def _count_tasks(rows: ReadRows, request: CountTaskRunRequest) -> Message:
 def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
     """Node runs that wait, or waited, for an external event."""
     name = _need(request.external_event_def.name, "external_event_def")
-    wanted = Wanted.waiting_nodes(name, _given(request, "status"))
+    # The field has no presence, and no node that waits is STARTING.
+    wanted = Wanted.waiting_nodes(name, request.status or None)
     return _search(rows, _timed(wanted, request), NodeRunIdList, request)
 
 
@@ -391,7 +399,7 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
             raise Invalid("specifications are not searched for by task here", kind="search", field="task_def_name",
                           hint="search by name or prefix")  # fmt: skip
         listed = rows.list(kind, () if name is None else (name,))
-        found = ((encode(_parts(key)), row.id) for key, row in listed if str(key[0]).startswith(start))  # type: ignore[attr-defined]
+        found = ((encode(_parts(key)), _id(row)) for key, row in listed if str(key[0]).startswith(start))
         return _page(page_type, found, request)
 
     return search

@@ -7,7 +7,7 @@ still have a bookmark.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from littlehorse.model import SearchWfRunRequest, ThreadVarDef, Variable, WfRun, WfRunId, WfRunIdList, WfSpec
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.workflows.processor import ReadRows
     from millpond.workflows.store.addresses import Address
 
-__all__ = ("CANDIDATES_MAX", "filtered_runs")
+__all__ = ("CANDIDATES_MAX", "filtered_runs", "instant_of")
 
 CANDIDATES_MAX = 10_000
 """Candidates of one page, whose rows are read."""
@@ -56,6 +56,18 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
     return page
 
 
+def instant_of(request: Any, field: str) -> int:
+    """An instant of a request, UTC milliseconds.
+
+    Raises: `Invalid`.
+    """
+    try:
+        return int(getattr(request, field).ToMilliseconds())
+    except ValueError as error:
+        raise Invalid("not an instant", kind="search", field=field, reason=error,
+                      hint="give seconds and nanos of an instant between the years 1 and 9999") from None  # fmt: skip
+
+
 def _candidates(rows: ReadRows, request: SearchWfRunRequest) -> Wanted:
     """The index to read, with the times of the request."""
     major = request.wf_spec_major_version if request.HasField("wf_spec_major_version") else None
@@ -79,7 +91,7 @@ def _candidates(rows: ReadRows, request: SearchWfRunRequest) -> Wanted:
         )  # fmt: skip
     else:
         wanted = _by_variable(request.wf_spec_name, index, major, revision)
-    times = [getattr(request, name).ToMilliseconds() if request.HasField(name) else None
+    times = [instant_of(request, name) if request.HasField(name) else None
              for name in ("earliest_start", "latest_start")]  # fmt: skip
     return Wanted(wanted.kind, wanted.attributes, *times)
 

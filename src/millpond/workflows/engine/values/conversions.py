@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final
 
+from google.protobuf.timestamp_pb2 import Timestamp
 from littlehorse.model import TypeDefinition, VariableDef, VariableType, VariableValue
 
 from millpond.json_forms import parse_list, parse_object, to_json
@@ -21,6 +22,7 @@ __all__ = (
     "NULL",
     "INT_MIN",
     "INT_MAX",
+    "is_instant",
     "kind_of",
     "is_null",
     "type_of_def",
@@ -100,13 +102,23 @@ def value_type_name(value: VariableValue) -> str:
     return VariableType.Name(_PRIMITIVES[kind]) if kind in _PRIMITIVES else kind.upper()
 
 
+def is_instant(found: Timestamp) -> bool:
+    """True for an instant between the years 1 and 9999; messages may hold any numbers.
+
+    >>> is_instant(Timestamp(seconds=0)), is_instant(Timestamp(seconds=1 << 60)), is_instant(Timestamp(nanos=-1))
+    (True, False, False)
+    """
+    return -62_135_596_800 <= found.seconds <= 253_402_300_799 and 0 <= found.nanos < 1_000_000_000
+
+
 def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
     """True when a value may be stored as a type without a change."""
     kind, field = kind_of(value), wanted.WhichOneof("defined_type")
     if kind is None or field is None:
         return True
     if field == "primitive_type":
-        return _PRIMITIVES.get(kind) == wanted.primitive_type
+        same = _PRIMITIVES.get(kind) == wanted.primitive_type
+        return same and (kind != "utc_timestamp" or is_instant(value.utc_timestamp))
     if field == "struct_def_id":
         return kind == "struct" and value.struct.struct_def_id.name == wanted.struct_def_id.name
     if field == "inline_struct_def":
