@@ -4,7 +4,19 @@ from __future__ import annotations
 
 import sys
 
-from littlehorse.model import PutTaskDefRequest, ReportTaskRun, RunWfRequest, TaskRunId, TaskStatus, WfRunId
+from littlehorse.model import (
+    CorrelatedEventConfig,
+    ExternalEventDefId,
+    PutCorrelatedEventRequest,
+    PutExternalEventDefRequest,
+    PutTaskDefRequest,
+    ReportTaskRun,
+    RunWfRequest,
+    TaskRunId,
+    TaskStatus,
+    VariableValue,
+    WfRunId,
+)
 
 from millpond.clock import ManualClock
 from millpond.stores.lmdb.space import LmdbSpace
@@ -25,7 +37,19 @@ def commands() -> list[Request]:
         found.append(TaskClaim(task, "worker"))
         status = TaskStatus.TASK_SUCCESS if at % 2 else TaskStatus.TASK_FAILED
         found.append(ReportTaskRun(task_run_id=task, attempt_number=0, status=status))
-    return found
+    return [*found, *_correlated()]
+
+
+def _correlated() -> list[Request]:
+    """A run that waits for an event by a key, and the event: each causes commands of its own."""
+    event, key = ExternalEventDefId(name="paid"), VariableValue(str="k")
+    return [
+        PutExternalEventDefRequest(name="paid", correlated_event_config=CorrelatedEventConfig()),
+        request("correlates"),
+        RunWfRequest(wf_spec_name="correlates", id="waits", variables={"key": key}),
+        PutCorrelatedEventRequest(key="k", external_event_def_id=event),
+        RunWfRequest(wf_spec_name="correlates", id="later", variables={"key": key}),
+    ]
 
 
 def main(folder: str) -> None:

@@ -37,14 +37,14 @@ from millpond.workflows.engine.events import correlated
 from millpond.workflows.keyspaces import FAILED, TAG, TIMER
 from millpond.workflows.store import Wanted
 from tests.models.workflows.specs import request
-from tests.unit.test_processor import Ground, started, task_of, until
+from tests.unit.test_processor import Ground, opened, started, task_of, until
 
 HOUR = 3_600_000
 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
+    made = Ground(opened("lmdb", tmp_path))
     yield made
     made.processor.stop()
     made.space.close()

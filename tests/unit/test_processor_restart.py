@@ -14,12 +14,12 @@ from littlehorse.model import LHStatus, TaskRun, TaskStatus, WfRun
 from millpond.workflows.engine import TaskClaim
 from millpond.workflows.processor.rows import queued_after
 from tests.models.workflows.specs import request
-from tests.unit.test_processor import Ground, started, task_of, until
+from tests.unit.test_processor import Ground, opened, started, task_of, until
 
 
 @pytest.fixture
 def ground(tmp_path: Path) -> Iterator[Ground]:
-    made = Ground(tmp_path)
+    made = Ground(opened("lmdb", tmp_path))
     yield made
     made.processor.stop()
     made.space.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
-from pathlib import Path
 
 import pytest
 
@@ -24,7 +23,7 @@ from littlehorse.workflow import Workflow, WorkflowThread
 from millpond.errors import Invalid
 from millpond.server.workflows import run_filters
 from millpond.server.workflows.reads import READS
-from tests.unit.test_processor import Ground
+from tests.unit.test_processor import Ground, opened
 
 COLORS, SIZES = ("red", "blue"), (1, 2, 3)
 
@@ -39,7 +38,7 @@ def thing(wf: WorkflowThread) -> None:
 @pytest.fixture(scope="module")
 def ground(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ground]:
     """Runs of all colors and sizes, each thrice; every other one is stopped."""
-    made = Ground(Path(tmp_path_factory.mktemp("space")))
+    made = Ground(opened("lmdb", tmp_path_factory.mktemp("space")))
     from littlehorse.model import PutExternalEventDefRequest
 
     made.do(PutExternalEventDefRequest(name="ready"))

@@ -35,8 +35,8 @@ COMMANDS = REGISTRY.register(
     "the command log: what was applied, in its order; its head holds the position",
 )  # fmt: skip
 FAILED = REGISTRY.register(
-    "workflows", "failed", ("position",), _FOLDER, "JSON",
-    "a command that failed for a mistake of the program: its id, and the reason",
+    "workflows", "failed", ("position", "number"), _FOLDER, "JSON",
+    "a command that failed for a mistake of the program, or that another one caused: its id, and the reason",
 )  # fmt: skip
 DEFINITION = REGISTRY.register(
     "workflows", "definition", ("tenant", "kind", "…"), _FOLDER, "01, then a message",

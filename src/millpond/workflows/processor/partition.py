@@ -7,7 +7,8 @@ Invariants:
   they are gathered over it first, so that a command that fails midway leaves nothing among those of others;
 * a command that fails for the caller's mistake writes nothing, and is not logged;
 * one that fails for a mistake of the program writes nothing but a row that names it, and the partition goes on;
-* what a command causes is applied behind it, within the same transaction; a long chain goes on by timers that are due;
+* what a command causes is applied behind it, within the same transaction; a long chain goes on by timers that are due.
+  The log holds the cause alone: applying it again causes the same;
 * a caused command that fails for a mistake has no caller to hear of it: a row names it;
 * times of commands never fall: a clock that was set back stands still for the engine.
 """
@@ -49,7 +50,7 @@ from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore
 from millpond.workflows.store.slices import SLICE_ROWS_MAX, move_slice
-from millpond.workflows.tasks.queues import Queued, Worker
+from millpond.workflows.tasks.queues import Place, Queued, Worker
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -63,6 +64,7 @@ COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
 CAUSED_PER_COMMAND = 100
 """The commands that are applied behind one in its transaction; the others follow by timers."""
+_NUMBERS_PER_COMMAND = 1 << 20
 _TRIMMED_AT_ONCE = 1_000
 _SPECS_CACHED = 1_000
 _MISTAKES = (Invalid, NotFound, AlreadyExists, Conflict)
@@ -132,21 +134,33 @@ class Partition:
             if number > CAUSED_PER_COMMAND:
                 set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request))
                 continue
-            end, head = self._apply(tx, follower, now, head)
-            if isinstance(end.error, _MISTAKES):
-                _LOG.warning("command %s, which another one caused, failed: %s", follower.id, end.error)
-                head = self._note(tx, follower, now, end.error, head)
+            end = self._apply_caused(tx, follower, now, (first.position, number))
             effects += end.effects
             queued += end.queued
             caused.extend(_caused(end))
         return replace(first, effects=tuple(effects), queued=tuple(queued)), head
+
+    def _apply_caused(self, tx: Transaction, command: LoggedCommand, now: int, place: Place) -> Applied:
+        """The end of a command that another one caused. The log holds the cause alone."""
+        position, number = place
+        within = Overlay(tx)
+        try:
+            outcome, queued = self._write(within, command, now, (position, number * _NUMBERS_PER_COMMAND))
+        except Exception as error:
+            _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
+                         exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
+            _note(tx, command, place, error)
+            return Applied(command, position)
+        _take_over(tx, within)
+        step("workflows.applied")
+        return Applied(command, position, outcome.reply, outcome.effects, queued)
 
     def _apply(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """The end of a command, and the head of the log behind it."""
         position = head.position + 1
         within = Overlay(tx)
         try:
-            outcome, queued = self._write(within, command, now, position)
+            outcome, queued = self._write(within, command, now, (position, 0))
             head = self._log(within, command, now, head)
         except _MISTAKES as error:
             return Applied(command, position, error=error), head
@@ -157,13 +171,13 @@ class Partition:
         return Applied(command, position, outcome.reply, outcome.effects, queued), head
 
     def _write(
-        self, tx: Transaction, command: LoggedCommand, now: int, position: int
+        self, tx: Transaction, command: LoggedCommand, now: int, place: Place
     ) -> tuple[Outcome, tuple[Queued, ...]]:
         """Apply a command, and write all that follows from it."""
         store = self._store(tx, command.tenant)
         rows = WriteRows(tx, store, partial(store.delete_slice, tx, rows_max=SLICE_ROWS_MAX))
         outcome = apply(rows, Command(command.id, command.request), now)
-        queued = rows.write(outcome.writes, position)
+        queued = rows.write(outcome.writes, place)
         for effect in outcome.effects:
             match effect:
                 case TimerSet():
@@ -186,20 +200,13 @@ class Partition:
         self, tx: Transaction, command: LoggedCommand, now: int, error: Exception, last: Head
     ) -> tuple[Applied, Head]:
         _LOG.error("command %s failed", command.id, exc_info=error)
-        head = self._note(tx, command, now, error, last)
-        position = head.position
+        head = self._log(tx, command, now, last)
+        _note(tx, command, (head.position, 0), error)
         known = Internal(
             "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
             hint="nothing was changed; the log of the node has the traceback",
         )  # fmt: skip
-        return Applied(command, position, error=known), head
-
-    def _note(self, tx: Transaction, command: LoggedCommand, now: int, error: Exception, last: Head) -> Head:
-        """Record a command that failed, with its reason; the head of the log behind it."""
-        head = self._log(tx, command, now, last)
-        reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
-        tx.put(FAILED.pack(head.position), to_json(reason))
-        return head
+        return Applied(command, head.position, error=known), head
 
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._is_searchable, tx, tenant))
@@ -221,6 +228,12 @@ class Partition:
 
 def _caused(applied: Applied) -> list[Request]:
     return [effect.request for effect in applied.effects if isinstance(effect, CommandCaused)]
+
+
+def _note(tx: Transaction, command: LoggedCommand, place: Place, error: Exception) -> None:
+    """Record a command that failed, with its reason."""
+    reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
+    tx.put(FAILED.pack(*place), to_json(reason))
 
 
 def _take_over(tx: Transaction, within: Overlay) -> None:

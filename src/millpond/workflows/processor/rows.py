@@ -188,8 +188,8 @@ class WriteRows(ReadRows):
     def _stored(self, address: Address) -> Stored | None:
         return self._store.take(self._writes, address)
 
-    def write(self, writes: Sequence[Write | RunDeleted], position: int) -> tuple[Queued, ...]:
-        """Write what a command changed; the tasks that it queued. `position` is that of the command, and orders them.
+    def write(self, writes: Sequence[Write | RunDeleted], place: Place) -> tuple[Queued, ...]:
+        """Write what a command changed; the tasks that it queued. `place` is that of the first of them in its queue.
 
         Raises:
             Conflict, Invalid: a row cannot be written; none was.
@@ -198,7 +198,8 @@ class WriteRows(ReadRows):
             if isinstance(write, Write):
                 self._check(write)
         queued: list[Queued] = []
-        for number, write in enumerate(writes):
+        position, first = place
+        for number, write in enumerate(writes, first):
             if isinstance(write, RunDeleted):
                 self._drop_run(run_of(write.run))
             elif write.kind in RUN_KINDS:
