@@ -71,8 +71,8 @@ async def start_run(stub: Any) -> str:
     return run
 
 
-async def throughput(stub: Any, runs: int) -> float:
-    """Runs a second, with so many in flight that no worker is idle."""
+async def throughput(stub: Any, runs: int, pid: int | None = None) -> tuple[float, float]:
+    """Runs a second, with so many in flight that no worker is idle; milliseconds of the server's processor for each."""
     posted: list[str] = []
     room = asyncio.Semaphore(IN_FLIGHT)
 
@@ -80,15 +80,15 @@ async def throughput(stub: Any, runs: int) -> float:
         async with room:
             posted.append(await start_run(stub))
 
-    began = time.perf_counter()
+    began, spent = time.perf_counter(), cpu(pid)
     await asyncio.gather(*(post() for _ in range(runs)))
     # Tasks are handed out in order, so those posted last end last; the rest is checked all the same.
     for run in reversed(posted):
         while (await stub.GetWfRun(WfRunId(id=run))).status != LHStatus.COMPLETED:
             await asyncio.sleep(0.01)
         if run is posted[-IN_FLIGHT if len(posted) > IN_FLIGHT else 0]:
-            seconds = time.perf_counter() - began
-    return runs / seconds
+            seconds, spent = time.perf_counter() - began, cpu(pid) - spent
+    return runs / seconds, 1000 * spent / runs
 
 
 async def latencies(stub: Any, runs: int) -> np.ndarray[Any, Any]:
@@ -120,9 +120,7 @@ async def measure(port: int, pid: int | None, runs: int, single: int) -> None:
         try:
             await asyncio.sleep(3)  # until the workers poll
             await throughput(stub, runs // 5)
-            before = cpu(pid)
-            rate = await throughput(stub, runs)
-            per_run = 1000 * (cpu(pid) - before) / runs
+            rate, per_run = await throughput(stub, runs, pid)
             p50, p99 = np.percentile(await latencies(stub, single), [50, 99])
             print(f"| {workers} | {rate:.0f} | {per_run:.2f} ms | {p50:.1f} / {p99:.1f} ms |", flush=True)
         finally:

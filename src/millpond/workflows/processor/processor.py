@@ -91,6 +91,7 @@ class Processor:
         self.workers = workers or Workers()
         self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())))
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
+        self._ends: _Ends | None = None
         self._queues = TaskQueues()
         self._recent = RecentRows()
         self._queue: deque[_Queued] = deque()
@@ -175,22 +176,36 @@ class Processor:
 
     # -- the thread -----------------------------------------------------------------------------------
 
+    def turn(self) -> bool:
+        """Do what there is to do now, in one write; False when there is nothing. Called by its thread, or without one.
+
+        The first turn ends deletions that a crash cut off.
+        """
+        if self._ends is None:
+            self._end_deletions()
+            self._ends = _Ends(due=self._first_due())
+            return True
+        batch = self._take(COMMANDS_PER_WRITE)
+        looked = self._take_joined() | self._ends.unmatched
+        due = self._ends.due
+        if batch or looked or (due is not None and due <= self._clock.now_ms()):
+            self._ends = self._apply(batch, looked, due)
+            return True
+        if self._legacy is not None:
+            self._migrate(self._legacy)
+            return True
+        return False
+
     def _run(self) -> None:
-        self._end_deletions()
-        ends = _Ends(due=self._first_due())
         while not self._stopping:
             self._wake.clear()
-            batch = self._take(COMMANDS_PER_WRITE)
-            looked = self._take_joined() | ends.unmatched
-            now = self._clock.now_ms()
-            if not batch and not looked and (ends.due is None or ends.due > now):
-                if self._legacy is not None:
-                    self._migrate(self._legacy)
-                    continue
-                until = None if ends.due is None else self._clock.monotonic() + (ends.due - now) / 1000
-                self._clock.wait(self._wake, until)
-                continue
-            ends = self._apply(batch, looked, ends.due)
+            if not self.turn():
+                assert self._ends is not None
+                self._wait(self._ends.due)
+
+    def _wait(self, due: int | None) -> None:
+        until = None if due is None else self._clock.monotonic() + (due - self._clock.now_ms()) / 1000
+        self._clock.wait(self._wake, until)
 
     def _migrate(self, place: bytes) -> None:
         """Move some legacy rows while there is nothing else to do."""
