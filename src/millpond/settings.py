@@ -246,9 +246,25 @@ class Settings(BaseSettings):
         "pond", description="where runs of workflows are: in the pond's own space, or in RocksDB in a folder of the "
         "pond, whose writes wait for one sync in place of two; decided before the first run"
     )  # fmt: skip
+    workflows_log: str = Field(
+        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+)?$",
+        description="command log that several processes share: kafka://host:9092,host:9092/topic; by default that in "
+        "the pond's folder, for one process",
+    )  # fmt: skip
+    workflows_partitions: int = Field(
+        8, ge=1, le=1_000, description="partitions of runs when the topic is made; then its own number counts"
+    )
+    workflows_checkpoints: Annotated[str, AfterValidator(objects_place)] = Field(
+        "", description="where checkpoints of partitions are: s3://bucket/prefix, or a folder that machines share"
+    )
+    workflows_checkpoint_interval: Duration = Field(
+        300_000, ge=100, description="how often a checkpoint is made of a partition that has changed"
+    )
 
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
+        if self.workflows_log and not self.workflows_checkpoints:
+            raise ValueError("workflows_log needs workflows_checkpoints")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key are given together")
         return self

@@ -30,7 +30,7 @@ class WorkflowServer:
 
     def __init__(self, folder: Path, store: str = "pond") -> None:
         self.folder, self.store = folder, store
-        self.port = _free_ports()
+        self.port = free_ports()
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -74,7 +74,7 @@ class WorkflowServer:
         )
 
 
-def _free_ports() -> int:
+def free_ports() -> int:
     """A port that is free, as the one after it is."""
     for _ in range(100):
         with socket.socket() as first, socket.socket() as second:

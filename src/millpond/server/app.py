@@ -14,7 +14,7 @@ from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import Lifespan
 
-from millpond.errors import Unavailable
+from millpond.errors import MillpondError
 from millpond.nodes.node import Node
 from millpond.server import metrics, pages
 from millpond.server.armada.serving import make_means, serving_grpc
@@ -91,7 +91,7 @@ async def _with_grpc(node: Node, lifespan: Lifespan[FastAPI], app: FastAPI) -> A
             served = serving_grpc(app.state.job_sets, int(node.settings.grpc_port), connections_max)
             try:
                 await stack.enter_async_context(served)
-            except Unavailable as error:
+            except MillpondError as error:
                 app.state.failed = error
                 raise
         app.state.begun.set()

@@ -8,7 +8,8 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "QUEUED", "TAG", "TIMER", "TIMER_TIME",
+    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "PLACE", "QUEUED", "RECEIVED",
+    "SENDING", "TAG", "TIMER", "TIMER_TIME",
 )  # fmt: skip
 
 # A clone copies maps; the runs of a folder stay with the folder.
@@ -53,4 +54,18 @@ TIMER = REGISTRY.register(
 TIMER_TIME = REGISTRY.register(
     "workflows", "timer time", ("tenant", "run", "…"), _FOLDER, "8 bytes of milliseconds",
     "the instant of a timer, by its name",
+)  # fmt: skip
+PLACE = REGISTRY.register(
+    "workflows", "place", (), _FOLDER, "position, then milliseconds",
+    "in the store of a partition: the last entry of its log that was applied, and the time of the last command",
+)  # fmt: skip
+OUTBOX = REGISTRY.register(
+    "workflows", "outbox", ("position", "number"), _FOLDER, "partition, then an entry",
+    "what commands of this partition caused on others, until it is in their logs",
+)  # fmt: skip
+SENDING = REGISTRY.register(
+    "workflows", "sending", ("partition",), _FOLDER, "a number", "how many entries were put out for a partition"
+)  # fmt: skip
+RECEIVED = REGISTRY.register(
+    "workflows", "received", ("partition",), _FOLDER, "a number", "how many entries of a partition were applied"
 )  # fmt: skip

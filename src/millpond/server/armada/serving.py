@@ -119,11 +119,12 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
     server.add_generic_rpc_handlers(_services(means))
     workflows = _workflows(means)
     if workflows is not None:
-        server.add_generic_rpc_handlers((workflows[1],))
+        server.add_generic_rpc_handlers(workflows[1])
     _listen(server, settings, port)
     await server.start()
     if workflows is not None:
         await _resume(workflows[0])
+        await workflows[0].join()
     for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
@@ -144,15 +145,24 @@ def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
     return tuple(grpc.method_handlers_generic_handler(service, handlers) for service, handlers in methods.items())
 
 
-def _workflows(means: Means) -> tuple[WorkflowService, grpc.GenericRpcHandler] | None:
+def _workflows(means: Means) -> tuple[WorkflowService, tuple[grpc.GenericRpcHandler, ...]] | None:
     """The service of workflows; None without the extra `workflows`, whose messages it speaks."""
     if find_spec("littlehorse") is None:
         return None
     from millpond.server.workflows.methods import workflow_methods
     from millpond.server.workflows.service import WorkflowService
 
-    service = WorkflowService(means.node)
-    return service, grpc.method_handlers_generic_handler(WORKFLOWS, workflow_methods(means, service))
+    handler = grpc.method_handlers_generic_handler
+    if not means.node.settings.workflows_log:
+        service = WorkflowService(means.node)
+        return service, (handler(WORKFLOWS, workflow_methods(means, service)),)
+    from millpond.server.workflows.shared.methods import peer_methods
+    from millpond.server.workflows.shared.peers import SERVICE
+    from millpond.server.workflows.shared.service import SharedWorkflows
+
+    shared = SharedWorkflows(means.node)
+    methods, peers = workflow_methods(means, shared), peer_methods(means, shared)
+    return shared, (handler(WORKFLOWS, methods), handler(SERVICE, peers))
 
 
 async def _resume(workflows: WorkflowService) -> None:

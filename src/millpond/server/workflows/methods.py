@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Final
-from urllib.parse import urlsplit
 
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
@@ -153,14 +152,13 @@ def _unserved(name: str) -> Act:
 
 
 async def _register(service: WorkflowService, call: Call, data: bytes) -> bytes:
-    """The host that a worker polls: this node, by the address that others use."""
+    """The hosts that a worker polls, by the addresses that others use."""
     _tenant(call, "write")
     parsed(RegisterTaskWorkerRequest, data)
     await service.begin()
-    settings = call.means.node.settings
-    host = urlsplit(call.means.node.url).hostname or settings.host
-    own = LHHostInfo(host=host, port=int(settings.grpc_port))
-    return RegisterTaskWorkerResponse(your_hosts=[own], is_cluster_healthy=True).SerializeToString()
+    addresses = (address.rpartition(":") for address in service.hosts())
+    hosts = [LHHostInfo(host=host, port=int(port)) for host, _, port in addresses]
+    return RegisterTaskWorkerResponse(your_hosts=hosts, is_cluster_healthy=True).SerializeToString()
 
 
 async def _await_event(service: WorkflowService, call: Call, data: bytes) -> bytes:

@@ -14,6 +14,7 @@ import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
 from littlehorse.model import ScheduledTask, WorkflowEvent
@@ -59,6 +60,9 @@ def check_tenant(name: str) -> str:
 
 class WorkflowService:
     """The workflows of one node. Use it from the event loop that `begin` was called in."""
+
+    look_again_seconds: float | None = None
+    """The time after which whoever waits for an event looks again: None, for every event is known here at once."""
 
     def __init__(self, node: Node) -> None:
         self._node = node
@@ -112,6 +116,9 @@ class WorkflowService:
         if known or self._node.settings.workflows_store != "pond":
             await self.begin()
 
+    async def join(self) -> None:
+        """Take part in what processes share: nothing, here."""
+
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
         async with self._beginning:
@@ -158,6 +165,11 @@ class WorkflowService:
         assert isinstance(found, ScheduledTask)
         return found
 
+    def hosts(self) -> list[str]:
+        """The addresses that workers poll: this node, as others reach it."""
+        settings = self._node.settings
+        return [f"{urlsplit(self._node.url).hostname or settings.host}:{settings.grpc_port}"]
+
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
         processor = self._processor or await self.begin()
@@ -193,9 +205,11 @@ class WorkflowService:
                 _settle(self._replies.get(end.command.id), end)
             for effect in end.effects:
                 if isinstance(effect, EventThrown):
-                    run = run_path(effect.event.id.wf_run_id)
-                    for event in self._thrown.get((end.command.tenant, run), ()):
-                        event.set()
+                    self._wake_thrown(end.command.tenant, run_path(effect.event.id.wf_run_id))
+
+    def _wake_thrown(self, tenant: str, run: str) -> None:
+        for event in self._thrown.get((tenant, run), ()):
+            event.set()
 
     async def thrown(
         self, tenant: str, run: str, wanted: Callable[[WorkflowEvent], bool], seconds: float
@@ -211,7 +225,9 @@ class WorkflowService:
                     found = await self.read(tenant, lambda rows: _first(rows, run, wanted))
                     if found is not None:
                         return found
-                    await signal.wait()
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(self.look_again_seconds):
+                            await signal.wait()
         except TimeoutError:
             return None
         finally:

@@ -35,7 +35,6 @@ from millpond.workflows.engine import (
     CommandCaused,
     Effect,
     Outcome,
-    Request,
     TimerCancelled,
     TimerSet,
     TimersOfRunCancelled,
@@ -57,8 +56,9 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store import Initialization
+    from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("COMMANDS_RETAINED", "Applied", "Partition")
+__all__ = ("COMMANDS_RETAINED", "Applied", "Partition", "note_failed")
 
 COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
@@ -123,14 +123,17 @@ class Partition:
         return ends
 
     def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
-        """Apply a command, then what it causes. This partition is that of every key."""
+        """Apply a command, then what it causes. What it causes on other partitions is sent away."""
         first, head = self._apply(tx, command, now, head)
         effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
         if not caused:
             return first, head
         while caused:
-            follower = LoggedCommand(command.tenant, caused_id(command.id, number), caused.popleft())
+            cause = caused.popleft()
+            follower = LoggedCommand(command.tenant, caused_id(command.id, number), cause.request)
             number += 1
+            if self._sent_away(tx, cause.partition_key, follower, now):
+                continue
             if number > CAUSED_PER_COMMAND:
                 set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request))
                 continue
@@ -149,7 +152,7 @@ class Partition:
         except Exception as error:
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
-            _note(tx, command, place, error)
+            note_failed(tx, command, place, error)
             return Applied(command, position)
         _take_over(tx, within)
         step("workflows.applied")
@@ -175,7 +178,7 @@ class Partition:
     ) -> tuple[Outcome, tuple[Queued, ...]]:
         """Apply a command, and write all that follows from it."""
         store = self._store(tx, command.tenant)
-        rows = WriteRows(tx, store, partial(store.delete_slice, tx, rows_max=SLICE_ROWS_MAX))
+        rows = WriteRows(tx, store, partial(self._delete_run, tx, store))
         outcome = apply(rows, Command(command.id, command.request), now)
         queued = rows.write(outcome.writes, place)
         for effect in outcome.effects:
@@ -190,6 +193,15 @@ class Partition:
             self._searchable.clear()
         return outcome, queued
 
+    def _delete_run(self, tx: Transaction, store: RunStore, run: RunPath) -> None:
+        """Begin to delete a run; what is more than a slice is deleted behind the command."""
+        store.delete_slice(tx, run, SLICE_ROWS_MAX)
+
+    def _sent_away(self, tx: Transaction, key: str, command: LoggedCommand, now: int) -> bool:
+        """True when a caused command is another partition's; this one is that of every key."""
+        del tx, key, command, now
+        return False
+
     def _log(self, tx: Transaction, command: LoggedCommand, now: int, last: Head) -> Head:
         record = self.log.append(tx, command, now, last)
         if record.position % _TRIMMED_AT_ONCE == 0 and record.position > COMMANDS_RETAINED:
@@ -201,7 +213,7 @@ class Partition:
     ) -> tuple[Applied, Head]:
         _LOG.error("command %s failed", command.id, exc_info=error)
         head = self._log(tx, command, now, last)
-        _note(tx, command, (head.position, 0), error)
+        note_failed(tx, command, (head.position, 0), error)
         known = Internal(
             "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
             hint="nothing was changed; the log of the node has the traceback",
@@ -226,11 +238,11 @@ class Partition:
         return variable.id.name in found
 
 
-def _caused(applied: Applied) -> list[Request]:
-    return [effect.request for effect in applied.effects if isinstance(effect, CommandCaused)]
+def _caused(applied: Applied) -> list[CommandCaused]:
+    return [effect for effect in applied.effects if isinstance(effect, CommandCaused)]
 
 
-def _note(tx: Transaction, command: LoggedCommand, place: Place, error: Exception) -> None:
+def note_failed(tx: Transaction, command: LoggedCommand, place: Place, error: Exception) -> None:
     """Record a command that failed, with its reason."""
     reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
     tx.put(FAILED.pack(*place), to_json(reason))

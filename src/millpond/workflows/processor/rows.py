@@ -16,7 +16,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING, Final, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 from littlehorse.model import (
@@ -53,21 +53,19 @@ from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
 from millpond.workflows.store.free_tags import retag_free
-from millpond.workflows.store.search import found_keys
+from millpond.workflows.store.search import found_keys, tag_keys
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
 if TYPE_CHECKING:
-    from millpond.kernel.keys import Part
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store.addresses import RunPath
     from millpond.workflows.store.free_tags import Free
     from millpond.workflows.store.messages import Stored
     from millpond.workflows.store.run_store import RunReads, RunStore
-    from millpond.workflows.store.search import Found, Wanted
+    from millpond.workflows.store.search import Found, FreePage, Wanted
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
 
-FreePage: TypeAlias = "tuple[list[tuple[Part, ...]], bytes | None]"
 M = TypeVar("M", bound=Message)
 RUN_KINDS: Final[dict[type[Message], Kind]] = {
     WfRun: Kind.RUN, NodeRun: Kind.NODE_RUN, Variable: Kind.VARIABLE, ExternalEvent: Kind.EXTERNAL_EVENT,
@@ -166,6 +164,14 @@ class ReadRows:
             Invalid: the limit or the bookmark is none.
         """
         return found_keys(self._tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+
+    def tag_keys(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+        """The keys of the tags of a page, and of the one behind it: those of several partitions may be merged.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return tag_keys(self._tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
 
     def _place(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:

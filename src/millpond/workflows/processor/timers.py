@@ -24,7 +24,16 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.engine import Key, Request, TimerSet
 
-__all__ = ("DueTimer", "cancel_timer", "cancel_timers_of", "next_due", "set_timer", "take_due")
+__all__ = (
+    "DueTimer",
+    "cancel_timer",
+    "cancel_timers_of",
+    "due_timers",
+    "next_due",
+    "set_timer",
+    "take_due",
+    "take_timer",
+)
 
 _TIME = struct.Struct(">q")
 
@@ -83,6 +92,31 @@ def take_due(tx: Transaction, now: int, limit: int) -> Iterator[DueTimer]:
         at, tenant, *name = TIMER.unpack(key)
         delete_rows(tx, [key, TIMER_TIME.pack(tenant, *name)])
         yield DueTimer(str(tenant), tuple(name), _at((at,)), decode_request(request))  # type: ignore[arg-type]
+
+
+def due_timers(tx: ReadTransaction, now: int, limit: int) -> list[tuple[int, str, Key]]:
+    """The instants, tenants and names of timers whose instant has come, the earliest first, at most `limit`."""
+    found: list[tuple[int, str, Key]] = []
+    for key in tx.keys(TIMER.range((), (now + 1,))):
+        at, tenant, *name = TIMER.unpack(key)
+        found.append((_at((at,)), str(tenant), tuple(name)))  # type: ignore[arg-type]
+        if len(found) == limit:
+            break
+    return found
+
+
+def take_timer(tx: Transaction, tenant: str, name: Key, at: int) -> Request | None:
+    """Take one timer, as it was set for an instant; None when it was taken, cancelled or set anew since.
+
+    Raises:
+        Corrupt: the row is damaged.
+    """
+    key = TIMER.pack(at, tenant, *name)
+    request = tx.get(key)
+    if request is None:
+        return None
+    delete_rows(tx, [key, TIMER_TIME[tenant].pack(*name)])
+    return decode_request(request)
 
 
 def _at(parts: tuple[object, ...]) -> int:

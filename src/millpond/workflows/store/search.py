@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, Part
@@ -19,11 +19,18 @@ from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millpond.kernel.keys import Prefix
     from millpond.kernel.space import ReadTransaction
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("LIMIT_MAX", "Found", "Wanted", "found_keys", "search")
+__all__ = (
+    "LIMIT_MAX", "Found", "FreePage", "Wanted", "found_among", "found_keys", "page_among", "search", "tag_keys",
+)  # fmt: skip
+
+FreePage: TypeAlias = "tuple[list[tuple[Part, ...]], bytes | None]"
+"""The keys of objects that belong to no run, and the bookmark of the next page."""
 
 LIMIT_MAX = 10_000
 _BOOKMARK = b"\x01"
@@ -129,27 +136,44 @@ def search(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, book
     Raises:
         Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
     """
-    found, after = found_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark)
-    kind = Kind(wanted.kind)
-    return Found(tuple(Address.from_trail(kind, parts) for parts in found), after)
+    return found_among(tenant, wanted, tag_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark), limit)
 
 
-def found_keys(
-    tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None
-) -> tuple[list[tuple[Part, ...]], bytes | None]:
+def found_keys(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
     """The ends of the tags of one page, behind their times, and the bookmark of the next page.
+
+    Raises:
+        Invalid: as `search`.
+    """
+    return page_among(tenant, wanted, tag_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark), limit)
+
+
+def tag_keys(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> list[bytes]:
+    """The keys of the tags of one page, and of the one behind it. Those of several stores may be merged.
 
     Raises:
         Invalid: as `search`.
     """
     if not 0 < limit <= LIMIT_MAX:
         raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
-    index, keys = wanted.keys(tenant)
+    _, keys = wanted.keys(tenant)
     if bookmark:
         keys = KeyRange(_start_of(bookmark, keys), keys.stop)
-    found = list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
-    after = _BOOKMARK + found[limit] if len(found) > limit else None
-    return [tuple(index.unpack(key)[1:]) for key in found[:limit]], after
+    return list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
+
+
+def found_among(tenant: str, wanted: Wanted, keys: Sequence[bytes], limit: int) -> Found:
+    """The page of the keys of tags, of which one more than `limit` says that there are more pages."""
+    found, after = page_among(tenant, wanted, keys, limit)
+    kind = Kind(wanted.kind)
+    return Found(tuple(Address.from_trail(kind, parts) for parts in found), after)
+
+
+def page_among(tenant: str, wanted: Wanted, keys: Sequence[bytes], limit: int) -> FreePage:
+    """As `found_among`, of objects that belong to no run: the ends of their tags, and the bookmark."""
+    index, _ = wanted.keys(tenant)
+    after = _BOOKMARK + keys[limit] if len(keys) > limit else None
+    return [tuple(index.unpack(key)[1:]) for key in keys[:limit]], after
 
 
 def _start_of(bookmark: bytes, keys: KeyRange) -> bytes:

@@ -1,0 +1,152 @@
+"""The partitions of this process: opened when the group gives them, closed when it takes them.
+
+    group: wanted ─▶ store opened (checkpoint, log) ─▶ followed to the end ─▶ owned: requests, timers, tasks
+                                                                          ─▶ checkpoints, at intervals
+
+Invariants:
+* a partition is owned only when its store is at the end that the log had when it was given;
+* partition 0, the metadata, is followed by every process, and owned by one;
+* a step that fails is tried again, as long as the group wants it.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING
+
+from millpond.errors import MillpondError
+from millpond.workflows.partitions import METADATA, Follower, open_store
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond.clock import Clock
+    from millpond.stores.rocksdb.space import RocksSpace
+    from millpond.workflows.logs import CommandLog
+    from millpond.workflows.partitions import Checkpoints
+    from millpond.workflows.processor import Applied
+
+__all__ = ("CHECKPOINT_ENTRIES", "Ownership")
+
+CHECKPOINT_ENTRIES = 50_000
+"""A checkpoint is made of a partition after so many entries, also before its interval is over."""
+_RETRY_SECONDS = 0.5
+_REPLAY_SECONDS = 600.0
+_LOOK_SECONDS = 5.0
+_LOG = logging.getLogger(__name__)
+
+
+class Ownership:
+    """Opens and closes partitions, from a thread of its own, until they are those that `wanted` says."""
+
+    def __init__(
+        self, log: CommandLog, folder: Path, checkpoints: Checkpoints, clock: Clock, *,
+        wanted: Callable[[], frozenset[int]], passed_on: Callable[[int, Sequence[Applied]], None],
+        changed: Callable[[frozenset[int]], None], interval: float,
+    ) -> None:  # fmt: skip
+        self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
+        self._wanted, self._passed_on, self._changed, self._interval = wanted, passed_on, changed, interval
+        self._open: dict[int, tuple[Follower, RocksSpace]] = {}
+        self._saved: dict[int, tuple[float, int]] = {}
+        self.owned: dict[int, Follower] = {}
+        self.metadata = self._opened(METADATA)
+        self._wake, self._stop = threading.Event(), threading.Event()
+        self._threads = [
+            threading.Thread(target=act, name="ownership", daemon=True) for act in (self._settle_all, self._save_all)
+        ]
+
+    def start(self) -> None:
+        """Begin to open what is wanted."""
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Close everything."""
+        self._stop.set()
+        self._wake.set()
+        for thread in self._threads:
+            thread.join()
+        for number in list(self._open):
+            self._close(number)
+
+    def wake(self) -> None:
+        """Note that what is wanted may have changed."""
+        self._wake.set()
+
+    # -- partitions -----------------------------------------------------------------------------------
+
+    def _settle_all(self) -> None:
+        while not self._stop.is_set():
+            self._wake.clear()
+            wanted = self._wanted()
+            for number in sorted(self.owned.keys() - wanted):
+                self._lose(number)
+            missing = sorted(wanted - self.owned.keys())
+            if not missing:
+                self._clock.wait(self._wake, None)
+                continue
+            # One after another, and what is wanted is looked up anew between two.
+            if not self._gained(missing[0]):
+                self._clock.wait(self._wake, self._clock.monotonic() + _RETRY_SECONDS)
+
+    def _gained(self, number: int) -> bool:
+        try:
+            follower = self._opened(number)
+            follower.wait_until(self._log.end(number), _REPLAY_SECONDS)
+        except Exception as error:
+            known = isinstance(error, MillpondError)
+            _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if known else error)
+            return False
+        follower.own(True)
+        self.owned[number] = follower
+        self._changed(frozenset(self.owned))
+        return True
+
+    def _lose(self, number: int) -> None:
+        follower = self.owned.pop(number)
+        follower.own(False)
+        self._changed(frozenset(self.owned))
+        if number != METADATA:
+            self._close(number)
+
+    def _opened(self, number: int) -> Follower:
+        known = self._open.get(number)
+        if known is not None:
+            return known[0]
+        space = open_store(self._folder, number, self._log, self._checkpoints)
+        follower = Follower(self._log, number, space, self._clock, partial(self._passed_on, number))
+        follower.start()
+        self._open[number] = follower, space
+        self._saved[number] = self._clock.monotonic(), follower.position
+        return follower
+
+    def _close(self, number: int) -> None:
+        follower, space = self._open.pop(number)
+        follower.stop()
+        space.close()
+
+    # -- checkpoints ----------------------------------------------------------------------------------
+
+    def _save_all(self) -> None:
+        while not self._clock.wait(self._stop, self._clock.monotonic() + min(_LOOK_SECONDS, self._interval)):
+            for number in sorted(self.owned):
+                try:
+                    self._save(number)
+                except Exception as error:
+                    known = isinstance(error, MillpondError)
+                    _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if known else error)
+
+    def _save(self, number: int) -> None:
+        follower = self.owned.get(number)
+        if follower is None:
+            return
+        at, position = self._saved.get(number, (0.0, 0))
+        entries, now = follower.position - position, self._clock.monotonic()
+        if entries >= CHECKPOINT_ENTRIES or (entries > 0 and now - at >= self._interval):
+            reached = follower.position
+            before = self._checkpoints.save(number, follower.space)
+            self._saved[number] = now, reached
+            self._log.trim(number, before)

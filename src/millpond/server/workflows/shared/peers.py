@@ -1,0 +1,119 @@
+"""Calls to the other processes: a command for a partition that is theirs, rows of it.
+
+Invariants:
+* a call that may have reached the other process is not sent again: its error says that the end is not known;
+* `Elsewhere` is raised only when nothing was done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import grpc
+from grpc import StatusCode
+
+from millpond.errors import (
+    AlreadyExists,
+    Conflict,
+    Corrupt,
+    Denied,
+    Internal,
+    Invalid,
+    MillpondError,
+    NotFound,
+    Unavailable,
+    Uncertain,
+)
+from millpond.server.armada.status import KIND_KEY
+
+if TYPE_CHECKING:
+    from millpond.settings import Settings
+
+__all__ = ("ELSEWHERE", "SERVICE", "Elsewhere", "Peers")
+
+SERVICE = "millpond.Workflows"
+ELSEWHERE = "partition_elsewhere"
+_CONNECT_SECONDS = 1.0
+_CALL_SECONDS = 60.0
+_OF_STATUS: dict[StatusCode, type[MillpondError]] = {
+    StatusCode.INVALID_ARGUMENT: Invalid, StatusCode.NOT_FOUND: NotFound, StatusCode.ALREADY_EXISTS: AlreadyExists,
+    StatusCode.ABORTED: Conflict, StatusCode.FAILED_PRECONDITION: Conflict, StatusCode.DATA_LOSS: Corrupt,
+    StatusCode.PERMISSION_DENIED: Denied, StatusCode.UNAUTHENTICATED: Denied,
+    StatusCode.RESOURCE_EXHAUSTED: Unavailable,
+}  # fmt: skip
+
+
+class Elsewhere(Unavailable):
+    """A partition that is not at the process that was called, or a process that cannot be reached; nothing was done."""
+
+    kind = ELSEWHERE
+
+
+class Peers:
+    """The other processes, by their addresses. Used from the event loop it was made in."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    async def call(self, address: str, method: str, request: bytes) -> bytes:
+        """The response of another process.
+
+        Raises: `Elsewhere`; the error that the other process answers; `Uncertain`, kind `command_moved`.
+        """
+        channel = self._channel(address)
+        await _ready(channel, address)
+        token = self._settings.token
+        calling: Any = channel.unary_unary(f"/{SERVICE}/{method}")
+        try:
+            return bytes(
+                await calling(request, timeout=_CALL_SECONDS,
+                              metadata=[("authorization", f"Bearer {token}")] if token else None)
+            )  # fmt: skip
+        except grpc.aio.AioRpcError as error:
+            raise _understood(error, address) from None
+
+    async def close(self) -> None:
+        """Let go of all connections."""
+        for channel in self._channels.values():
+            await channel.close()
+        self._channels.clear()
+
+    def _channel(self, address: str) -> grpc.aio.Channel:
+        found = self._channels.get(address)
+        if found is None:
+            settings = self._settings
+            options = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 1_000)]
+            if settings.secure:
+                trusted = Path(settings.tls_ca).read_bytes() if settings.tls_ca else None
+                credentials = grpc.ssl_channel_credentials(trusted)
+                found = grpc.aio.secure_channel(address, credentials, options=options)
+            else:
+                found = grpc.aio.insecure_channel(address, options=options)
+            self._channels[address] = found
+        return found
+
+
+async def _ready(channel: grpc.aio.Channel, address: str) -> None:
+    """Wait until there is a connection: what is sent without one is not known to have gone nowhere."""
+    try:
+        async with asyncio.timeout(_CONNECT_SECONDS):
+            await channel.channel_ready()
+    except TimeoutError:
+        raise Elsewhere("the process cannot be reached", address=address, hint="it may be stopping") from None
+
+
+def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
+    kind = dict(list(error.trailing_metadata() or ())).get(KIND_KEY)  # its own type is no Mapping for dict()
+    details = error.details() or error.code().name
+    if kind == ELSEWHERE:
+        return Elsewhere(details)
+    if error.code() in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED) and kind is None:
+        return Uncertain(
+            "the connection to the partition's owner was lost", kind="command_moved", address=address,
+            hint="look if it was done before you send it again",
+        )  # fmt: skip
+    cls = _OF_STATUS.get(error.code(), Unavailable if error.code() == StatusCode.UNAVAILABLE else Internal)
+    return cls(details, kind=str(kind or "workflows_peer"))

@@ -1,0 +1,134 @@
+"""The rows of a tenant on all partitions, as readers see them: those here from their stores, others from their owners.
+
+Invariants:
+* a row is read of a store that is at the end which its log had when the read began, whoever owns it: so a read sees all
+  that was answered before, and a former owner that knows nothing of its loss gives no old answer;
+* the tags of all partitions together are in the order of one store; so a bookmark is good for all of them.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from millpond.kernel.keys import decode, encode
+from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, wanted_from, wanted_to
+from millpond.workflows.partitions import METADATA
+from millpond.workflows.partitions.routing import partition_of_row
+from millpond.workflows.store.search import found_among, page_among
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from millpond.workflows.engine import Key
+    from millpond.workflows.processor import ReadRows
+    from millpond.workflows.store import Found, Wanted
+    from millpond.workflows.store.search import FreePage
+
+    M = TypeVar("M", bound=Message)
+
+__all__ = ("PAGE_ROWS", "SharedRows", "answer")
+
+T = TypeVar("T")
+PAGE_ROWS = 1_000
+
+Local = Callable[[int, str, "Callable[[ReadRows], Any]"], Any]
+"""Read rows of a partition that is here; None when it is not."""
+Remote = Callable[[int, str, bytes], bytes]
+"""Let a partition's owner answer."""
+
+
+class SharedRows:
+    """The rows of a tenant, to be read from a thread. It answers as `ReadRows`."""
+
+    def __init__(self, tenant: str, partitions: int, here: Callable[[int], bool], local: Local, remote: Remote) -> None:
+        self.tenant, self._partitions = tenant, partitions
+        self._here, self._local, self._remote = here, local, remote
+
+    def get(self, kind: type[M], key: Key) -> M | None:
+        """The row with a key, or None."""
+        number = partition_of_row(self.tenant, kind, key, self._partitions)
+        if self._here(number):
+            return cast("M | None", self._local(number, self.tenant, lambda rows: rows.get(kind, key)))
+        found = decode(self._remote(number, self.tenant, encode(("get", kind.DESCRIPTOR.name, key_to(key)))))
+        return kind.FromString(cast("bytes", found[0])) if found else None
+
+    def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
+        """The rows whose keys begin with `prefix`, in the order of their keys."""
+        number = METADATA if not prefix else partition_of_row(self.tenant, kind, prefix, self._partitions)
+        after = b""
+        while True:
+            rows = self._page(number, kind, prefix, after)
+            yield from rows
+            if len(rows) < PAGE_ROWS:
+                return
+            after = key_to(rows[-1][0])
+
+    def _page(self, number: int, kind: type[M], prefix: Key, after: bytes) -> Sequence[tuple[Key, M]]:
+        if self._here(number):
+            found = self._local(number, self.tenant, lambda rows: _page_of(rows, kind, prefix, after))
+            return cast("Sequence[tuple[Key, M]]", found)
+        request = encode(("list", kind.DESCRIPTOR.name, key_to(prefix), after))
+        parts = cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request)))
+        return [(key_from(key), kind.FromString(row)) for key, row in zip(parts[::2], parts[1::2], strict=True)]
+
+    def search(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+        """One page of a search for objects of runs.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return found_among(self.tenant, wanted, self.tag_keys(wanted, limit=limit, bookmark=bookmark), limit)
+
+    def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+        """One page of a search for objects that belong to no run.
+
+        Raises:
+            Invalid: the limit or the bookmark is none.
+        """
+        return page_among(self.tenant, wanted, self.tag_keys(wanted, limit=limit, bookmark=bookmark), limit)
+
+    def count(self, wanted: Wanted) -> int:
+        """The number of objects of a search."""
+        return sum(self._count(number, wanted) for number in range(METADATA + 1, self._partitions))
+
+    def _count(self, number: int, wanted: Wanted) -> int:
+        if self._here(number):
+            return cast("int", self._local(number, self.tenant, lambda rows: rows.count(wanted)))
+        return cast("int", decode(self._remote(number, self.tenant, encode(("count", wanted_to(wanted)))))[0])
+
+    def tag_keys(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+        """The keys of the tags of a page, of all partitions together."""
+        pages = [self._tags(number, wanted, limit, bookmark) for number in range(METADATA + 1, self._partitions)]
+        return list(islice(heapq.merge(*pages), limit + 1))
+
+    def _tags(self, number: int, wanted: Wanted, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+        if self._here(number):
+            local = self._local(
+                number, self.tenant, lambda rows: rows.tag_keys(wanted, limit=limit, bookmark=bookmark)
+            )  # fmt: skip
+            return cast("Sequence[bytes]", local)
+        request = encode(("tags", wanted_to(wanted), limit, bookmark))
+        return list(cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request))))
+
+
+def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
+    """The answer to another process, of the rows of a partition that is here."""
+    match request:
+        case ("get", kind, key):
+            found = rows.get(KINDS[kind], key_from(key))
+            return encode(() if found is None else (found.SerializeToString(),))
+        case ("list", kind, prefix, after):
+            page = _page_of(rows, KINDS[kind], key_from(prefix), after)
+            return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))
+        case ("count", wanted):
+            return encode((rows.count(wanted_from(wanted)),))
+    _, wanted, limit, bookmark = request
+    return encode(tuple(rows.tag_keys(wanted_from(wanted), limit=limit, bookmark=bookmark)))
+
+
+def _page_of(rows: ReadRows, kind: type[M], prefix: Key, after: bytes) -> list[tuple[Key, M]]:
+    found = ((key, row) for key, row in rows.list(kind, prefix) if not after or key_to(key) > after)
+    return list(islice(found, PAGE_ROWS))

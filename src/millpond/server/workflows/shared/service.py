@@ -1,0 +1,232 @@
+"""Workflows on partitions that several processes share: commands and reads go where their partition is.
+
+    call ─▶ partition ─▶ owned here: the log, then its follower
+                     └─▶ owned elsewhere: its owner, over gRPC
+            metadata ─▶ partition 0, of which every process has all rows
+
+Invariants:
+* a command is appended by its partition's owner, once: it is sent to another process again only if nothing was done;
+* a command or a read that comes while a partition moves waits for it, up to `MOVE_SECONDS`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+from urllib.parse import urlsplit
+
+from anyio.to_thread import run_sync
+
+from millpond.errors import Unavailable, Uncertain
+from millpond.kernel.keys import encode
+from millpond.server.workflows.service import WorkflowService
+from millpond.server.workflows.shared.offers import Offers
+from millpond.server.workflows.shared.ownership import Ownership
+from millpond.server.workflows.shared.peers import Elsewhere, Peers
+from millpond.server.workflows.shared.rows import SharedRows, answer
+from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
+from millpond.stores.objects import open_objects
+from millpond.workflows.logs.kafka import KafkaLog
+from millpond.workflows.logs.kafka_group import KafkaGroup
+from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.processor.codec import decode_request, encode_request
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Sequence
+
+    from google.protobuf.message import Message
+    from littlehorse.model import ScheduledTask
+
+    from millpond.nodes.node import Node
+    from millpond.workflows.engine import Request
+    from millpond.workflows.partitions import Follower
+    from millpond.workflows.processor import Applied, ReadRows
+    from millpond.workflows.tasks.queues import Worker
+
+__all__ = ("MOVE_SECONDS", "SharedWorkflows")
+
+T = TypeVar("T")
+MOVE_SECONDS = 20.0
+"""The time that a call waits for a partition that moves: longer than a killed owner is missed."""
+_PAUSE_SECONDS = 0.1
+_BEHIND_SECONDS = 10.0
+
+
+class SharedWorkflows(WorkflowService):
+    """The workflows of one process of several. Use it from the event loop that `join` was called in."""
+
+    look_again_seconds = 0.25
+
+    def __init__(self, node: Node) -> None:
+        super().__init__(node)
+        settings = node.settings
+        where = urlsplit(settings.workflows_log)
+        self._servers, self._topic = where.netloc, where.path.strip("/")
+        host = urlsplit(node.url).hostname or settings.host
+        self.address = f"{host}:{settings.grpc_port}"
+        self._peers = Peers(settings)
+
+    async def resume(self) -> None:
+        """Nothing: to `join` is to go on."""
+
+    async def join(self) -> None:
+        """Open the log, follow the metadata, join the group.
+
+        Raises: `Unavailable` when the log or the checkpoints cannot be reached; as `open_store`.
+        """
+        self._loop = asyncio.get_running_loop()
+        await run_sync(self._open_log)
+        self._offers.start()
+        self._ownership.start()
+        self._group.start()
+
+    def _open_log(self) -> None:
+        node, settings = self._node, self._node.settings
+        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows_partitions + 1)
+        objects = open_objects(settings.workflows_checkpoints, **settings.bucket_config)
+        self._offers = Offers(self.workers, lambda: self._ownership.owned, self._hand, node.clock)
+        self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
+        self._ownership = Ownership(
+            self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
+            node.clock, wanted=lambda: self._group.own, passed_on=self._passed_on, changed=self._owned,
+            interval=settings.workflows_checkpoint_interval / 1000,
+        )  # fmt: skip
+
+    async def begin(self) -> None:  # type: ignore[override]
+        """Nothing: `join` began it."""
+
+    async def end(self) -> None:
+        """Leave: commands that wait get an error."""
+        await run_sync(self._close)
+        await self._peers.close()
+
+    def _close(self) -> None:
+        self._group.stop()
+        self._offers.stop()
+        self._ownership.stop()
+        self._log.close()
+
+    def hosts(self) -> list[str]:
+        """The addresses of all processes, of which each has tasks of its own."""
+        return list(self._group.members())
+
+    # -- commands -------------------------------------------------------------------------------------
+
+    async def submit(self, tenant: str, request: Request) -> Message | None:
+        """The reply of a request, from the owner of its partition.
+
+        Raises: as `Follower.submit`; `Unavailable`, kind `partition_moving`; as the owner answers.
+        """
+        whole = completed(request, lambda: self._node.clock.random_id() + self._node.clock.random_id())
+        number = partition_of_request(tenant, whole, self._log.partitions)
+
+        async def here(follower: Follower) -> Message | None:
+            return await asyncio.wrap_future(follower.submit(tenant, whole))
+
+        async def there(address: str) -> Message | None:
+            data = encode((number, tenant, encode_request(whole)))
+            return reply_from(await self._peers.call(address, "Submit", data))
+
+        return await self._where(number, here, there)
+
+    async def submitted(self, data: bytes) -> bytes:
+        """The reply to a command that another process sent.
+
+        Raises: `Elsewhere`: the partition is not here.
+        """
+        number, tenant, request = parts_of(data)
+        follower = self._ownership.owned.get(number)
+        if follower is None:
+            raise Elsewhere("the partition is not here", partition=number, hint="ask its owner")
+        return reply_to(await asyncio.wrap_future(follower.submit(tenant, decode_request(request))))
+
+    async def _where(
+        self, number: int, here: Callable[[Follower], Awaitable[T]], there: Callable[[str], Awaitable[T]]
+    ) -> T:
+        """The result of a function of the partition's follower, or of its owner's address."""
+        until = self._node.clock.monotonic() + MOVE_SECONDS
+        while True:
+            follower = self._ownership.owned.get(number)
+            if follower is not None:
+                return await here(follower)
+            owner = self._group.owner(number)
+            if owner is not None and owner != self.address:
+                try:
+                    return await there(owner)
+                except Elsewhere:
+                    pass
+            if self._node.clock.monotonic() > until or self._node.stopping:
+                raise Unavailable("the partition is moving to another process", kind="partition_moving",
+                                  partition=number, hint="send it again in a moment")  # fmt: skip
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    # -- reads ----------------------------------------------------------------------------------------
+
+    async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
+        """The result of a function that reads a tenant's rows, in a thread."""
+        rows = SharedRows(tenant, self._log.partitions, self._is_here, self._local, self._remote)
+        return await run_sync(lambda: act(cast("ReadRows", rows)))
+
+    async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
+        """The result of a function that reads a row or two."""
+        return await self.read(tenant, act)
+
+    def _is_here(self, number: int) -> bool:
+        return number == METADATA or number in self._ownership.owned
+
+    def _local(self, number: int, tenant: str, act: Callable[[ReadRows], Any]) -> Any:
+        follower = self._ownership.metadata if number == METADATA else self._ownership.owned.get(number)
+        if follower is None:
+            raise Uncertain("the partition moved while it was read", kind="partition_moving", partition=number,
+                            hint="read again")  # fmt: skip
+        follower.wait_until(self._log.end(number), _BEHIND_SECONDS)
+        with follower.space.read() as tx:
+            return act(follower.partition.reads(tx, tenant))
+
+    def _remote(self, number: int, tenant: str, request: bytes) -> bytes:
+        async def here(follower: Follower) -> bytes:
+            del follower
+            return await self._answered(number, tenant, request)
+
+        async def there(address: str) -> bytes:
+            return await self._peers.call(address, "Rows", encode((number, tenant, request)))
+
+        assert self._loop is not None, "begun"
+        return asyncio.run_coroutine_threadsafe(self._where(number, here, there), self._loop).result()
+
+    async def _answered(self, number: int, tenant: str, request: bytes) -> bytes:
+        return await run_sync(lambda: self._local(number, tenant, lambda rows: answer(rows, parts_of(request))))
+
+    async def rows_for(self, data: bytes) -> bytes:
+        """The rows that another process wants of a partition.
+
+        Raises: `Elsewhere`: the partition is not here.
+        """
+        number, tenant, request = parts_of(data)
+        if not self._is_here(number):
+            raise Elsewhere("the partition is not here", partition=number, hint="ask its owner")
+        return await self._answered(number, tenant, request)
+
+    # -- what follows from commands -------------------------------------------------------------------
+
+    def _passed_on(self, number: int, applied: Sequence[Applied]) -> None:
+        """Called by the partition's thread."""
+        if number in self._ownership.owned:
+            self._offers.queued(number, applied)
+            self._pass_on([end for end in applied if end.effects])
+
+    def _owned(self, owned: frozenset[int]) -> None:
+        self._offers.own(owned - {METADATA})
+
+    def _hand(self, worker: Worker, task: ScheduledTask) -> None:
+        """Called by the threads of partitions."""
+        if self._loop is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._handed_out, worker, task)
+
+    def _handed_out(self, worker: Worker, task: ScheduledTask) -> None:
+        promised = self._handed.get(worker)
+        if promised is not None and not promised.done():
+            promised.set_result(task)

@@ -1,0 +1,120 @@
+"""The group of processes that share the partitions of a topic, by Kafka's own consumer groups.
+
+    members ─▶ coordinator ─▶ assignment: partitions of each      address of a member = its client id
+
+The group reads nothing: it says who owns what. A member that is killed is missed after `SESSION_MS`; one that comes
+back before, with the same address, has its partitions again at once, without a new assignment.
+
+Invariants:
+* a partition has one owner at most, as the group sees it; a former owner may hear of it later than the new one;
+* a partition that stays with its owner is never taken from it in between (cooperative assignment).
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.workflows.logs.kafka import KafkaLog
+
+__all__ = ("SESSION_MS", "KafkaGroup")
+
+SESSION_MS = 6_000
+"""The time after which a member that says nothing has lost its partitions: the least that brokers allow."""
+_LOOK_SECONDS = 0.5
+_CALL_SECONDS = 5.0
+_LOG = logging.getLogger(__name__)
+
+
+class KafkaGroup:
+    """A member of a group. `changed` is called, from a thread of its own, when this member's partitions changed."""
+
+    def __init__(self, log: KafkaLog, group: str, address: str, changed: Callable[[], None]) -> None:
+        self._topic, self._group, self.address, self._changed = log.topic, group, address, changed
+        self._admin = AdminClient(log.config)
+        self._consumer = Consumer(
+            {**log.config, "group.id": group, "client.id": address, "enable.auto.commit": False,
+             "group.instance.id": re.sub(r"[^A-Za-z0-9._-]", "-", address), "session.timeout.ms": SESSION_MS,
+             "heartbeat.interval.ms": 1_000, "max.poll.interval.ms": 30_000, "auto.offset.reset": "latest",
+             "partition.assignment.strategy": "cooperative-sticky"}
+        )  # fmt: skip
+        self.own: frozenset[int] = frozenset()
+        self._owners: dict[int, str] = {}
+        self._members: tuple[str, ...] = (address,)
+        self._stop = threading.Event()
+        self._threads = [
+            threading.Thread(target=act, name="group", daemon=True) for act in (self._take_part, self._look)
+        ]
+
+    def start(self) -> None:
+        """Join the group."""
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
+        )  # fmt: skip
+        for thread in self._threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Take part no longer. The others get the partitions when the session is over, unless it is back before."""
+        self._stop.set()
+        for thread in self._threads:
+            if thread.ident is not None:
+                thread.join()
+        self._consumer.close()
+
+    def owner(self, partition: int) -> str | None:
+        """The address of a partition's owner, as it was known a moment ago."""
+        return self.address if partition in self.own else self._owners.get(partition)
+
+    def members(self) -> tuple[str, ...]:
+        """The addresses of all members, this one too."""
+        return self._members
+
+    # -- inside ---------------------------------------------------------------------------------------
+
+    def _take_part(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._consumer.poll(0.2)
+            except KafkaException as error:
+                _LOG.warning("the group of workflows: %s", error)
+                self._stop.wait(_LOOK_SECONDS)
+
+    def _assigned(self, consumer: Consumer, more: list[TopicPartition]) -> None:
+        # From the end on, and paused at once: the group is for the assignment alone.
+        consumer.incremental_assign(more)
+        consumer.pause(more)
+        self._owns(self.own | {part.partition for part in more})
+
+    def _revoked(self, consumer: Consumer, less: list[TopicPartition]) -> None:
+        consumer.incremental_unassign(less)
+        self._owns(self.own - {part.partition for part in less})
+
+    def _owns(self, own: frozenset[int]) -> None:
+        self.own = own
+        _LOG.info("partitions of workflows: %s", sorted(own))
+        self._changed()
+
+    def _look(self) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            try:
+                wanted = self._admin.describe_consumer_groups([self._group], request_timeout=_CALL_SECONDS)
+                found = wanted[self._group].result()
+            except KafkaException as error:
+                _LOG.debug("the group of workflows cannot be described: %s", error)
+                continue
+            owners = {
+                part.partition: member.client_id for member in found.members if member.assignment is not None
+                for part in member.assignment.topic_partitions
+            }  # fmt: skip
+            if owners:  # none while members are joining: what was known still is the best guess
+                self._owners = owners
+            self._members = tuple(sorted({*(member.client_id for member in found.members), self.address}))

@@ -1,0 +1,184 @@
+"""The rows of a partition whose commands come from a log: what an entry does to them.
+
+Invariants:
+* an entry is applied once: its position is in the write of its rows, and what is not behind it is passed over;
+* rows are a function of the entries up to the position, whoever applies them, in writes of any size;
+* what commands cause on other partitions is put out in the same write, numbered for each of them; a partition applies
+  the numbers of another one in their order, each once, however often and in whatever order they are sent;
+* a command of metadata that was applied is put out for every other partition.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, cast
+
+from millpond.errors import Corrupt
+from millpond.kernel.keys import decode, encode
+from millpond.kernel.log import Head
+from millpond.kernel.scans import delete_rows
+from millpond.workflows.keyspaces import OUTBOX, PLACE, RECEIVED, SENDING
+from millpond.workflows.partitions.entries import (
+    CausedEntry,
+    CommandEntry,
+    SentEntry,
+    TimerEntry,
+    decode_entry,
+    encode_entry,
+)
+from millpond.workflows.partitions.routing import METADATA, partition_of_key
+from millpond.workflows.processor import Applied, Partition
+from millpond.workflows.processor.codec import LoggedCommand
+from millpond.workflows.processor.partition import note_failed
+from millpond.workflows.processor.timers import take_timer
+from millpond.workflows.store.slices import SLICE_ROWS_MAX
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.logs import Entry
+    from millpond.workflows.store import Initialization, RunStore
+    from millpond.workflows.store.addresses import RunPath
+
+__all__ = ("Ended", "FollowedPartition", "Place", "put_out", "read_place")
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The last entry that was applied, and the time of the last command."""
+
+    position: int = 0
+    ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The end of an entry: that of its command, and the timer that it was; a timer may have been none any more."""
+
+    applied: Applied | None
+    timer: TimerEntry | None = None
+
+
+def read_place(tx: ReadTransaction) -> Place:
+    """The place of a store in its log."""
+    row = tx.get(PLACE.pack())
+    return Place() if row is None else Place(*cast("tuple[int, int]", decode(row)))
+
+
+def put_out(tx: ReadTransaction, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int, bytes]]:
+    """The entries that were put out behind a place, at most `limit`: place, partition and entry."""
+    found = []
+    for key, row in tx.scan(OUTBOX.range((after[0], after[1] + 1), None)):
+        target, entry = cast("tuple[int, bytes]", decode(row))
+        found.append((cast("tuple[int, int]", OUTBOX.unpack(key)), target, entry))
+        if len(found) == limit:
+            break
+    return found
+
+
+class FollowedPartition(Partition):
+    """A partition whose positions are those of a log outside of its space."""
+
+    def __init__(self, initialization: Initialization, number: int, partitions: int) -> None:
+        super().__init__(initialization)
+        self.number, self._partitions = number, partitions
+        self._position, self._out = 0, 0
+
+    def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
+        """Apply entries in their order; the end of each that was no mere note."""
+        place = read_place(tx)
+        ends: list[Ended] = []
+        for entry in entries:
+            if entry.position > place.position:
+                self._position, self._out = entry.position, 0
+                ms, ended = self._apply_entry(tx, entry.data, place.ms)
+                place = Place(entry.position, ms)
+                ends += ended
+        tx.put(PLACE.pack(), encode((place.position, place.ms)))
+        return ends
+
+    def _apply_entry(self, tx: Transaction, data: bytes, last: int) -> tuple[int, list[Ended]]:
+        try:
+            entry = decode_entry(data)
+        except Corrupt as error:
+            # Everybody passes over it alike; to stop for it would stop the partition for ever.
+            _LOG.error("entry %s of partition %s is no command: %s", self._position, self.number, error)
+            return last, []
+        match entry:
+            case CommandEntry(command, ms):
+                now = max(ms, last)
+                return now, [self._command(tx, command, now)]
+            case TimerEntry():
+                now = max(entry.ms, last)
+                return now, [self._timer(tx, entry, now)]
+            case CausedEntry():
+                # A definition is the same everywhere, also in its times.
+                now = entry.ms if entry.source == METADATA else max(entry.ms, last)
+                return max(now, last), self._caused(tx, entry, now)
+            case SentEntry(position, number):
+                delete_rows(tx, list(tx.keys(OUTBOX.range((), (position, number + 1)))))
+                return last, []
+
+    def _command(self, tx: Transaction, command: LoggedCommand, now: int) -> Ended:
+        applied = self._applied(tx, command, now)
+        if self.number == METADATA and applied.error is None:
+            for target in range(METADATA + 1, self._partitions):
+                self._put_out(tx, target, command, now)
+        return Ended(applied)
+
+    def _timer(self, tx: Transaction, timer: TimerEntry, now: int) -> Ended:
+        request = take_timer(tx, timer.tenant, timer.name, timer.at)
+        if request is None:
+            return Ended(None, timer)
+        own = hashlib.sha256(f"timer/{self.number}/{self._position}".encode()).hexdigest()[:32]
+        return Ended(self._applied(tx, LoggedCommand(timer.tenant, own, request), now), timer)
+
+    def _caused(self, tx: Transaction, entry: CausedEntry, now: int) -> list[Ended]:
+        known = RECEIVED.pack(entry.source)
+        if entry.number != _number(tx, known) + 1:
+            return []
+        tx.put(known, encode((entry.number,)))
+        applied = self._applied(tx, entry.command, now)
+        if applied.error is not None:
+            _LOG.warning("command %s of partition %s failed: %s", entry.command.id, entry.source, applied.error)
+            note_failed(tx, entry.command, (self._position, 0), applied.error)
+        return [Ended(applied)]
+
+    def _applied(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+        """Apply a command, with what it causes here."""
+        return self._apply_chain(tx, command, now, Head(self._position - 1))[0]
+
+    # -- what differs from a partition that has its own log -----------------------------------------------
+
+    def _sent_away(self, tx: Transaction, key: str, command: LoggedCommand, now: int) -> bool:
+        target = partition_of_key(command.tenant, key, self._partitions)
+        if target == self.number:
+            return False
+        self._put_out(tx, target, command, now)
+        return True
+
+    def _put_out(self, tx: Transaction, target: int, command: LoggedCommand, now: int) -> None:
+        counter = SENDING.pack(target)
+        number = _number(tx, counter) + 1
+        tx.put(counter, encode((number,)))
+        entry = encode_entry(CausedEntry(self.number, number, command, now))
+        tx.put(OUTBOX.pack(self._position, self._out), encode((target, entry)))
+        self._out += 1
+
+    def _delete_run(self, tx: Transaction, store: RunStore, run: RunPath) -> None:
+        """Delete a run whole: a run that is half gone would be no function of the log."""
+        while not store.delete_slice(tx, run, SLICE_ROWS_MAX):
+            pass
+
+    def _log(self, tx: Transaction, command: LoggedCommand, now: int, last: Head) -> Head:
+        del tx, command, now
+        return Head(last.position + 1)
+
+
+def _number(tx: ReadTransaction, key: bytes) -> int:
+    row = tx.get(key)
+    return 0 if row is None else cast("int", decode(row)[0])

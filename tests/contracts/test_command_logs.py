@@ -1,0 +1,67 @@
+"""The contract of command logs over each driver: a log in a space, and a topic of a real broker."""
+
+from __future__ import annotations
+
+import itertools
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
+
+import pytest
+
+from millpond.clock import SystemClock
+from millpond.kernel.keys import Prefix
+from millpond.stores.memory import MemorySpace
+from millpond.testing.contracts.command_logs import CommandLogContract
+from millpond.workflows.logs.embedded import EmbeddedLog
+from tests import kafka_server
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.workflows.logs import CommandLog
+    from millpond.workflows.logs.kafka import KafkaLog
+
+_NUMBERS = itertools.count()
+
+
+class TestEmbeddedLog(CommandLogContract):
+    space: MemorySpace
+
+    @pytest.fixture
+    def log(self) -> Iterator[CommandLog]:
+        self.space = MemorySpace()
+        yield EmbeddedLog(self.space, Prefix("log"), 3, SystemClock())
+        self.space.close()
+
+    def opened(self, log: CommandLog) -> CommandLog:
+        return EmbeddedLog(self.space, Prefix("log"), log.partitions, SystemClock())
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    if find_spec("confluent_kafka") is None:
+        pytest.skip("the extra kafka is not installed")
+    with kafka_server.running(tmp_path_factory.mktemp("kafka")) as address:
+        yield address
+
+
+class TestKafkaLog(CommandLogContract):
+    logs: list[KafkaLog]
+    servers: str
+
+    @pytest.fixture
+    def log(self, broker: str) -> Iterator[CommandLog]:
+        self.servers, self.logs = broker, []
+        yield self._open(f"commands-{next(_NUMBERS)}")
+        for log in self.logs:
+            log.close()
+
+    def opened(self, log: CommandLog) -> CommandLog:
+        return self._open(log.topic)  # type: ignore[attr-defined]
+
+    def _open(self, topic: str) -> KafkaLog:
+        from millpond.workflows.logs.kafka import KafkaLog
+
+        log = KafkaLog(self.servers, topic, partitions=3)
+        self.logs.append(log)
+        return log
