@@ -7,7 +7,7 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos lock fresh clean
+.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos proof lock fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -83,6 +83,9 @@ soak: $(READY) ## three nodes at work for MINUTES=30: every answer right, nothin
 
 chaos: $(READY) ## three nodes under faults drawn from SEED for MINUTES=10: nothing acknowledged is lost
 	@$(BIN)/python -m millpond.testing.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+
+proof: $(READY) java ## the demo's pipeline while server, worker and driver are killed KILLS=200 times, by SEED
+	@$(BIN)/python -m millpond.testing.proof --kills $(or $(KILLS),200) $(if $(SEED),--seed $(SEED))
 
 # One set of versions for every Python that is promised: resolved for the oldest, tried for the newest.
 OLDEST := 3.11.0

@@ -54,7 +54,7 @@ Done in {seconds:.0f} s. The enriched flights are in {folder}/flights/. See what
 
   millpond serve --data {pond} &
   millpond run show {_RUN}
-  millpond events read default {_RUN} --pond http://localhost:7433"""
+  millpond watch default {_RUN} --pond http://localhost:7433"""
     )
 
 

@@ -32,6 +32,7 @@ class FlightsPipeline:
     only: tuple[tuple[str, str], ...] = ()
     retries: int = 10
     timeout_seconds: int = 600
+    delay_seconds_max: int = 30
 
     @property
     def maps(self) -> tuple[PlannedMap, ...]:
@@ -64,7 +65,10 @@ class FlightsPipeline:
         """The workflow, as the SDK declares it."""
 
         def flights(thread: WorkflowThread) -> None:
-            pipeline = Pipeline(thread, retries=self.retries, timeout_seconds=self.timeout_seconds)
+            pipeline = Pipeline(
+                thread, retries=self.retries, timeout_seconds=self.timeout_seconds,
+                delay_seconds_max=self.delay_seconds_max,
+            )  # fmt: skip
             fahrenheit = Rules(rows_min=1, columns={"temp": ColumnRule(min=-40, max=130, null_share_max=0.1)})
             for planned in self.maps:
                 rows = self.rows(planned.rows)

@@ -1,15 +1,17 @@
 """The Spark driver of a worker: a process of its own, which takes one job after another.
 
     worker ── {"job": "load", "arguments": {…}} ──▶ driver ── JVM ── executors
-           ◀── {"result": {…}} or {"error": {…}} ──
+           ◀── {"result": {…}} or {"error": {…}}, and "usable": false before it ends ──
 
 A worker sends heartbeats and holds its claims while Spark works, or fails; and a driver that runs out of memory takes
 no worker with it. So they are two processes.
 
 Invariants:
 * the driver ends when its worker does, also when that one is killed: it reads the end of its input;
+* of several attempts at one key one job runs, and all get its result: an attempt that follows one which timed out waits
+  for the job that goes on, instead of a job behind it;
 * a driver that is lost fails the job that it had, as `Unavailable`; the next job gets a new one;
-* after a failure of Spark itself the driver ends too, for its session may be of no more use.
+* after a failure that is not one of a job's own the driver ends too: its JVM may be gone, and its session of no use.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from concurrent.futures import Future
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -46,18 +49,49 @@ class SparkDriver:
     def __init__(self, master: str) -> None:
         self._master, self._lock = master, threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
+        self._going: dict[str, Future[dict[str, Any]]] = {}
+        self._changed = threading.Lock()
 
-    def run(self, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """The result of a job.
+    def run(self, key: str, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """The result of a job; of the one with the same key that goes on already, if there is one.
 
         Raises: the error of the job; `Unavailable` when the driver is lost.
         """
+        with self._changed:
+            going, mine = self._going.get(key), Future[dict[str, Any]]()
+            if going is None:
+                self._going[key] = mine
+        if going is not None:
+            return going.result()
+        try:
+            mine.set_result(self._run(job, arguments))
+        except BaseException as error:
+            mine.set_exception(error)
+        finally:
+            with self._changed:
+                del self._going[key]
+        return mine.result()
+
+    def _run(self, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
             response = self._response(to_json({"job": job, "arguments": arguments}) + b"\n")
+            if not response["usable"]:
+                self._end()
         if "result" in response:
             result: dict[str, Any] = response["result"]
             return result
         raise from_wire("driver", _ERROR_STATUS, to_json(response["error"])) or Internal("the driver failed")
+
+    @property
+    def process_id(self) -> int | None:
+        """The process, while there is one."""
+        process = self._process
+        return None if process is None else process.pid
+
+    @property
+    def busy(self) -> bool:
+        """True while a job runs."""
+        return self._lock.locked()
 
     def close(self) -> None:
         """End the process. Closing twice is harmless."""
@@ -123,7 +157,7 @@ def main(master: str) -> None:
         except Exception as error:  # whatever it is, the worker reports it
             understood, usable = _understood(error)
             response = {"error": to_wire(understood)}
-        responses.write(to_json(response) + b"\n")
+        responses.write(to_json(response | {"usable": usable}) + b"\n")
         responses.flush()
         if not usable:
             os._exit(1)
@@ -160,7 +194,8 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
         return found, found.kind != "spark_failed"
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
-        return Unavailable("the system refused", kind="system", reason=reason, path=error.filename), True
+        # It may be the connection to a JVM that is gone.
+        return Unavailable("the system refused", kind="system", reason=reason, path=error.filename), False
     return Internal(
         f"unexpected {type(error).__name__}: {shown(str(error))}", kind="unexpected",
         hint="this is our mistake: report it with the worker's log",

@@ -24,7 +24,7 @@ __all__ = ("Pipeline",)
 
 RETRIES = 10
 TIMEOUT_SECONDS = 600
-_BACKOFF = ExponentialBackoffRetryPolicy(base_interval_ms=500, multiplier=2.0, max_delay_ms=30_000)
+DELAY_SECONDS_MAX = 30
 
 Text = str | WfRunVariable
 
@@ -35,14 +35,19 @@ class Pipeline:
     Any input may be a variable of the run in place of a value; values are checked here, before anything runs. Each verb
     gives the output of its node, for handlers of failures and for variables.
 
-    `retries` and `timeout_seconds` are those of a step: a step whose worker is lost begins anew after the timeout.
+    `retries` and `timeout_seconds` are those of a step: a step whose worker is lost begins anew after the timeout. The
+    delays between attempts double, from half a second up to `delay_seconds_max`.
     """
 
     def __init__(
-        self, thread: WorkflowThread, *, retries: int = RETRIES, timeout_seconds: int = TIMEOUT_SECONDS
-    ) -> None:
+        self, thread: WorkflowThread, *, retries: int = RETRIES, timeout_seconds: int = TIMEOUT_SECONDS,
+        delay_seconds_max: int = DELAY_SECONDS_MAX,
+    ) -> None:  # fmt: skip
         self.thread = thread
         self._retries, self._timeout = retries, timeout_seconds
+        self._backoff = ExponentialBackoffRetryPolicy(
+            base_interval_ms=500, multiplier=2.0, max_delay_ms=1000 * delay_seconds_max
+        )
 
     def load(
         self, map: Text, rows: Rows | Mapping[str, Any] | WfRunVariable,
@@ -89,7 +94,7 @@ class Pipeline:
 
     def _step(self, task: str, *inputs: Any) -> NodeOutput:
         return self.thread.execute(
-            task, *inputs, retries=self._retries, timeout_seconds=self._timeout, exponential_backoff=_BACKOFF
+            task, *inputs, retries=self._retries, timeout_seconds=self._timeout, exponential_backoff=self._backoff
         )
 
 

@@ -92,7 +92,7 @@ async def notify(
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
     whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": step.context.attempt_number}
-    result: dict[str, Any] = await step.once(lambda: _driver().run(name, whole))
+    result: dict[str, Any] = await step.once(lambda: _driver().run(step.key, name, whole))
     return result
 
 

@@ -1,0 +1,72 @@
+"""The driver of Spark: a process that may be lost, and jobs of one key that are one job."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from millpond.errors import Invalid, Unavailable
+from millpond.pipelines.driver import SparkDriver
+from millpond.testing.proof.killer import children
+from tests.workflows.test_client import wait_for
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture(scope="module")
+def driver() -> Iterator[SparkDriver]:
+    made = SparkDriver("local[1]")
+    yield made
+    made.close()
+
+
+def counting(sql: str) -> dict[str, Any]:
+    return {"pond": "nowhere", "map": "none", "rows": {"sql": sql}, "rules": {"rows_min": 1}}
+
+
+def passed(driver: SparkDriver, key: str) -> bool:
+    return bool(driver.run(key, "check", counting("select 1 as a"))["passed"])
+
+
+def test_errors_of_jobs_are_those_of_millpond_and_leave_the_driver(driver: SparkDriver) -> None:
+    assert passed(driver, "first")
+    process = driver.process_id
+    with pytest.raises(Invalid, match="nowhere_at_all"):
+        driver.run("second", "check", counting("select * from nowhere_at_all"))
+    with pytest.raises(Invalid, match="rows_mim"):
+        driver.run("third", "check", counting("select 1") | {"rules": {"rows_mim": 1}})
+    assert passed(driver, "fourth")
+    assert driver.process_id == process
+
+
+@pytest.mark.parametrize("java", [False, True])
+def test_attempts_at_one_key_are_one_job_and_a_lost_driver_fails_them(
+    driver: SparkDriver, tmp_path: Path, java: bool
+) -> None:
+    assert passed(driver, "before")
+    slow = counting("select reflect('java.lang.Thread', 'sleep', 60000L) as a")
+    process = driver.process_id
+    assert process is not None
+    with ThreadPoolExecutor(2) as threads:
+        attempts = [threads.submit(driver.run, "one", "check", slow) for _ in range(2)]
+        wait_for(lambda: driver.busy)
+        for pid in children(process) if java else [process]:
+            os.kill(pid, signal.SIGKILL)
+        errors = [attempt.exception(60) for attempt in attempts]
+    assert all(isinstance(error, Unavailable) for error in errors), errors
+    assert passed(driver, "after"), tmp_path
+
+
+def test_a_driver_ends_with_its_worker(driver: SparkDriver) -> None:
+    assert passed(driver, "there")
+    process = driver.process_id
+    assert process is not None
+    java = children(process)
+    driver.close()
+    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [process, *java]))
