@@ -38,14 +38,15 @@ from littlehorse.model import (
 )
 
 from millpond.clock import ManualClock, SystemClock
-from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound, Uncertain
+from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound, Unavailable, Uncertain
 from millpond.kernel.keys import EVERYTHING, Prefix
+from millpond.kernel.overlay import Overlay
 from millpond.kernel.space import Space
 from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects, MemoryObjects
 from millpond.workflows.engine import Request, TaskClaim
-from millpond.workflows.keyspaces import INITIALIZED, OUTBOX
+from millpond.workflows.keyspaces import DEFINITION, INITIALIZED, OUTBOX
 from millpond.workflows.logs import Entry
 from millpond.workflows.logs.embedded import EmbeddedLog
 from millpond.workflows.partitions import (
@@ -349,6 +350,27 @@ def test_what_is_no_entry_is_passed_over(cluster: Cluster) -> None:
     for junk in (b"", b"junk", b"\x20no\x00"):
         cluster.log.append(number, junk).result(SECONDS)
     assert cluster.do(RunWfRequest(wf_spec_name="awaits", id="a")) is not None
+
+
+class _Silent(Overlay):
+    """A transaction whose space does not answer for definitions."""
+
+    def get(self, key: bytes) -> bytes | None:
+        if key in DEFINITION:
+            raise Unavailable("the space does not answer", kind="space_silent")
+        return super().get(key)
+
+
+def test_a_space_that_does_not_answer_is_no_failure_of_the_command(cluster: Cluster) -> None:
+    cluster.define()
+    cluster.settle()
+    entries = cluster.entries(1)
+    space = MemorySpace()
+    partition = FollowedPartition(space.write(lambda tx: initialize(tx, 1)), 1, PARTITIONS)
+    with pytest.raises(Unavailable):
+        space.write(lambda tx: partition.apply_entries(_Silent(tx), entries))
+    space.write(lambda tx: partition.apply_entries(tx, entries))
+    assert rows(space) == rows(cluster.followers[1].space)
 
 
 # -- checkpoints and stores -----------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ Invariants:
 * the log entry of a command, its rows, its timers and its places in queues are written by one transaction, or none is:
   they are gathered over it first, so that a command that fails midway leaves nothing among those of others;
 * a command that fails for the caller's mistake writes nothing, and is not logged;
+* a space that cannot be read is no failure of the command: nothing of the whole write is made, and it is tried again;
 * one that fails for a mistake of the program writes nothing but a row that names it, and the partition goes on;
 * what a command causes is applied behind it, within the same transaction; a long chain goes on by timers that are due.
   The log holds the cause alone: applying it again causes the same;
@@ -24,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from littlehorse.model import Variable, WfSpec
 
-from millpond.errors import AlreadyExists, Conflict, Internal, Invalid, MillpondError, NotFound
+from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.kernel.log import Head, Log
 from millpond.kernel.overlay import Overlay
@@ -149,6 +150,8 @@ class Partition:
         within = Overlay(tx)
         try:
             outcome, queued = self._write(within, command, now, (position, number * _NUMBERS_PER_COMMAND))
+        except (Unavailable, Closed):
+            raise
         except Exception as error:
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
@@ -167,6 +170,8 @@ class Partition:
             head = self._log(within, command, now, head)
         except _MISTAKES as error:
             return Applied(command, position, error=error), head
+        except (Unavailable, Closed):
+            raise
         except Exception as error:
             return self._failed(tx, command, now, error, head)
         _take_over(tx, within)
