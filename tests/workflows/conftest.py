@@ -28,8 +28,9 @@ SECONDS = 90
 class WorkflowServer:
     """A server process on ports of its own, which may be killed and begun anew."""
 
-    def __init__(self, folder: Path, store: str = "pond") -> None:
-        self.folder, self.store = folder, store
+    def __init__(self, folder: Path, store: str = "pond", *options: str) -> None:
+        """`options` are more words of `millpond serve`."""
+        self.folder, self.store, self.options = folder, store, options
         self.port = free_ports()
         self.process: subprocess.Popen[str] | None = None
 
@@ -43,7 +44,8 @@ class WorkflowServer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         environment["MILLPOND_WORKFLOWS_STORE"] = self.store
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json"],
+            [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json",
+             *self.options],
             env=environment, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stdout is not None

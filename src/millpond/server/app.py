@@ -26,7 +26,19 @@ from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.routes import events, health, job_sets, jobs, log, maps, nodes, questions, snapshots, uploads
+from millpond.server.routes import (
+    events,
+    health,
+    job_sets,
+    jobs,
+    log,
+    maps,
+    nodes,
+    oauth,
+    questions,
+    snapshots,
+    uploads,
+)
 from millpond.server.routes.table import ROUTES
 from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
@@ -34,7 +46,7 @@ from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health, maps, uploads, questions, snapshots, events, job_sets, log, jobs, nodes)
+_ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, job_sets, log, jobs, nodes)
 _ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 

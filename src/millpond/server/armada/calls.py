@@ -115,9 +115,13 @@ StreamHandler: TypeAlias = Callable[[Call, M], AsyncGenerator[bytes, None]]
 def caller_in_metadata(node: Node, authorization: str) -> Caller:
     """The caller of a call: of a bearer's token, or of a token's name and the token, as basic authentication has it.
 
+    A token alone is a bearer's, too: the client of workflows names no scheme.
+
     Raises: `Denied`; as `Tokens.caller`.
     """
-    scheme, _, credentials = authorization.partition(" ")
+    scheme, space, credentials = authorization.partition(" ")
+    if not space:
+        return node.tokens.caller(scheme or None)
     if scheme.lower() != "basic" or not node.tokens.wanted():
         return node.tokens.caller(credentials if scheme.lower() == "bearer" else None)
     try:

@@ -17,6 +17,7 @@ from enum import StrEnum
 from millpond.maps.parts.stream import HEAD_BYTES_MAX
 
 __all__ = (
+    "CREDENTIALS_BYTES_MAX",
     "JSON_BYTES_MAX",
     "LOOKUP_BYTES_MAX",
     "ORDER_BYTES_MAX",
@@ -43,6 +44,8 @@ EVENTS_BYTES = 64 << 10
 """The memory of a reader of events that waits; a page is larger, but few readers have one at a time."""
 ORDER_BYTES_MAX = 1 << 20
 """An order to the node (a map's settings, an act of maintenance, a repair), or the key of one value."""
+CREDENTIALS_BYTES_MAX = 8 << 10
+"""The name of a token and the token, in a form."""
 WORKS = "millpond.work"
 """The key of a scope whose request is counted as work: what to call when the request has ended."""
 WHOLE_LOAD_BYTES_MAX = 4 << 20
@@ -140,6 +143,7 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/docs/versions"): _everybody(),
     ("GET", "/openapi.json"): _everybody(),
     ("GET", "/openapi-versions.json"): _everybody(),
+    ("POST", "/v1/oauth/token"): RouteNeeds(None, On.NOTHING, Work.SMALL, CREDENTIALS_BYTES_MAX),
     # -- maps
     ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
     ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True),
