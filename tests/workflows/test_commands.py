@@ -88,7 +88,9 @@ def test_a_run_from_the_terminal(working: WorkflowServer) -> None:
     assert status(working, "one") == "RUNNING"
     shell(working, "run", "start", "greeting", "--input", "name=nobody", "--input", "count=3", "--id", "two")
     wait_for(lambda: status(working, "two") in ("ERROR", "EXCEPTION"))
-    assert "there is nobody" in shell(working, "run", "show", "two")
+    tree = shell(working, "run", "show", "two")
+    assert "ValueError: there is nobody" in tree and "Traceback" not in tree
+    assert "Traceback" in shell(working, "run", "show", "two", "--json")
     listed = [json.loads(line) for line in shell(working, "runs", "--workflow", "greeting", "--json").splitlines()]
     assert [run["id"]["id"] for run in (listed[0] if isinstance(listed[0], list) else listed)] == ["one", "two"]
     assert "one" in shell(working, "runs", "--status", "running")

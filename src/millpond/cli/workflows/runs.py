@@ -200,18 +200,28 @@ def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: li
                 yield f"│  = {variable.id.name} = {_shown(variable.value)}"
 
 
+def _reason(message: str) -> str:
+    """The line of a message that says why: of a traceback the last. The whole of it is in `--json`.
+
+    >>> _reason("Traceback (most recent call last):\\n  File …\\nValueError: there is nobody\\n")
+    'ValueError: there is nobody'
+    """
+    lines = message.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
 def _node_lines(node: Any, attempts: dict[str, Any]) -> Iterator[str]:
     from littlehorse.model import LHStatus, TaskStatus
 
     yield f"│  {node.id.position:>3} {node.node_name}  {LHStatus.Name(node.status)}"
     for failure in node.failures:
-        yield f"│        failed: {failure.failure_name} {failure.message}".rstrip()
+        yield f"│        failed: {failure.failure_name} {_reason(failure.message)}".rstrip()
     task = attempts.get(node.task.task_run_id.task_guid) if node.WhichOneof("node_type") == "task" else None
     for number, attempt in enumerate(task.attempts if task is not None else ()):
         result = attempt.WhichOneof("result")
         words = _shown(attempt.output) if result == "output" else ""
-        words = attempt.error.message if result == "error" else words
-        words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
+        words = _reason(attempt.error.message) if result == "error" else words
+        words = f"{attempt.exception.name} {_reason(attempt.exception.message)}" if result == "exception" else words
         status = TaskStatus.Name(attempt.status).removeprefix("TASK_").lower()
         yield f"│        attempt {number} {status}  {words}".rstrip()
 
