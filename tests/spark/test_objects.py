@@ -174,7 +174,7 @@ def test_a_job_writes_the_index_that_one_process_writes(
     assert index_but_for_times(repository) == index_but_for_times(twin)
     assert entries(repository, "main") == expected
     assert not list(repository.site.ranges.list(SCRATCH))
-    assert mp.compact_branch(spark, "flights", "main", pond=pond).reason == "nothing is staged"
+    assert mp.compact_branch(spark, "flights", "main", pond=pond).reason == "all that is staged was compacted before"
 
 
 def test_a_job_and_one_process_fold_the_same_branch_to_the_same_id(spark: SparkSession, tmp_path: Path) -> None:
