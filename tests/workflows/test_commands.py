@@ -92,7 +92,7 @@ def test_a_run_from_the_terminal(working: WorkflowServer) -> None:
     assert "ValueError: there is nobody" in tree and "Traceback" not in tree
     assert "Traceback" in shell(working, "run", "show", "two", "--json")
     listed = [json.loads(line) for line in shell(working, "runs", "--workflow", "greeting", "--json").splitlines()]
-    assert [run["id"]["id"] for run in (listed[0] if isinstance(listed[0], list) else listed)] == ["one", "two"]
+    assert [run["id"]["id"] for run in (listed[0] if isinstance(listed[0], list) else listed)] == ["two", "one"]
     assert "one" in shell(working, "runs", "--status", "running")
     assert json.loads(shell(working, "run", "delete", "one", "--json")) == {"deleted": "one"}
     assert "no object with this id" in shell(working, "run", "show", "one", code=3)

@@ -48,7 +48,7 @@ def runs(
         str | None, typer.Option("--status", metavar="STATUS", help="Only these, such as RUNNING or ERROR.",
                                  show_default="any")
     ] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the oldest first.")] = 20,
+    limit: Annotated[int, typer.Option("--limit", min=1, max=10_000, help="So many at most, the newest first.")] = 20,
     server: Server = _SERVER,
     tenant: Tenant = "default",
     json: Json = False,
@@ -56,15 +56,18 @@ def runs(
     """List runs of workflows: their status, when they began and how long they took."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
+    from millpond.cli.workflows.newest import newest_runs
+    from millpond.clock import SystemClock
     from millpond.workflows.engine import run_path
 
-    request = SearchWfRunRequest(limit=limit)
+    request = SearchWfRunRequest()
     if workflow is not None:
         request.wf_spec_name = workflow
     if status is not None:
         request.status = _status(status)
     with connected(server, tenant) as call:
-        found = [call("GetWfRun", name) for name in call("SearchWfRun", request).results]
+        names = newest_runs(lambda wanted: call("SearchWfRun", wanted), request, limit, SystemClock().now_ms())
+        found = [call("GetWfRun", name) for name in names]
     if json:
         console.print_json_list(plain_message(run) for run in found)
         return

@@ -1,0 +1,36 @@
+"""The newest runs, from a search that lists the oldest first."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("littlehorse")
+
+from littlehorse.model import SearchWfRunRequest, WfRunId, WfRunIdList
+
+from millpond.cli.workflows import newest
+from millpond.cli.workflows.newest import FIRST_MS, newest_runs
+
+NOW = 1_800_000_000_000
+times = st.one_of(st.integers(0, NOW + 5_000), st.integers(NOW - 9 * FIRST_MS, NOW), st.just(NOW - FIRST_MS))
+
+
+@given(began=st.lists(times, max_size=40), limit=st.integers(1, 45), page=st.integers(1, 5))
+def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int) -> None:
+    runs = sorted((at, f"run-{number}") for number, at in enumerate(began))
+
+    def search(request: SearchWfRunRequest) -> WfRunIdList:
+        assert request.wf_spec_name == "nightly"
+        last = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else NOW * 2
+        inside = [name for at, name in runs if request.earliest_start.ToMilliseconds() <= at <= last]
+        start = int(request.bookmark or b"0")
+        some = inside[start : start + request.limit]
+        more = str(start + len(some)).encode() if start + len(some) < len(inside) else None
+        return WfRunIdList(results=[WfRunId(id=name) for name in some], bookmark=more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(newest, "PAGE", page)
+        found = newest_runs(search, SearchWfRunRequest(wf_spec_name="nightly"), limit, NOW)
+    assert [run.id for run in found] == [name for _, name in reversed(runs)][:limit]
