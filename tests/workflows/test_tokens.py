@@ -139,3 +139,38 @@ def test_a_token_that_is_revoked_is_refused_with_the_next_call(guarded: Guarded)
     file.revoke("leaver")
     while "invalid_client" not in program(guarded, "leaver", token):
         assert clock.monotonic() < due
+
+
+RETRIED = """
+from google.protobuf.empty_pb2 import Empty
+from littlehorse.config import LHConfig
+
+stub = LHConfig().stub()
+for _ in range(20):
+    stub.Whoami(Empty())
+print("answered")
+"""
+
+
+def test_the_public_client_calls_again_after_a_limit(guarded: Guarded, tmp_path: Path) -> None:
+    """Twenty calls of a token that may make five a second: its own interceptor waits as long as the server says."""
+    folder = tmp_path / "pond"
+    millpond.open(folder).close()
+    token = draw_token(SystemClock())
+    TokenFile(folder).add("builder", token, {"admin": ("default/*",)})
+    authority = guarded.authority.parent
+    pair = ("--tls-cert", str(authority / "cert.pem"), "--tls-key", str(authority / "key.pem"))
+    server = WorkflowServer(
+        folder, "pond", *pair, "--set", "token_requests_per_second=5", "--set", "token_requests_burst=5"
+    )
+    server.start()
+    try:
+        environment = Guarded(server, guarded.authority, {}).environment("builder", token)
+        for retries, ends in (("false", "RESOURCE_EXHAUSTED"), ("true", "answered")):
+            ran = subprocess.run(
+                [sys.executable, "-c", RETRIED], capture_output=True, text=True, check=False, timeout=SECONDS,
+                env=environment | {"LHC_GRPC_RESOURCE_EXHAUSTED_RETRY": retries},
+            )  # fmt: skip
+            assert ends in ran.stdout + ran.stderr
+    finally:
+        server.end()

@@ -23,7 +23,7 @@ from google.protobuf.message import DecodeError, Message
 
 from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
-from millpond.server.armada.status import KIND_KEY, details_of, grpc_status
+from millpond.server.armada.status import details_of, grpc_status, trailing_metadata
 from millpond.server.wire import status_of, understood
 
 if TYPE_CHECKING:
@@ -268,4 +268,4 @@ def count(call: Call, began: float, error: MillpondError | None) -> None:
 async def abort(call: Call, context: Context, error: MillpondError) -> None:
     """End a call with an error."""
     details = details_of(error, call.means.node.pond.folder)
-    await context.abort(grpc_status(error), details, ((KIND_KEY, error.kind),))
+    await context.abort(grpc_status(error), details, trailing_metadata(error, details))

@@ -12,12 +12,17 @@
 | `Internal` | INTERNAL | |
 
 The details are the message with its values and the way out; the kind is in the trailing metadata, as `millpond-kind`.
+Where a limit passes, `grpc-status-details-bin` holds a `google.rpc.RetryInfo`: clients call again by themselves.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from google.protobuf.any_pb2 import Any
+from google.protobuf.duration_pb2 import Duration
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from grpc import StatusCode
 
 from millpond.errors import (
@@ -36,9 +41,13 @@ from millpond.server.wire import relative
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ("KIND_KEY", "details_of", "grpc_status")
+__all__ = ("KIND_KEY", "details_of", "grpc_status", "trailing_metadata")
 
 KIND_KEY = "millpond-kind"
+_DETAILS_KEY = "grpc-status-details-bin"
+_PASSING = ("rate_limited", "calls_full", "commands_full", "request_memory_full", "watchers_full")
+"""The limits that a caller meets and that are over in a moment."""
+_RETRY_SECONDS = 1
 _OF_CLASS: tuple[tuple[type[MillpondError], StatusCode], ...] = (
     (Invalid, StatusCode.INVALID_ARGUMENT),
     (Denied, StatusCode.PERMISSION_DENIED),
@@ -69,6 +78,18 @@ def grpc_status(error: MillpondError) -> StatusCode:
     if error.kind in _OF_KIND:
         return _OF_KIND[error.kind]
     return next((status for cls, status in _OF_CLASS if isinstance(error, cls)), StatusCode.INTERNAL)
+
+
+def trailing_metadata(error: MillpondError, details: str) -> tuple[tuple[str, str | bytes], ...]:
+    """The kind of an error; where a limit passes, the time after which to call again, as clients of gRPC read it."""
+    kind: tuple[str, str | bytes] = (KIND_KEY, error.kind)
+    if error.kind not in _PASSING:
+        return (kind,)
+    delay = Duration(seconds=int(str(error.values.get("retry_after", _RETRY_SECONDS))))
+    packed = Any()
+    packed.Pack(RetryInfo(retry_delay=delay))
+    status = Status(code=grpc_status(error).value[0], message=details, details=[packed])
+    return kind, (_DETAILS_KEY, status.SerializeToString())
 
 
 def details_of(error: MillpondError, folder: Path) -> str:
