@@ -19,7 +19,7 @@ import json
 import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,6 +32,7 @@ from millpond.nodes.node import Node
 from millpond.pond import Pond
 from millpond.server.run import Service
 from millpond.settings import load_settings
+from millpond.testing.cluster import free_port
 from millpond.testing.passing_time import until, while_time_passes
 
 T = TypeVar("T")
@@ -164,10 +165,16 @@ class ClusterHere:
 
 
 def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on."""
-    with ExitStack() as held:
-        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [sock.getsockname()[1] for sock in sockets]
+    """Ports of the loopback that nobody listens on, as on the next ones, where gRPC is served.
+
+    They lie below those that outgoing connections are given: no connection takes one before its node does.
+    """
+    found: list[int] = []
+    while len(found) < count:
+        port = free_port()
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
+            found += [port] * (not {port - 1, port, port + 1} & set(found))
+    return found
 
 
 @pytest.fixture
