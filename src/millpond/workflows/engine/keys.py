@@ -7,7 +7,8 @@ one run begins with that text, so that a store can hold it in one group.
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 from google.protobuf.message import Message
 from littlehorse.model import (
@@ -65,6 +66,8 @@ def check_name(kind: str, name: str) -> None:
 
 def run_path(run: WfRunId) -> str:
     """The text that begins every key of a run."""
+    if not run.HasField("parent_wf_run_id"):
+        return str(run.id)
     ids = [run.id]
     while run.HasField("parent_wf_run_id"):
         run = run.parent_wf_run_id
@@ -89,33 +92,24 @@ def run_id(path: str) -> WfRunId:
 
 def key_of(name: Message) -> Key:
     """The key of the row with an id."""
-    match name:
-        case WfRunId():
-            return (run_path(name),)
-        case NodeRunId():
-            return (run_path(name.wf_run_id), name.thread_run_number, name.position)
-        case InactiveThreadRunId():
-            return (run_path(name.wf_run_id), name.thread_run_number)
-        case VariableId():
-            return (run_path(name.wf_run_id), name.thread_run_number, name.name)
-        case TaskRunId():
-            return (run_path(name.wf_run_id), name.task_guid)
-        case ExternalEventId():
-            return (run_path(name.wf_run_id), name.external_event_def_id.name, name.guid)
-        case WorkflowEventId():
-            return (run_path(name.wf_run_id), name.workflow_event_def_id.name, name.number)
-        case UserTaskRunId():
-            return (run_path(name.wf_run_id), name.user_task_guid)
-        case CheckpointId():
-            return (run_path(name.task_run.wf_run_id), name.task_run.task_guid, name.checkpoint_number)
-        case WfSpecId():
-            return (name.name, name.major_version, name.revision)
-        case CorrelatedEventId():
-            return (name.key, name.external_event_def_id.name)
-        case _:
-            return _short_key(name)
+    return _KEYS.get(type(name), _short_key)(name)
 
 
 def _short_key(name: Message) -> Key:
     """The key of a definition: its name, and its version where it has one."""
     return tuple(getattr(name, field.name) for field in name.DESCRIPTOR.fields)
+
+
+_KEYS: Final[dict[type[Message], Callable[[Any], Key]]] = {
+    WfRunId: lambda of: (run_path(of),),
+    NodeRunId: lambda of: (run_path(of.wf_run_id), of.thread_run_number, of.position),
+    InactiveThreadRunId: lambda of: (run_path(of.wf_run_id), of.thread_run_number),
+    VariableId: lambda of: (run_path(of.wf_run_id), of.thread_run_number, of.name),
+    TaskRunId: lambda of: (run_path(of.wf_run_id), of.task_guid),
+    ExternalEventId: lambda of: (run_path(of.wf_run_id), of.external_event_def_id.name, of.guid),
+    WorkflowEventId: lambda of: (run_path(of.wf_run_id), of.workflow_event_def_id.name, of.number),
+    UserTaskRunId: lambda of: (run_path(of.wf_run_id), of.user_task_guid),
+    CheckpointId: lambda of: (run_path(of.task_run.wf_run_id), of.task_run.task_guid, of.checkpoint_number),
+    WfSpecId: lambda of: (of.name, of.major_version, of.revision),
+    CorrelatedEventId: lambda of: (of.key, of.external_event_def_id.name),
+}

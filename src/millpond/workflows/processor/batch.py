@@ -105,6 +105,9 @@ class Batch:
         self._tx, self._recent = tx, recent
         self._changed: dict[bytes, bytes | None] = {}
         self._grown: dict[bytes, _Rows] = {}
+        self._place = b"\xff"  # of the last run: keys of one come together
+        self._rows: _Rows | None = None
+        self._definitions_changed = False
 
     def end(self) -> None:
         """Write what was changed into the transaction."""
@@ -115,7 +118,7 @@ class Batch:
 
     def get(self, key: bytes) -> bytes | None:
         if key.startswith(_GROUP):
-            rows = self._recent.group(self._tx, _place(key))
+            rows = self._group(key)
             if rows is not None:
                 return rows.get(key)
         if key in self._changed:
@@ -171,33 +174,45 @@ class Batch:
             place = _place(keys.start)
             if not place or not keys.stop.startswith(place):
                 return None
-            rows = self._recent.group(self._tx, place)
-            return None if rows is None else sorted((key, rows[key]) for key in rows if keys.holds(key))
+            rows = self._group(keys.start)
+            return None if rows is None else _rows_within(rows, keys.start, keys.stop)
         within = keys.start.startswith(_DEFINITION) and keys.stop.startswith(_DEFINITION)
-        if within and not any(key.startswith(_DEFINITION) for key in self._changed):
+        if within and not self._definitions_changed:
             return self._recent.definitions(self._tx, keys)
         return None
 
+    def _group(self, key: bytes) -> _Rows | None:
+        """The rows of the run that a key belongs to; None for a large one."""
+        if not key.startswith(self._place):
+            self._place = _place(key)
+            self._rows = self._recent.group(self._tx, self._place)
+        return self._rows
+
     def _change(self, key: bytes, value: bytes | None) -> None:
         if key.startswith(_GROUP):
-            place = _place(key)
-            rows = self._recent.group(self._tx, place)
+            rows = self._group(key)
             if rows is not None:
-                self._grown[place] = rows
+                self._grown[self._place] = rows
                 if value is None:
                     rows.pop(key, None)
                 else:
                     rows[key] = value
         elif key.startswith(_DEFINITION):
             self._recent.forget_definitions()
+            self._definitions_changed = True
         self._changed[key] = value
 
     def _flush(self) -> None:
         if not self._changed:
             return
         changed, self._changed = self._changed, {}
+        self._definitions_changed = False
         delete_rows(self._tx, [key for key, value in changed.items() if value is None])
         put_rows(self._tx, sorted((key, value) for key, value in changed.items() if value is not None))
+
+
+def _rows_within(rows: _Rows, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:
+    return sorted([row for row in rows.items() if start <= row[0] < stop])
 
 
 def _place(key: bytes) -> bytes:

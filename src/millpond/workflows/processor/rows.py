@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, Final, TypeVar, cast
 
@@ -86,6 +87,7 @@ DEFINITIONS: Final[dict[type[Message], int]] = {
 _VERSION = b"\x01"
 _PLACE = struct.Struct(">QI")
 _PART_CHARACTERS_MAX = 300
+_DEFINITIONS_CACHED = 1024
 
 
 def run_of(path: str | int) -> RunPath:
@@ -178,7 +180,7 @@ class ReadRows:
             return group_of(self.tenant, run_of(key[0]))[_OTHER[kind]][key[1:]]
         if kind not in DEFINITIONS:
             raise Internal("rows of this kind have no place", kind="workflow_row", type=kind.__name__)
-        return DEFINITION[self.tenant][DEFINITIONS[kind]][key]
+        return _definition_of(self.tenant, kind, key)
 
     def _key(self, kind: type[Message], key: Key) -> bytes:
         return self._place(kind, key).packed
@@ -221,7 +223,7 @@ class WriteRows(ReadRows):
         return tuple(queued)
 
     def _check(self, write: Write) -> None:
-        texts = [part for part in write.key if isinstance(part, str)]
+        texts = [part for part in write.key if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX]
         longest = max(texts, key=len, default="")
         if len(longest) > KEY_BYTES_MAX // 2 or any(
             len(part) > _PART_CHARACTERS_MAX for text in texts for part in text.split("_")
@@ -272,6 +274,19 @@ class WriteRows(ReadRows):
         for _, row in self._tx.scan(group_of(self.tenant, run)[_SCHEDULED].range()):
             self._leave_queue(row)
         self._delete_run(run)
+
+
+def _definition_of(tenant: str, kind: type[Message], key: Key) -> Prefix:
+    """The place of a definition. Callers send long names, too, which name nothing: those are not cached."""
+    for part in key:
+        if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX:
+            return DEFINITION[tenant][DEFINITIONS[kind]][key]
+    return _short_definition(tenant, DEFINITIONS[kind], key)
+
+
+@lru_cache(_DEFINITIONS_CACHED)
+def _short_definition(tenant: str, kind: int, key: Key) -> Prefix:
+    return DEFINITION[tenant][kind][key]
 
 
 def queued_after(

@@ -56,6 +56,11 @@ TAGS = 0
 
 _RUNS_CACHED = 1024
 """Runs whose codes are cached: a command writes many rows of one."""
+_RESTS_CACHED = 4096
+_CHARACTERS_CACHED = 300
+_TAGS_CODE = encode((TAGS,))
+_KIND_BYTES = len(_TAGS_CODE)
+"""The bytes of a kind in a key: an integer, as that of tags."""
 _NODE_GUID = re.compile(r"(0|[1-9][0-9]{0,9})-(0|[1-9][0-9]{0,9})", re.ASCII)
 
 
@@ -97,15 +102,15 @@ class Address:
 
     def key(self, tenant: str) -> bytes:
         """The key of its row."""
-        return group_of(tenant, self.run).packed + encode((int(self.kind), *self.parts))
+        return group_of(tenant, self.run).packed + _rest_code(self.kind, self.rest)
 
     def tags_key(self, tenant: str) -> bytes:
         """The key of the list of its tags."""
-        return group_of(tenant, self.run).packed + encode((TAGS, int(self.kind), *self.parts))
+        return group_of(tenant, self.run).packed + _TAGS_CODE + _rest_code(self.kind, self.rest)
 
     def trail(self) -> bytes:
         """The end of the keys of its tags."""
-        return _run_code(self.run) + encode(self.parts)
+        return _run_code(self.run) + _rest_code(self.kind, self.rest)[_KIND_BYTES:]
 
     @classmethod
     def from_parts(cls, run: RunPath, kind: int, parts: Sequence[Part]) -> Address:
@@ -159,18 +164,43 @@ class Address:
         raise Corrupt("a row of a run has a damaged key", kind="run_row_damaged", of=repr(self))
 
 
-@lru_cache(_RUNS_CACHED)
+# Callers send long names, too, which name nothing: those are not cached.
+
+
+def _rest_code(kind: Kind, rest: tuple[str | int, ...]) -> bytes:
+    """The code of a kind and of what tells an object from others: few among all runs of a specification."""
+    for part in rest:
+        if type(part) is str and len(part) > _CHARACTERS_CACHED:
+            return _short_rest_code.__wrapped__(kind, rest)
+    return _short_rest_code(kind, rest)
+
+
+@lru_cache(_RESTS_CACHED)
+def _short_rest_code(kind: Kind, rest: tuple[str | int, ...]) -> bytes:
+    return encode((int(kind), *Address((), kind, rest).parts))
+
+
 def group_of(tenant: str, run: RunPath) -> Prefix:
     """The group of a run: the start of all its keys.
 
     >>> group_of("default", ("a",)).range().holds(Address(("a", "b"), Kind.RUN).key("default"))
     False
     """
-    return GROUP[(tenant, run[0], encode(run[1:]))]
+    short = sum(map(len, run)) <= _CHARACTERS_CACHED
+    return _short_group_of(tenant, run) if short else _short_group_of.__wrapped__(tenant, run)
 
 
 @lru_cache(_RUNS_CACHED)
+def _short_group_of(tenant: str, run: RunPath) -> Prefix:
+    return GROUP[(tenant, run[0], encode(run[1:]))]
+
+
 def _run_code(run: RunPath) -> bytes:
+    return _short_run_code(run) if sum(map(len, run)) <= _CHARACTERS_CACHED else _short_run_code.__wrapped__(run)
+
+
+@lru_cache(_RUNS_CACHED)
+def _short_run_code(run: RunPath) -> bytes:
     return encode((run[0], encode(run[1:])))
 
 
