@@ -43,7 +43,7 @@ from millpond.cli import (
 from millpond.cli.enrich import command
 from millpond.cli.terminal import exits
 from millpond.cli.versions import branches, commits, differences, log, objects, repositories, tags
-from millpond.cli.workflows import runs, worker
+from millpond.cli.workflows import runs, tenancy, worker
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
@@ -76,6 +76,9 @@ _ORDER = (
     "runs",
     "run",
     "worker",
+    "tenant",
+    "principal",
+    "quota",
     "serve",
     "config",
     "token",
@@ -165,6 +168,7 @@ for _noun in (
     events,
     watch_command,
     runs,
+    tenancy,
     worker,
     parts,
     jobs,

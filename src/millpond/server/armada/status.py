@@ -45,7 +45,7 @@ __all__ = ("KIND_KEY", "details_of", "grpc_status", "trailing_metadata")
 
 KIND_KEY = "millpond-kind"
 _DETAILS_KEY = "grpc-status-details-bin"
-_PASSING = ("rate_limited", "calls_full", "commands_full", "request_memory_full", "watchers_full")
+_PASSING = ("rate_limited", "quota_exceeded", "calls_full", "commands_full", "request_memory_full", "watchers_full")
 """The limits that a caller meets and that are over in a moment."""
 _RETRY_SECONDS = 1
 _OF_CLASS: tuple[tuple[type[MillpondError], StatusCode], ...] = (
@@ -61,6 +61,7 @@ _OF_CLASS: tuple[tuple[type[MillpondError], StatusCode], ...] = (
 _OF_KIND = {
     "token_missing": StatusCode.UNAUTHENTICATED, "token_unknown": StatusCode.UNAUTHENTICATED,
     "token_expired": StatusCode.UNAUTHENTICATED, "not_primary": StatusCode.FAILED_PRECONDITION,
+    "quota_exceeded": StatusCode.RESOURCE_EXHAUSTED,
     "rate_limited": StatusCode.RESOURCE_EXHAUSTED, "calls_full": StatusCode.RESOURCE_EXHAUSTED,
     "watchers_full": StatusCode.RESOURCE_EXHAUSTED, "watcher_stalled": StatusCode.RESOURCE_EXHAUSTED,
     "request_memory_full": StatusCode.RESOURCE_EXHAUSTED, "disk_full": StatusCode.RESOURCE_EXHAUSTED,
@@ -85,7 +86,8 @@ def trailing_metadata(error: MillpondError, details: str) -> tuple[tuple[str, st
     kind: tuple[str, str | bytes] = (KIND_KEY, error.kind)
     if error.kind not in _PASSING:
         return (kind,)
-    delay = Duration(seconds=int(str(error.values.get("retry_after", _RETRY_SECONDS))))
+    delay = Duration()
+    delay.FromMilliseconds(round(1000 * float(str(error.values.get("retry_after", _RETRY_SECONDS)))))
     packed = Any()
     packed.Pack(RetryInfo(retry_delay=delay))
     status = Status(code=grpc_status(error).value[0], message=details, details=[packed])

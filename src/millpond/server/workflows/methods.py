@@ -18,24 +18,28 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
     AwaitWorkflowEventRequest,
+    DeletePrincipalRequest,
     LHHostInfo,
     LittleHorseVersion,
-    Principal,
-    PrincipalId,
+    PutCheckpointRequest,
     RegisterTaskWorkerRequest,
     RegisterTaskWorkerResponse,
     ReportTaskRun,
+    RunWfRequest,
+    WfRunId,
     WorkflowEvent,
     service_pb2,
 )
 
-from millpond.errors import Internal, Unavailable
-from millpond.nodes.tokens import ANYBODY
+from millpond.errors import Denied, Internal, Unavailable
 from millpond.server.armada.calls import Call, Means, Method, answering, parsed
+from millpond.server.workflows.access import need_of, principal_of
+from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.polling import poll_method
 from millpond.server.workflows.reads import GETS, READS
-from millpond.server.workflows.rights import need_tenant, tenant_of
+from millpond.server.workflows.rights import EVERY_TENANT, need_tenant, tenant_of
 from millpond.workflows.engine import COMMANDS, key_of, run_path
+from millpond.workflows.engine.metadata.tenancy import CLUSTER
 from millpond.workflows.engine.values.masks import shown
 
 if TYPE_CHECKING:
@@ -54,6 +58,8 @@ _OF_RUNS = frozenset({"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCo
                       "DeleteUserTaskRunComment"})  # fmt: skip
 """Methods that are named like those of definitions, and are work on runs."""
 _METHODS: Final = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods
+_OF_WORKERS = frozenset({"ReportTask", "PutCheckpoint"})
+_REPORTS = (ReportTaskRun, PutCheckpointRequest)
 Act = Callable[[Call, bytes], Awaitable[bytes]]
 
 
@@ -72,7 +78,7 @@ def workflow_methods(means: Means, service: WorkflowService) -> dict[str, Method
             methods[method.name] = answering(means, path, _bound(own[method.name], service), audited=False)
         else:
             act = _act(service, method)
-            methods[method.name] = answering(means, path, act, audited=_right_of(method.name) == "admin")
+            methods[method.name] = answering(means, path, act, audited=_is_audited(method))
     return methods
 
 
@@ -83,10 +89,15 @@ def served_methods() -> dict[str, bool]:
 
 
 def _right_of(method: str) -> str:
-    """The right that a method needs."""
+    """The right that a method needs of a token."""
     if method.startswith(("Get", "List", "Search", "Count", "Await", "Validate")):
         return "read"
     return "admin" if method.startswith(_DEFINING) and method not in _OF_RUNS else "write"
+
+
+def _is_audited(method: MethodDescriptor) -> bool:
+    """True for changes that people and programs ask for; workers' reports follow from them."""
+    return _right_of(method.name) != "read" and method.name not in _OF_WORKERS
 
 
 def _request(method: MethodDescriptor) -> type[Message]:
@@ -95,7 +106,10 @@ def _request(method: MethodDescriptor) -> type[Message]:
 
 
 def _is_read(method: MethodDescriptor) -> bool:
-    return _request(method) in READS and _right_of(method.name) == "read" and method.name != "GetTaskWorkerGroup"
+    request = _request(method)
+    if request in CLUSTER_READS:
+        return _right_of(method.name) == "read"
+    return request in READS and _right_of(method.name) == "read" and method.name != "GetTaskWorkerGroup"
 
 
 def _bound(function: Callable[[WorkflowService, Call, bytes], Awaitable[bytes]], service: WorkflowService) -> Act:
@@ -105,38 +119,61 @@ def _bound(function: Callable[[WorkflowService, Call, bytes], Awaitable[bytes]],
 def _act(service: WorkflowService, method: MethodDescriptor) -> Act:
     request = _request(method)
     if request in COMMANDS:
-        return _command(service, request, _right_of(method.name))
+        return _command(service, request, method.name)
     if _is_read(method):
-        return _read(service, request)
+        return _read(service, request, method.name)
     return _unserved(method.name)
 
 
-def _command(service: WorkflowService, kind: type[Message], right: str) -> Act:
+def _command(service: WorkflowService, kind: type[Message], method: str) -> Act:
+    admit = _admission(service, method)
+
     async def act(call: Call, data: bytes) -> bytes:
-        tenant = _tenant(call, right)
-        reply = await service.submit(tenant, parsed(kind, data))
-        if kind is not ReportTaskRun:
-            call.notes = {"tenant": tenant}
+        tenant = await admit(call)
+        request = parsed(kind, data)
+        if isinstance(request, DeletePrincipalRequest) and request.id.id == principal_of(call.caller):
+            raise Denied("nobody deletes oneself", kind="principal", principal=request.id.id,
+                         hint="let another principal do it")  # fmt: skip
+        if kind not in _REPORTS:
+            call.notes = {"tenant": tenant, **_noted(request)}
+        reply = await service.submit(tenant, request)
         return b"" if reply is None else shown(reply).SerializeToString()
 
     return act
 
 
-def _read(service: WorkflowService, kind: type[Message]) -> Act:
-    read = READS[kind]
+def _noted(request: Message) -> dict[str, str]:
+    """The fields of a request for the audit log: the run that it is about."""
+    if isinstance(request, RunWfRequest):
+        return {"spec": request.wf_spec_name, "run": request.id}
+    fields = request.DESCRIPTOR.fields_by_name
+    run = getattr(request, next((name for name in ("wf_run_id", "id") if name in fields), ""), None)
+    return {"run": run_path(run)} if isinstance(run, WfRunId) else {}
+
+
+def _read(service: WorkflowService, kind: type[Message], method: str) -> Act:
+    read = CLUSTER_READS.get(kind) or READS[kind]
+    admit = _admission(service, method)
 
     async def act(call: Call, data: bytes) -> bytes:
-        tenant, request = _tenant(call, "read"), parsed(kind, data)
+        tenant, request = await admit(call), parsed(kind, data)
         reading = service.get if kind in GETS else service.read
         return await reading(tenant, lambda rows: read(rows, request).SerializeToString())
 
     return act
 
 
-def _tenant(call: Call, right: str) -> str:
-    tenant = tenant_of(call)
-    need_tenant(call.caller, right, tenant)
-    return tenant
+def _admission(service: WorkflowService, method: str) -> Callable[[Call], Awaitable[str]]:
+    """A function that lets calls of a method in, and gives the tenant of the rows that they are about."""
+    right, need = _right_of(method), need_of(method)
+
+    async def admit(call: Call) -> str:
+        tenant = tenant_of(call)
+        need_tenant(call.caller, right, EVERY_TENANT if need.of_cluster else tenant)
+        await service.access.check(call.caller, need, tenant)
+        return CLUSTER if need.of_cluster else tenant
+
+    return admit
 
 
 def _unserved(name: str) -> Act:
@@ -153,7 +190,7 @@ def _unserved(name: str) -> Act:
 
 async def _register(service: WorkflowService, call: Call, data: bytes) -> bytes:
     """The hosts that a worker polls, by the addresses that others use."""
-    _tenant(call, "write")
+    await _admission(service, "RegisterTaskWorker")(call)
     parsed(RegisterTaskWorkerRequest, data)
     await service.begin()
     addresses = (address.rpartition(":") for address in service.hosts())
@@ -163,7 +200,8 @@ async def _register(service: WorkflowService, call: Call, data: bytes) -> bytes:
 
 async def _await_event(service: WorkflowService, call: Call, data: bytes) -> bytes:
     """The first event of a run, of the definitions that are named or of any, which the caller does not know yet."""
-    tenant, request = _tenant(call, "read"), parsed(AwaitWorkflowEventRequest, data)
+    tenant = await _admission(service, "AwaitWorkflowEvent")(call)
+    request = parsed(AwaitWorkflowEventRequest, data)
     names = {definition.name for definition in request.event_def_ids}
     ignored = {key_of(event) for event in request.workflow_events_to_ignore}
 
@@ -178,10 +216,9 @@ async def _await_event(service: WorkflowService, call: Call, data: bytes) -> byt
 
 
 async def _whoami(service: WorkflowService, call: Call, data: bytes) -> bytes:
-    """The caller: the name of the token, or `anonymous`."""
-    del service, data
-    name = "anonymous" if call.caller is ANYBODY else call.caller.name
-    return Principal(id=PrincipalId(id=name)).SerializeToString()
+    """The caller: the name of the token, or `anonymous`, with what it may do beyond its token."""
+    del data
+    return (await service.access.principal(call.caller)).SerializeToString()
 
 
 async def _version(service: WorkflowService, call: Call, data: bytes) -> bytes:

@@ -18,6 +18,7 @@ from littlehorse.model import PollTaskRequest, PollTaskResponse, TaskDef
 
 from millpond.errors import MillpondError, NotFound, Unavailable
 from millpond.server.armada.calls import Call, Context, Means, Method, abort, admit, count, known, parsed
+from millpond.server.workflows.access import need_of
 from millpond.server.workflows.rights import need_tenant, tenant_of
 from millpond.workflows.tasks.queues import Worker
 
@@ -28,6 +29,7 @@ __all__ = ("POLLING_MAX", "poll_method")
 
 POLLING_MAX = 10_000
 """The streams of workers that are open at once; each takes one call of the server."""
+_NEED = need_of("PollTask")
 
 
 def poll_method(means: Means, service: WorkflowService, path: str) -> Method:
@@ -54,6 +56,7 @@ class _Polling:
             defined: set[str] = set()
             async for data in requests:
                 request = parsed(PollTaskRequest, data)
+                await self._service.access.check(call.caller, _NEED, tenant)
                 if request.task_def_id.name not in defined:
                     await self._need_definition(tenant, request.task_def_id.name)
                     defined.add(request.task_def_id.name)

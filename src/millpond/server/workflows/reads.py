@@ -49,6 +49,7 @@ from littlehorse.model import (
     SearchExternalEventRequest,
     SearchNodeRunRequest,
     SearchScheduledWfRunRequest,
+    SearchStructDefRequest,
     SearchTaskDefRequest,
     SearchTaskRunRequest,
     SearchUserTaskDefRequest,
@@ -60,6 +61,7 @@ from littlehorse.model import (
     SearchWorkflowEventRequest,
     StructDef,
     StructDefId,
+    StructDefIdList,
     TaskDef,
     TaskDefId,
     TaskDefIdList,
@@ -96,8 +98,9 @@ from littlehorse.model import (
     WorkflowEventList,
 )
 
-from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.kernel.keys import decode, encode
+from millpond.errors import Invalid, NotFound
+from millpond.kernel.keys import encode
+from millpond.server.workflows.pages import limit_of, page_of
 from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
@@ -114,7 +117,6 @@ if TYPE_CHECKING:
 
 __all__ = ("GETS", "LISTS", "READS", "SEARCHES")
 
-LIMIT_DEFAULT = 100
 Read = Callable[["ReadRows", Any], Message]
 
 GETS: Final[dict[type[Message], type[Message]]] = {
@@ -186,62 +188,14 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
     if not prefix[0]:
         raise Invalid("no run is named", kind="run_id", value="", hint="name the run")
     found = ((encode(key), shown(row)) for key, row in rows.list(kind, prefix))
-    return _page(page_type, found, request)
-
-
-def _page(page_type: type[Message], found: Any, request: Any) -> Message:
-    """A page of rows with their places, which come in order."""
-    limit, after = _limit(request), _after(request)
-    page: Any = page_type()
-    last = b""
-    for place, row in found:
-        if after is not None and place <= after:
-            continue
-        if len(page.results) == limit:
-            page.bookmark = _BOOKMARK + last
-            break
-        page.results.append(row)
-        last = place
-    return cast("Message", page)
-
-
-_BOOKMARK = b"\x02"
-
-
-def _limit(request: Any) -> int:
-    limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
-    if not 0 < limit <= LIMIT_MAX:
-        raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
-    return int(limit)
-
-
-def _after(request: Any) -> bytes | None:
-    """The place of the last row of the page before."""
-    if not request.HasField("bookmark"):
-        return None
-    bookmark: bytes = request.bookmark
-    place = bookmark[len(_BOOKMARK) :]
-    if not (bookmark.startswith(_BOOKMARK) and _is_key(place)):
-        raise Invalid(
-            "the bookmark is of no such list", kind="search_bookmark", bookmark=bookmark[:32].hex(),
-            hint="begin again without it",
-        )  # fmt: skip
-    return place
-
-
-def _is_key(place: bytes) -> bool:
-    try:
-        decode(place)
-    except Corrupt:
-        return False
-    return True
+    return page_of(page_type, found, request)
 
 
 # -- searches ---------------------------------------------------------------------------------------------
 
 
 def _search(rows: ReadRows, wanted: Wanted, page_type: type[Message], request: Any) -> Message:
-    found = rows.search(wanted, limit=_limit(request), bookmark=request.bookmark or None)
+    found = rows.search(wanted, limit=limit_of(request), bookmark=request.bookmark or None)
     page: Any = page_type(results=[address.id() for address in found.addresses])
     if found.bookmark is not None:
         page.bookmark = found.bookmark
@@ -279,7 +233,7 @@ def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
     Raises: `Invalid` for a version without a name, and for a filter by a variable that is none of the first thread.
     """
     if request.variable_filters:
-        return filtered_runs(rows, request, _limit(request))
+        return filtered_runs(rows, request, limit_of(request))
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
     wanted = Wanted.runs(
         status=_given(request, "status"), spec=request.wf_spec_name or None,
@@ -356,7 +310,7 @@ def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) ->
     """Correlated events of a definition."""
     name = _need(request.external_event_def_id.name, "external_event_def_id")
     wanted = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
-    keys, bookmark = rows.search_free(wanted, limit=_limit(request), bookmark=request.bookmark or None)
+    keys, bookmark = rows.search_free(wanted, limit=limit_of(request), bookmark=request.bookmark or None)
     page = CorrelatedEventIdList(bookmark=bookmark)
     for key, definition in keys:
         event = ExternalEventDefId(name=cast("str", definition))
@@ -389,20 +343,26 @@ def _need(value: str, field: str) -> str:
 
 
 def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
-    """A search for definitions: all, those of a name, or those whose name begins so."""
+    """A search for definitions: all, those of a name, or those whose name begins so; specifications by a task, too."""
 
     def search(rows: ReadRows, request: Any) -> Message:
         fields = {field.name for field in request.DESCRIPTOR.fields}
         name = request.name if "name" in fields and request.HasField("name") else None
         start = request.prefix if "prefix" in fields and request.HasField("prefix") else ""
-        if "task_def_name" in fields and request.HasField("task_def_name"):
-            raise Invalid("specifications are not searched for by task here", kind="search", field="task_def_name",
-                          hint="search by name or prefix")  # fmt: skip
+        task = request.task_def_name if "task_def_name" in fields and request.HasField("task_def_name") else None
         listed = rows.list(kind, () if name is None else (name,))
-        found = ((encode(_parts(key)), _id(row)) for key, row in listed if str(key[0]).startswith(start))
-        return _page(page_type, found, request)
+        found = (
+            (encode(_parts(key)), _id(row)) for key, row in listed
+            if str(key[0]).startswith(start) and (task is None or _has_task(cast("WfSpec", row), task))
+        )  # fmt: skip
+        return page_of(page_type, found, request)
 
     return search
+
+
+def _has_task(spec: WfSpec, task: str) -> bool:
+    nodes = (node for thread in spec.thread_specs.values() for node in thread.nodes.values())
+    return any(node.HasField("task") and node.task.task_def_id.name == task for node in nodes)
 
 
 def _parts(key: Sequence[str | int]) -> tuple[Part, ...]:
@@ -416,6 +376,7 @@ SEARCHES: Final[dict[type[Message], Read]] = {
     SearchCorrelatedEventRequest: _search_correlated, SearchScheduledWfRunRequest: _search_schedules,
     SearchTaskDefRequest: _definitions(TaskDef, TaskDefIdList),
     SearchWfSpecRequest: _definitions(WfSpec, WfSpecIdList),
+    SearchStructDefRequest: _definitions(StructDef, StructDefIdList),
     SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),
     SearchExternalEventDefRequest: _definitions(ExternalEventDef, ExternalEventDefIdList),
     SearchWorkflowEventDefRequest: _definitions(WorkflowEventDef, WorkflowEventDefIdList),

@@ -1,6 +1,7 @@
 """Rights on workflows: patterns of tokens `TENANT/*`, as for streams of events.
 
 `read` shows runs and definitions; `write` runs workflows, sends events and works on tasks; `admin` changes definitions.
+Tenants, principals and quotas need `read` or `admin` on all tenants: `*`, or `*/*`.
 """
 
 from __future__ import annotations
@@ -8,13 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.server.stream_rights import may_see_queue, need_queue
-from millpond.server.workflows.service import DEFAULT_TENANT, check_tenant
+from millpond.workflows.engine.metadata.tenancy import DEFAULT_TENANT, check_tenant
 
 if TYPE_CHECKING:
     from millpond.nodes.tokens import Caller
     from millpond.server.armada.calls import Call
 
-__all__ = ("need_tenant", "tenant_of")
+__all__ = ("EVERY_TENANT", "need_tenant", "tenant_of")
+
+EVERY_TENANT = "*"
+"""Stands for all tenants: a right on it is one on tenants, principals and quotas."""
 
 
 def tenant_of(call: Call) -> str:

@@ -10,17 +10,25 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from anyio.to_thread import run_sync
-from littlehorse.model import ScheduledTask, WorkflowEvent
+from littlehorse.model import (
+    DeletePrincipalRequest,
+    DeleteQuotaRequest,
+    PutPrincipalRequest,
+    PutQuotaRequest,
+    PutTenantRequest,
+    ScheduledTask,
+    WorkflowEvent,
+)
 
-from millpond.errors import Conflict, Invalid, Unavailable
+from millpond.errors import Conflict, Unavailable
 from millpond.kernel.space import Space, WouldBlock
+from millpond.server.workflows.access import Access
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
@@ -38,24 +46,14 @@ if TYPE_CHECKING:
 
     T = TypeVar("T")
 
-__all__ = ("DEFAULT_TENANT", "WorkflowService", "check_tenant")
+__all__ = ("WorkflowService", "changes_cluster")
 
-DEFAULT_TENANT = "default"
-_TENANT = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
+_OF_CLUSTER = (PutTenantRequest, PutPrincipalRequest, DeletePrincipalRequest, PutQuotaRequest, DeleteQuotaRequest)
 
 
-def check_tenant(name: str) -> str:
-    """The name of a tenant, as it came.
-
-    >>> check_tenant("etl")
-    'etl'
-
-    Raises: `Invalid`.
-    """
-    if len(name) > 100 or not _TENANT.fullmatch(name):
-        raise Invalid("not a name of a tenant", kind="tenant_name", tenant=name[:100],
-                      hint="use a letter, then letters, digits and inner hyphens")  # fmt: skip
-    return name
+def changes_cluster(applied: Applied) -> bool:
+    """True for the end of a command that changed a tenant, a principal or a quota."""
+    return isinstance(applied.command.request, _OF_CLUSTER) and applied.error is None
 
 
 class WorkflowService:
@@ -71,6 +69,9 @@ class WorkflowService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
+        self.cluster_version = 0
+        """A number that grows with each change of tenants, principals and quotas."""
+        self.access = Access(self, node.clock)
         self._replies: dict[str, asyncio.Future[Message | None]] = {}
         self._handed: dict[Worker, asyncio.Future[Message | None]] = {}
         self._thrown: dict[tuple[str, str], set[asyncio.Event]] = {}
@@ -193,6 +194,8 @@ class WorkflowService:
 
     def _pass_on(self, applied: Sequence[Applied]) -> None:
         """Called by the processor's thread."""
+        if any(map(changes_cluster, applied)):
+            self.cluster_version += 1
         if self._loop is not None:
             with suppress(RuntimeError):  # the loop has ended
                 self._loop.call_soon_threadsafe(self._follow, applied)

@@ -18,6 +18,8 @@ from littlehorse.model import (
     CompleteUserTaskRunRequest,
     DeleteCorrelatedEventRequest,
     DeleteExternalEventDefRequest,
+    DeletePrincipalRequest,
+    DeleteQuotaRequest,
     DeleteScheduledWfRunRequest,
     DeleteStructDefRequest,
     DeleteTaskDefRequest,
@@ -31,8 +33,11 @@ from littlehorse.model import (
     PutCorrelatedEventRequest,
     PutExternalEventDefRequest,
     PutExternalEventRequest,
+    PutPrincipalRequest,
+    PutQuotaRequest,
     PutStructDefRequest,
     PutTaskDefRequest,
+    PutTenantRequest,
     PutUserTaskDefRequest,
     PutUserTaskRunCommentRequest,
     PutWfSpecRequest,
@@ -64,7 +69,7 @@ from millpond.workflows.engine.commands import (
     UserTaskDue,
 )
 from millpond.workflows.engine.events import correlated, external
-from millpond.workflows.engine.metadata import definitions, specs, structs
+from millpond.workflows.engine.metadata import definitions, specs, structs, tenancy
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
 from millpond.workflows.engine.user_tasks import actions, comments
@@ -119,6 +124,11 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     CorrelatedEventSent: correlated.receive_correlated_event,
     CorrelatedEventExpired: correlated.correlated_event_expired,
     UserTaskDue: actions.action_due,
+    PutTenantRequest: tenancy.put_tenant,
+    PutPrincipalRequest: tenancy.put_principal,
+    DeletePrincipalRequest: tenancy.delete_principal,
+    PutQuotaRequest: tenancy.put_quota,
+    DeleteQuotaRequest: tenancy.delete_quota,
 }
 """The function of each kind of command."""
 

@@ -17,6 +17,7 @@ from littlehorse.model import (
     ExternalEventId,
     InactiveThreadRunId,
     NodeRunId,
+    QuotaId,
     TaskRunId,
     UserTaskRunId,
     VariableId,
@@ -111,5 +112,6 @@ _KEYS: Final[dict[type[Message], Callable[[Any], Key]]] = {
     UserTaskRunId: lambda of: (run_path(of.wf_run_id), of.user_task_guid),
     CheckpointId: lambda of: (run_path(of.task_run.wf_run_id), of.task_run.task_guid, of.checkpoint_number),
     WfSpecId: lambda of: (of.name, of.major_version, of.revision),
+    QuotaId: lambda of: (of.tenant.id, of.principal.id) if of.HasField("principal") else (of.tenant.id,),
     CorrelatedEventId: lambda of: (of.key, of.external_event_def_id.name),
 }

@@ -29,12 +29,15 @@ from littlehorse.model import (
     InactiveThreadRun,
     NodeRun,
     NodeRunId,
+    Principal,
+    Quota,
     ScheduledTask,
     ScheduledWfRun,
     StructDef,
     TaskDef,
     TaskRun,
     TaskWorkerGroup,
+    Tenant,
     UserTaskDef,
     UserTaskRun,
     Variable,
@@ -80,8 +83,8 @@ _OTHER: Final[dict[type[Message], int]] = {
 """Rows of a run that are no objects of the client: outputs of nodes, scheduled tasks, unclaimed events by their time,
 the newest event thrown of each definition."""
 DEFINITIONS: Final[dict[type[Message], int]] = {
-    TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, WorkflowEventDef: 15,
-    ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, NodeRunId: 1010,
+    TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, Principal: 13, Tenant: 14,
+    WorkflowEventDef: 15, ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, Quota: 23, NodeRunId: 1010,
 }  # fmt: skip
 """The kinds of rows that belong to no run, by the client's own numbers; 1010 are node runs by correlation key."""
 _VERSION = b"\x01"

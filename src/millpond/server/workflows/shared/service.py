@@ -21,7 +21,7 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
-from millpond.server.workflows.service import WorkflowService
+from millpond.server.workflows.service import WorkflowService, changes_cluster
 from millpond.server.workflows.shared.offers import Offers
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import Elsewhere, Peers
@@ -213,6 +213,8 @@ class SharedWorkflows(WorkflowService):
 
     def _passed_on(self, number: int, applied: Sequence[Applied]) -> None:
         """Called by the partition's thread."""
+        if number == METADATA and any(map(changes_cluster, applied)):
+            self.cluster_version += 1
         if number in self._ownership.owned:
             self._offers.queued(number, applied)
             self._pass_on([end for end in applied if end.effects])

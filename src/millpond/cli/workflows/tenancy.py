@@ -1,0 +1,217 @@
+"""`millpond tenant`, `principal` and `quota`: who shares a server of workflows, with which rights, and how much."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, examples
+from millpond.cli.terminal import console
+from millpond.cli.workflows.server import Server, connected, plain_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = (
+    "delete_principal",
+    "delete_quota",
+    "list_principals",
+    "list_quotas",
+    "list_tenants",
+    "put_principal",
+    "put_quota",
+    "put_tenant",
+    "register",
+)
+
+_SERVER = "localhost:7434"
+_PAGE = 1_000
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+Allow = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--allow", metavar="[TENANT/]RESOURCE:ACTION", show_default="nothing",
+        help="A right, everywhere or in a tenant, such as WORKFLOW:RUN, etl/TASK:READ or ALL_RESOURCES:ALL_ACTIONS."
+        " Again for more.",
+    ),
+]  # fmt: skip
+Principal = Annotated[
+    str, typer.Option("--principal", metavar="NAME", help="Only the requests of this principal.", show_default="all")
+]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands."""
+    group = _group(app, "tenant", "Make and list the tenants of workflows.")
+    group.command("put", epilog=examples("millpond tenant put etl"))(put_tenant)
+    group.command("list", epilog=examples("millpond tenant list --json"))(list_tenants)
+    group = _group(app, "principal", "Say what callers may do in workflows, by the names of their tokens.")
+    rights = "--allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS"
+    group.command("put", epilog=examples(f"millpond principal put nightly {rights}"))(put_principal)
+    group.command("list", epilog=examples("millpond principal list"))(list_principals)
+    group.command("delete", epilog=examples("millpond principal delete nightly"))(delete_principal)
+    group = _group(app, "quota", "Limit the changing requests a second of a tenant of workflows.")
+    limits = ("millpond quota put etl 100", "millpond quota put etl 10 --principal nightly")
+    group.command("put", epilog=examples(*limits))(put_quota)
+    group.command("list", epilog=examples("millpond quota list"))(list_quotas)
+    group.command("delete", epilog=examples("millpond quota delete etl"))(delete_quota)
+
+
+def _group(app: typer.Typer, name: str, text: str) -> typer.Typer:
+    group = typer.Typer(help=text, no_args_is_help=True)
+    app.add_typer(group, name=name)
+    return group
+
+
+def put_tenant(name: Name, server: Server = _SERVER, json: Json = False) -> None:
+    """Make a tenant. One that is there stays as it is."""
+    from littlehorse.model import PutTenantRequest
+
+    _change(server, "PutTenant", PutTenantRequest(id=name), json, f"tenant {name} is there")
+
+
+def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
+    """List the tenants."""
+    from littlehorse.model import SearchTenantRequest
+
+    with connected(server, "default") as call:
+        found = [call("GetTenant", name) for name in _all(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))]
+    if json:
+        console.print_json_list(plain_message(tenant) for tenant in found)
+        return
+    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in found])
+
+
+def put_principal(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a token, or anonymous.")],
+    allow: Allow = None,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Give one that is there these rights instead.")
+    ] = False,
+    server: Server = _SERVER,
+    json: Json = False,
+) -> None:
+    """Make a principal with rights, everywhere or in tenants."""
+    from littlehorse.model import PutPrincipalRequest
+
+    request = PutPrincipalRequest(id=name, overwrite=overwrite)
+    for right in allow or ():
+        tenant, slash, rest = right.rpartition("/")
+        acls = request.per_tenant_acls[tenant] if slash else request.global_acls
+        acls.acls.append(_acl(right, rest))
+    _change(server, "PutPrincipal", request, json, f"principal {name} may do so")
+
+
+def list_principals(server: Server = _SERVER, json: Json = False) -> None:
+    """List the principals, with their rights."""
+    from littlehorse.model import SearchPrincipalRequest
+
+    with connected(server, "default") as call:
+        names = _all(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
+        found = [call("GetPrincipal", name) for name in names]
+    if json:
+        console.print_json_list(plain_message(principal) for principal in found)
+        return
+    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in found])
+
+
+def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -> None:
+    """Delete a principal: its callers have the rights of anonymous then."""
+    from littlehorse.model import DeletePrincipalRequest, PrincipalId
+
+    request = DeletePrincipalRequest(id=PrincipalId(id=name))
+    _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted")
+
+
+def put_quota(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
+    rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
+    principal: Principal = "",
+    server: Server = _SERVER,
+    json: Json = False,
+) -> None:
+    """Limit the changing requests of a tenant, or of a principal in it; those beyond are sent again later."""
+    from littlehorse.model import PrincipalId, PutQuotaRequest, TenantId
+
+    request = PutQuotaRequest(tenant=TenantId(id=tenant), write_requests_per_second=rate)
+    if principal:
+        request.principal.CopyFrom(PrincipalId(id=principal))
+    _change(server, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
+
+
+def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
+    """List the quotas."""
+    from littlehorse.model import SearchQuotaRequest
+
+    with connected(server, "default") as call:
+        found = [call("GetQuota", name) for name in _all(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))]
+    if json:
+        console.print_json_list(plain_message(quota) for quota in found)
+        return
+    console.print_table(
+        ["tenant", "principal", "requests/s"],
+        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in found],
+    )
+
+
+def delete_quota(
+    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
+    principal: Principal = "",
+    server: Server = _SERVER,
+    json: Json = False,
+) -> None:
+    """Delete a quota: there is no limit any more."""
+    from littlehorse.model import DeleteQuotaRequest, PrincipalId, QuotaId, TenantId
+
+    name = QuotaId(tenant=TenantId(id=tenant), principal=PrincipalId(id=principal) if principal else None)
+    _change(server, "DeleteQuota", DeleteQuotaRequest(id=name), json, f"{tenant} has no such quota any more")
+
+
+def _change(server: str, method: str, request: Any, json: bool, said: str) -> None:
+    with connected(server, "default") as call:
+        found = call(method, request)
+    if json:
+        console.print_json(plain_message(found))
+    else:
+        console.say(said)
+
+
+def _all(call: Any, method: str, request: Any) -> Iterator[Any]:
+    """The results of all pages of a search."""
+    while True:
+        page = call(method, request)
+        yield from page.results
+        if not page.HasField("bookmark"):
+            return
+        request.bookmark = page.bookmark
+
+
+def _acl(right: str, rest: str) -> Any:
+    from littlehorse.model import ACLAction, ACLResource, ServerACL
+
+    from millpond.errors import Invalid
+
+    resource, _, action = rest.partition(":")
+    resources = {name.removeprefix("ACL_"): name for name in ACLResource.keys()}  # noqa: SIM118
+    if resource not in resources or action not in ACLAction.keys():  # noqa: SIM118
+        raise Invalid("not a right", kind="principal_right", right=right,
+                      hint=f"write [TENANT/]RESOURCE:ACTION; resources: {', '.join(sorted(resources))};"
+                           f" actions: {', '.join(ACLAction.keys())}")  # fmt: skip
+    return ServerACL(resources=[resources[resource]], allowed_actions=[action])
+
+
+def _rights(principal: Any) -> Iterator[str]:
+    """The rights of a principal, as `--allow` takes them."""
+    from littlehorse.model import ACLAction, ACLResource
+
+    scopes = [("", principal.global_acls), *((f"{name}/", acls) for name, acls in principal.per_tenant_acls.items())]
+    for scope, acls in scopes:
+        for acl in acls.acls:
+            for resource in acl.resources:
+                for action in acl.allowed_actions:
+                    yield f"{scope}{ACLResource.Name(resource).removeprefix('ACL_')}:{ACLAction.Name(action)}"
+
+
+def _since(row: Any) -> str:
+    return row.created_at.ToJsonString().replace("T", " ")[:19] if row.HasField("created_at") else "the beginning"
