@@ -18,6 +18,7 @@ from littlehorse.model import (
     LHStatus,
     ListNodeRunsRequest,
     PutTaskDefRequest,
+    PutTenantRequest,
     RunWfRequest,
     ScheduleWfRequest,
     SearchWfRunRequest,
@@ -62,6 +63,8 @@ def test_a_program_registers_runs_and_reads(workflow_server: WorkflowServer) -> 
         assert (status, "bookmark" in words) == (grpc.StatusCode.INVALID_ARGUMENT, True)
         assert "no name of a tenant" not in code_of(stub.GetTaskDef, TaskDefId(name="x"))[1]
         own = (("tenantid", "other"),)
+        assert code_of(stub.GetTaskDef, TaskDefId(name="x"), metadata=own)[0] == grpc.StatusCode.PERMISSION_DENIED
+        stub.PutTenant(PutTenantRequest(id="other"))
         assert code_of(stub.GetTaskDef, TaskDefId(name="greet"), metadata=own)[0] == grpc.StatusCode.NOT_FOUND
         bad = (("tenantid", "no name"),)
         assert code_of(stub.GetTaskDef, TaskDefId(name="greet"), metadata=bad)[0] == grpc.StatusCode.INVALID_ARGUMENT
