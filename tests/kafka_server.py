@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyspark
+import trustme
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from millpond.clock import SystemClock
 from tests.s3_server import end, free_port, java_command
@@ -18,7 +20,7 @@ from tests.s3_server import end, free_port, java_command
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("CONNECTOR", "PARTITIONS", "running")
+__all__ = ("CONNECTOR", "PARTITIONS", "PASSWORD", "USER", "running")
 
 JARS = Path(sys.prefix) / "kafka"
 CONNECTOR = [
@@ -28,20 +30,28 @@ CONNECTOR = [
 ]
 """The jars of Spark's connector; `spark.jars.packages` brings a user the same."""
 PARTITIONS = 2
+USER, PASSWORD = "millpond", "of-no-use-elsewhere"
 START_SECONDS = 90.0
 _SPARKS = ("scala-library", "slf4j-api", "log4j-api-2", "log4j-core", "log4j-slf4j2")
 _CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
 
 
 @contextmanager
-def running(folder: Path) -> Iterator[str]:
-    """Start a broker, wait until it takes connections, and end it with the block; its address."""
+def running(folder: Path, *, authority: trustme.CA | None = None) -> Iterator[str]:
+    """Start a broker, wait until it takes connections, and end it with the block; its address.
+
+    With an authority it takes connections over TLS alone, from the user `USER` with `PASSWORD` (SASL PLAIN).
+    """
     assert CONNECTOR, "Kafka is missing: run `make kafka`"
-    port, controller = free_port(), free_port()
+    port, controller, internal = free_port(), free_port(), free_port()
     settings, log = folder / "server.properties", folder / "kafka.log"
+    listeners = f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
+    if authority is not None:
+        listeners += f",INTERNAL://127.0.0.1:{internal}\n" + _secured(authority)
+        listeners = listeners.replace("PLAINTEXT://", "SASL_SSL://", 1)
     settings.write_text(
         f"process.roles=broker,controller\nnode.id=1\ncontroller.quorum.voters=1@127.0.0.1:{controller}\n"
-        f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n"
+        f"{listeners}\n"
         f"controller.listener.names=CONTROLLER\nlog.dirs={folder / 'data'}\nnum.partitions={PARTITIONS}\n"
         "offsets.topic.replication.factor=1\ntransaction.state.log.replication.factor=1\n"
         "transaction.state.log.min.isr=1\n"
@@ -58,6 +68,28 @@ def running(folder: Path) -> Iterator[str]:
         yield f"127.0.0.1:{port}"
     finally:
         end(process, 15)
+
+
+def _secured(authority: trustme.CA) -> str:
+    """The settings of a listener with TLS and passwords; the broker's own calls come by another one."""
+    leaf = authority.issue_cert("127.0.0.1", "localhost")
+    key = load_pem_private_key(leaf.private_key_pem.bytes(), None)
+    pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()
+    chain = "".join(blob.bytes().decode() for blob in leaf.cert_chain_pems)
+    login = (f'org.apache.kafka.common.security.plain.PlainLoginModule required username="{USER}" '
+             f'password="{PASSWORD}" user_{USER}="{PASSWORD}";')  # fmt: skip
+    inline = {"certificate.chain": chain, "key": pem}
+    return "\n".join([
+        "inter.broker.listener.name=INTERNAL",
+        "listener.security.protocol.map=SASL_SSL:SASL_SSL,INTERNAL:PLAINTEXT,CONTROLLER:PLAINTEXT",
+        "sasl.enabled.mechanisms=PLAIN", f"listener.name.sasl_ssl.plain.sasl.jaas.config={login}",
+        "ssl.keystore.type=PEM",
+        *(f"ssl.keystore.{name}={_one_line(text)}" for name, text in inline.items()),
+    ])  # fmt: skip
+
+
+def _one_line(text: str) -> str:
+    return text.strip().replace("\n", "\\n\\\n")
 
 
 def _class_path() -> str:

@@ -251,6 +251,10 @@ class Settings(BaseSettings):
         description="command log that several processes share: kafka://host:9092,host:9092/topic; by default that in "
         "the pond's folder, for one process",
     )  # fmt: skip
+    workflows_log_config: str = Field(
+        "", description="file with more settings for the brokers of workflows_log, for encryption and credentials: "
+        "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
+    )  # fmt: skip
     workflows_partitions: int = Field(
         8, ge=1, le=1_000, description="partitions of runs when the topic is made; then its own number counts"
     )

@@ -26,12 +26,14 @@ __all__ = ("SharedServer", "shared_servers")
 class SharedServer:
     """One process of several."""
 
-    def __init__(self, folder: Path, log: str, checkpoints: Path) -> None:
+    def __init__(self, folder: Path, log: str, checkpoints: Path | str, **more: str) -> None:
+        """`more` are settings by the names of their variables."""
         self.folder, self.port = folder, free_ports()
         self.process: subprocess.Popen[str] | None = None
         self.settings = {
             "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
             "MILLPOND_WORKFLOWS_PARTITIONS": "4", "MILLPOND_WORKFLOWS_CHECKPOINT_INTERVAL": "1s",
+            **more,
         }  # fmt: skip
 
     @property

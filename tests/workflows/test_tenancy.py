@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -364,6 +365,24 @@ def test_tenants_from_the_terminal(workflow_server: WorkflowServer) -> None:
     millpond("quota", "delete", "etl", "--principal", "nightly")
     millpond("principal", "delete", "nightly")
     assert "nightly" not in millpond("quota", "list") + millpond("principal", "list")
+
+
+def test_metrics_count_the_work(workflow_server: WorkflowServer) -> None:
+    def metric(name: str) -> float:
+        url = f"http://127.0.0.1:{workflow_server.port}/metrics"
+        with urllib.request.urlopen(url, timeout=SECONDS) as page:
+            lines = page.read().decode().splitlines()
+        return float(next(line.split()[-1] for line in lines if line.startswith(f"millpond_workflows_{name} ")))
+
+    with workflow_server.stub() as stub:
+        stub.PutWfSpec(Workflow("empty", lambda wf: None).compile())
+        before = metric("commands_total"), metric("writes_total")
+        for _ in range(3):
+            stub.RunWf(RunWfRequest(wf_spec_name="empty"))
+    assert metric("commands_total") == before[0] + 3
+    assert before[1] < metric("writes_total") <= before[1] + 3
+    assert metric("write_seconds_total") > 0
+    assert (metric("commands_queued"), metric("workers_waiting"), metric("failed_total")) == (0, 0, 0)
 
 
 # -- searches for definitions -----------------------------------------------------------------------------

@@ -150,17 +150,20 @@ def _workflows(means: Means) -> tuple[WorkflowService, tuple[grpc.GenericRpcHand
     if find_spec("littlehorse") is None:
         return None
     from millpond.server.workflows.methods import workflow_methods
+    from millpond.server.workflows.metrics import WorkflowMetrics
     from millpond.server.workflows.service import WorkflowService
 
     handler = grpc.method_handlers_generic_handler
     if not means.node.settings.workflows_log:
         service = WorkflowService(means.node)
+        means.metrics.registry.register(WorkflowMetrics(service))
         return service, (handler(WORKFLOWS, workflow_methods(means, service)),)
     from millpond.server.workflows.shared.methods import peer_methods
     from millpond.server.workflows.shared.peers import SERVICE
     from millpond.server.workflows.shared.service import SharedWorkflows
 
     shared = SharedWorkflows(means.node)
+    means.metrics.registry.register(WorkflowMetrics(shared))
     methods, peers = workflow_methods(means, shared), peer_methods(means, shared)
     return shared, (handler(WORKFLOWS, methods), handler(SERVICE, peers))
 

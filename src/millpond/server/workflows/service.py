@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 
     from millpond.nodes.node import Node
     from millpond.workflows.engine import Request
+    from millpond.workflows.partitions import Follower
 
     T = TypeVar("T")
 
@@ -64,13 +65,15 @@ class WorkflowService:
 
     def __init__(self, node: Node) -> None:
         self._node = node
-        self._processor: Processor | None = None
+        self.processor: Processor | None = None
         self._space: Space | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
+        self.followers: dict[int, Follower] = {}
+        """The followers of the partitions that this process owns in a shared log."""
         self.access = Access(self, node.clock)
         self._replies: dict[str, asyncio.Future[Message | None]] = {}
         self._handed: dict[Worker, asyncio.Future[Message | None]] = {}
@@ -82,13 +85,13 @@ class WorkflowService:
         Raises: `Conflict`, kind `not_primary`, on a replica: workflows live in the folder of one node.
         """
         async with self._beginning:
-            if self._processor is None:
+            if self.processor is None:
                 if self._node.role == "replica":
                     raise Conflict("workflows are served by the primary", kind="not_primary", node=self._node.url,
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
-                self._processor = await run_sync(self._open)
-        return self._processor
+                self.processor = await run_sync(self._open)
+        return self.processor
 
     def _open(self) -> Processor:
         self._space = self._find_space()
@@ -123,9 +126,9 @@ class WorkflowService:
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
         async with self._beginning:
-            if self._processor is not None:
-                await run_sync(self._processor.stop)
-                self._processor = None
+            if self.processor is not None:
+                await run_sync(self.processor.stop)
+                self.processor = None
                 if self._space is not None and self._space is not self._node.pond.space:
                     await run_sync(self._space.close)
 
@@ -138,7 +141,7 @@ class WorkflowService:
 
         Raises: as `Processor.submit`.
         """
-        processor = self._processor or await self.begin()
+        processor = self.processor or await self.begin()
         command = processor.post(tenant, request)
         reply: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self._replies[command] = reply
@@ -152,7 +155,7 @@ class WorkflowService:
 
         Raises: `Internal`, kind `command_failed`: its claim failed.
         """
-        if self._processor is None:
+        if self.processor is None:
             await self.begin()
         task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self._handed[worker] = task
@@ -173,7 +176,7 @@ class WorkflowService:
 
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
-        processor = self._processor or await self.begin()
+        processor = self.processor or await self.begin()
 
         def reading() -> T:
             with self._opened().read() as tx:
@@ -183,7 +186,7 @@ class WorkflowService:
 
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two: at once, unless the space is being moved."""
-        processor = self._processor or await self.begin()
+        processor = self.processor or await self.begin()
         try:
             with self._opened().read(wait=False) as tx:
                 return act(processor.partition.reads(tx, tenant))

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
     from millpond.workflows.engine import Request
 
-__all__ = ("Processor", "QUEUED_MAX")
+__all__ = ("Measures", "Processor", "QUEUED_MAX")
 
 COMMANDS_PER_WRITE = 256
 TIMERS_PER_WRITE = 100
@@ -79,6 +79,18 @@ class _Ends:
         return [*self.fired, *self.applied, *self.claimed]
 
 
+@dataclass(slots=True)
+class Measures:
+    """Counts of a processor since it began."""
+
+    commands: int = 0
+    claims: int = 0
+    timers: int = 0
+    failed: int = 0
+    writes: int = 0
+    write_seconds: float = 0.0
+
+
 class Processor:
     """Applies commands to the partition in a space. `passed_on` gets what was applied, in order, from its thread."""
 
@@ -91,6 +103,7 @@ class Processor:
         self.workers = workers or Workers()
         self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())))
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
+        self.measures = Measures()
         self._ends: _Ends | None = None
         self._queues = TaskQueues()
         self._recent = RecentRows()
@@ -227,7 +240,7 @@ class Processor:
 
     def _apply(self, batch: list[_Queued], looked: set[Queue], due: int | None) -> _Ends:
         """Apply commands, the timers that are due, and claims for the workers of some queues."""
-        now = self._clock.now_ms()
+        now, began = self._clock.now_ms(), self._clock.monotonic()
         before = ends = _Ends()
 
         def write(tx: Transaction) -> None:
@@ -254,10 +267,25 @@ class Processor:
                 self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
             return _Ends(due=due, unmatched=looked)
         step("workflows.batch_committed")
+        self._measure(ends, self._clock.monotonic() - began)
         self._served = len(ends.claimed)
         self._put_back(batch[len(ends.applied) :])
         self._pass_on(batch[: len(ends.applied)], ends)
         return ends
+
+    def _measure(self, ends: _Ends, seconds: float) -> None:
+        measures = self.measures
+        measures.commands += len(ends.applied)
+        measures.claims += len(ends.claimed)
+        measures.timers += len(ends.fired)
+        measures.failed += sum(isinstance(end.error, Internal) for end in ends.all())
+        measures.writes += 1
+        measures.write_seconds += seconds
+
+    @property
+    def queued(self) -> int:
+        """The number of commands that wait for their turn."""
+        return len(self._queue)
 
     def _until(self) -> Callable[[], bool]:
         """True when a write has applied commands for long enough.

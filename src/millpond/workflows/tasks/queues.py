@@ -70,6 +70,11 @@ class Workers:
         self._queues: dict[Queue, deque[Worker]] = {}
         self._watching: tuple[Look, ...] = ()
 
+    @property
+    def count(self) -> int:
+        """The number of workers that wait."""
+        return sum(len(queue) for queue in tuple(self._queues.values()))
+
     def watch(self, look: Look) -> None:
         """Call a function with the queue of each worker that begins to wait."""
         self._watching = (*self._watching, look)

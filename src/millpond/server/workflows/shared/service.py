@@ -29,6 +29,7 @@ from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
 from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog
+from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
 from millpond.workflows.processor.codec import decode_request, encode_request
@@ -84,7 +85,8 @@ class SharedWorkflows(WorkflowService):
 
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
-        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows_partitions + 1)
+        config = read_client_config(Path(settings.workflows_log_config)) if settings.workflows_log_config else {}
+        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows_partitions + 1, config=config)
         objects = open_objects(settings.workflows_checkpoints, **settings.bucket_config)
         self._offers = Offers(self.workers, lambda: self._ownership.owned, self._hand, node.clock)
         self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
@@ -93,6 +95,7 @@ class SharedWorkflows(WorkflowService):
             node.clock, wanted=lambda: self._group.own, passed_on=self._passed_on, changed=self._owned,
             interval=settings.workflows_checkpoint_interval / 1000,
         )  # fmt: skip
+        self.followers = self._ownership.owned
 
     async def begin(self) -> None:  # type: ignore[override]
         """Nothing: `join` began it."""

@@ -1,0 +1,59 @@
+"""Settings of a client of Kafka, of a file: encryption, credentials, and what else librdkafka knows.
+
+    security.protocol=SASL_SSL
+    sasl.mechanism=SCRAM-SHA-512
+    # a comment
+
+Invariants:
+* settings on which the command log stands cannot be changed by a file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ("read_client_config",)
+
+_OWN: Final = frozenset({
+    "bootstrap.servers", "metadata.broker.list", "group.id", "client.id", "group.instance.id", "acks",
+    "request.required.acks", "enable.idempotence", "enable.auto.commit", "isolation.level", "auto.offset.reset",
+    "transactional.id", "partition.assignment.strategy", "session.timeout.ms", "heartbeat.interval.ms",
+    "max.poll.interval.ms",
+})  # fmt: skip
+"""Settings that the log gives itself."""
+
+
+def read_client_config(path: Path) -> dict[str, str]:
+    """The settings of a file: a name, `=` and a value on each line.
+
+    Raises:
+        Invalid: kind `kafka_config`: the file cannot be read, a line is no setting, or is one of the log's own.
+    """
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("the settings of Kafka's client cannot be read", kind="kafka_config", path=path,
+                      reason=str(error), hint="see workflows_log_config") from error  # fmt: skip
+    found = {}
+    for number, line in enumerate(lines, 1):
+        text = line.strip()
+        if not text or text.startswith(("#", "!")):
+            continue
+        name, equals, value = (part.strip() for part in text.partition("="))
+        if not equals or not name:
+            raise _wrong(path, number, name, "write name=value")
+        if name in _OWN:
+            raise _wrong(path, number, name, "leave it out: the command log sets it")
+        found[name] = value
+    return found
+
+
+def _wrong(path: Path, line: int, name: str, hint: str) -> Invalid:
+    """The error of a line, which does not show its value: it may be a password."""
+    return Invalid("not a setting for Kafka's client", kind="kafka_config", path=path, line=line, name=name[:60],
+                   hint=hint)  # fmt: skip
