@@ -21,6 +21,8 @@ from typing import TYPE_CHECKING
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from millpond.workflows.processor import Measures
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -40,7 +42,7 @@ class WorkflowMetrics(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
-        """All that is known: nothing of a processor that has not begun."""
+        """The counts so far; zeros of a processor that has not begun."""
         workers = self._service.workers.count
         yield GaugeMetricFamily("millpond_workflows_workers_waiting", "Workers that wait for a task.", value=workers)
         positions = {number: follower.position for number, follower in tuple(self._service.followers.items())}
@@ -52,12 +54,8 @@ class WorkflowMetrics(Collector):
                 family.add_metric([str(partition)], position)
             yield family
         processor = self._service.processor
-        if processor is None:
-            return
-        yield GaugeMetricFamily(
-            "millpond_workflows_commands_queued", "Commands that wait for a write.", value=processor.queued
-        )
-        measures = processor.measures
+        queued, measures = (0, Measures()) if processor is None else (processor.queued, processor.measures)
+        yield GaugeMetricFamily("millpond_workflows_commands_queued", "Commands that wait for a write.", value=queued)
         for name, said, value in (
             ("commands", "Commands that were applied.", measures.commands),
             ("claims", "Tasks handed to workers.", measures.claims),

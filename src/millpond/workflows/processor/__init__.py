@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from millpond.workflows.processor.partition import Applied, Partition
-from millpond.workflows.processor.processor import Processor
+from millpond.workflows.processor.processor import Measures, Processor
 from millpond.workflows.processor.rows import ReadRows
 
-__all__ = ("Applied", "Partition", "Processor", "ReadRows")
+__all__ = ("Applied", "Measures", "Partition", "Processor", "ReadRows")
