@@ -91,6 +91,7 @@ def dashboard_queries() -> list[str]:
     return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
+@pytest.mark.settings(grpc_port="auto")
 def test_alerts_and_panels_query_what_a_node_shows(node: Served, prometheus: Prometheus) -> None:
     node.get("/v1/maps")
     prometheus.wait("millpond_ready == 1")
