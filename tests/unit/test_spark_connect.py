@@ -1,41 +1,34 @@
-"""A session of Spark Connect is refused in one sentence, wherever one is given."""
+"""A session of Spark Connect is known by its class; what needs a classic one says so in one sentence."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 pytest.importorskip("pyspark")
 
-from millpond import spark as mp
 from millpond.errors import Invalid
+from millpond.spark.events import compress_events, expire_events
+from millpond.spark.private_api import is_connect
 
-# As PySpark names them; the real ones cannot be imported without gRPC, nor made without a server.
+# As PySpark names it; the real one cannot be imported without gRPC, nor made without a server.
 SESSION = type("SparkSession", (), {"__module__": "pyspark.sql.connect.session"})()
-FRAME = SimpleNamespace(sparkSession=SESSION)
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda: mp.register(SESSION),
-        lambda: mp.register(SESSION, pond="pond"),
-        lambda: mp.load(FRAME, map="m"),
-        lambda: mp.load(FRAME, pond="pond", map="m"),
-        lambda: mp.enrich(FRAME, map="m", key="k"),
-        lambda: mp.load_files(SESSION, __file__, pond="pond", map="m"),
-    ],
-    ids=["register", "register with a pond", "load", "load into a pond", "enrich", "load files"],
-)
-def test_a_session_of_spark_connect_is_refused(call: Callable[[], Any]) -> None:
-    with pytest.raises(Invalid, match="does not work with Spark Connect") as refused:
-        call()
+def test_a_session_is_known_by_its_class() -> None:
+    assert is_connect(SESSION)
+    assert not is_connect(SimpleNamespace())
+
+
+@pytest.mark.parametrize("work", [compress_events, expire_events])
+def test_maintenance_of_events_says_what_to_use_instead(work: object) -> None:
+    assert callable(work)
+    with pytest.raises(Invalid, match="does not work over Spark Connect") as refused:
+        work(SESSION, pond="pond")
     assert refused.value.kind == "spark_connect"
-    assert refused.value.hint
+    assert "millpond events" in refused.value.hint
 
 
 def test_the_names_are_still_those_of_pyspark() -> None:

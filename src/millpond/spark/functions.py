@@ -16,7 +16,13 @@ from pyspark.sql.types import DataType, _parse_datatype_json_string
 
 from millpond.errors import Invalid, MillpondError
 from millpond.spark.places import opened, place_of
-from millpond.spark.private_api import enter_function, expression_of, planning_error
+from millpond.spark.private_api import (
+    enter_function,
+    expression_of,
+    is_connect,
+    planning_error,
+    refuse_function,
+)
 from millpond.spark.question_types import check_key, check_time
 from millpond.spark.udf import Question, by_column, question_to
 
@@ -26,7 +32,13 @@ NAME = "get_state"
 
 
 def register_get_state(session: SparkSession) -> None:
-    """Enter `get_state` in the session's functions; doing so again replaces it."""
+    """Enter `get_state` in the session's functions; doing so again replaces it.
+
+    Spark Connect tells no function the types of its arguments, so there it is one that says what to use instead.
+    """
+    if is_connect(session):
+        refuse_function(session, NAME, f"{NAME} in SQL", "use mp.enrich(frame, map=…, key=…, at=…)")
+        return
     enter_function(session, NAME, _Builder(session))
 
 

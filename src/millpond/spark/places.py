@@ -22,7 +22,6 @@ from millpond.errors import Invalid, MillpondError
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.load import writer_folder
 from millpond.pond import Pond, open_pond
-from millpond.spark.private_api import need_classic
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -225,9 +224,8 @@ class NodesPlace:
 def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Place:
     """The pond that is meant: the one given, else the session's.
 
-    Raises: `Invalid` when there is neither, or for a session of Spark Connect.
+    Raises: `Invalid` when there is neither.
     """
-    need_classic(session)
     place = pond if pond is not None else (session.conf.get(POND, None) if session else None)
     if place is None:
         raise Invalid(

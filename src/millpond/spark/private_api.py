@@ -13,8 +13,8 @@ Of `_gateway`: `python_parameters` (or `callback_server_parameters`) and its `pr
 Of `SparkSession._jvm`: `sql.classic.SparkSession` and its `getActiveSession`, `setActiveSession`, `clearActiveSession`
     A data source is registered in the *active* session, whichever that is.
 
-All of these live in the driver's own Java process. A Spark Connect client has none (Databricks serverless is one), so
-its sessions are refused in one sentence: see `need_classic`.
+All of these live in the driver's own Java process. A Spark Connect client has none (Databricks serverless is one): it
+does without them where Spark's public API is enough, and what needs them says so in one sentence: see `need_classic`.
 """
 
 # ruff: noqa: SLF001 - that is what this module is for
@@ -30,21 +30,43 @@ from pyspark.sql import SparkSession
 
 from millpond.errors import Invalid
 
-__all__ = ("active", "enter_function", "expression_of", "need_classic", "planning_error")
+__all__ = (
+    "active",
+    "enter_function",
+    "expression_of",
+    "is_connect",
+    "need_classic",
+    "planning_error",
+    "refuse_function",
+)
 
 
-def need_classic(session: object) -> None:
+def is_connect(session: object) -> bool:
+    """True for a session of Spark Connect, which has no Java in this process."""
+    # By the name of its module: to import that one takes gRPC, which who has no such session need not have.
+    return any(cls.__module__.startswith("pyspark.sql.connect.") for cls in type(session).__mro__)
+
+
+def need_classic(session: object, wanted: str, instead: str) -> None:
     """Insist on a session that runs in this process and its own Java.
 
     Raises: `Invalid`, kind `spark_connect`, for one of Spark Connect.
     """
-    # By the name of its module: to import that one takes gRPC, which who has no such session need not have.
-    if any(cls.__module__.startswith("pyspark.sql.connect.") for cls in type(session).__mro__):
-        raise Invalid(
-            "Millpond does not work with Spark Connect", kind="spark_connect",
-            hint="use a session of the driver's own process, such as SparkSession.builder.master('local[*]') or an "
-            "application of spark-submit, without SPARK_REMOTE or builder.remote(…)",
-        )  # fmt: skip
+    if is_connect(session):
+        raise _no_connect(wanted, instead)
+
+
+def refuse_function(session: SparkSession, name: str, wanted: str, instead: str) -> None:
+    """Enter a function of a name that says why it does not work over Spark Connect."""
+
+    def refuse(*_: object) -> str:
+        raise _no_connect(wanted, instead)
+
+    session.udf.register(name, refuse, "string")
+
+
+def _no_connect(wanted: str, instead: str) -> Invalid:
+    return Invalid(f"{wanted} does not work over Spark Connect", kind="spark_connect", hint=instead)
 
 
 def enter_function(session: SparkSession, name: str, builder: object) -> None:

@@ -10,6 +10,7 @@ import os
 import sys
 import warnings
 from collections.abc import Mapping
+from contextlib import nullcontext
 from importlib.resources import as_file, files
 
 from pyspark.sql import SparkSession
@@ -19,7 +20,7 @@ from millpond.spark.events import EventsSource
 from millpond.spark.functions import register_get_state
 from millpond.spark.objects import ObjectsSource
 from millpond.spark.places import POND, Place, PondLike, Rights, place_of, rights_of
-from millpond.spark.private_api import active, need_classic
+from millpond.spark.private_api import active, is_connect
 from millpond.spark.sources import MapSource
 
 __all__ = ("register", "start")
@@ -60,16 +61,14 @@ def register(session: SparkSession, pond: PondLike | None = None) -> None:
 
     `pond` is the default pond of the session; without it, the setting `spark.millpond.pond` names it. The settings
     `spark.millpond.token` and `spark.millpond.tls_ca` are for nodes; they are read by this call. A session may be
-    registered again with another pond, and several sessions may have different ponds.
-
-    Raises: `Invalid` for a session of Spark Connect.
+    registered again with another pond, and several sessions may have different ponds. In a session of Spark Connect
+    `get_state` is an error that says what to use instead.
     """
-    need_classic(session)
     if pond is not None:
         session.conf.set(POND, place_of(pond, session).where)
     named = session.conf.get(POND, None)
     rights = rights_of(session)
-    with active(session):
+    with nullcontext() if is_connect(session) else active(session):
         place = None if named is None else place_of(named, session)
         for source in (MapSource, ObjectsSource, EventsSource):
             session.dataSource.register(_for_session(source, place, rights))

@@ -29,6 +29,7 @@ from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
 from millpond.pond import Pond
 from millpond.spark.places import NodesPlace, OpenPond
+from millpond.spark.private_api import is_connect
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
@@ -208,7 +209,9 @@ class NodesStagingDir:
         return self.job
 
     def counted(self, session: SparkSession) -> NodesStagingDir:
-        """With a sum of the rows that attempts have uploaded, which Spark brings to the driver."""
+        """With a sum of the rows that attempts have uploaded, which Spark brings to the driver; Connect has no sums."""
+        if is_connect(session):
+            return self
         return replace(self, taken=session.sparkContext.accumulator(0))
 
     def commit_reports(self, pond: OpenPond) -> JobReports:

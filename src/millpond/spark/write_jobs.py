@@ -35,6 +35,7 @@ from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
+from millpond.spark.private_api import need_classic
 from millpond.spark.staging import Entered, StagingDir
 
 __all__ = (
@@ -244,6 +245,7 @@ def rows_reported(staging_dir: StagingDir, job: JobReport) -> Iterator[None]:
 
 
 def _query_of(frame: DataFrame) -> str:
+    need_classic(frame.sparkSession, "epoch", "use frame.writeStream.format('millpond')")
     query = frame.sparkSession.sparkContext.getLocalProperty(QUERY)
     if query is None:
         raise Invalid("no query is running here", kind="query_unknown", hint="epoch is for foreachBatch")

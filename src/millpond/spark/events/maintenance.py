@@ -21,6 +21,7 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceReport, Mai
 from millpond.events.protocol import StreamRules, StreamStore, Work
 from millpond.spark.events.places import store_place
 from millpond.spark.places import PondLike, place_of
+from millpond.spark.private_api import need_classic
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ __all__ = ("compress_events", "expire_events")
 
 ROUND_STREAMS = 20_000
 TASK_STREAMS = 100
+_INSTEAD = ("maintenance of events by Spark", "use millpond events compress and expire, or a classic session")
 
 
 def compress_events(
@@ -45,6 +47,7 @@ def compress_events(
 
     Raises: as `Events.compress`; `Invalid` for a pond on nodes.
     """
+    need_classic(session, *_INSTEAD)
     after_ms = parse_duration(after)
     at_once = max(session.sparkContext.defaultParallelism, 1)
     rules = MaintenanceRules(compress_after_ms=after_ms, bytes_per_second=-(-bytes_per_second // at_once))
@@ -60,6 +63,7 @@ def expire_events(
 
     Raises: as `compress_events`.
     """
+    need_classic(session, *_INSTEAD)
     after_ms = parse_duration(after)
     rules, now_ms = MaintenanceRules(retention_ms=after_ms), SystemClock().now_ms()
     day = latest_due_day(now_ms, after_ms) if after_ms else -1

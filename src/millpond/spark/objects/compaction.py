@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from millpond.ranges import join_parts
 from millpond.spark.objects.opening import open_repository
 from millpond.spark.places import place_of
+from millpond.spark.private_api import need_classic
 from millpond.versions.compaction import Compacted, compact
 from millpond.versions.site import COMPRESSION
 from millpond.versions.staging.frozen import drop_scratch, freeze
@@ -44,6 +45,7 @@ def compact_branch(
     Raises: `NotFound`; `Invalid` for a pond on nodes; `Unavailable`.
     """
 
+    need_classic(session, "compaction by Spark", "use branch.staging.compact(), or a classic session")
     with open_repository(pond, place_of(pond, session), repository) as found:
         return compact(found.site, branch, fold=folding(session, task_rows))
 
