@@ -265,6 +265,8 @@ class Settings(BaseSettings):
         300_000, ge=100, description="how often a checkpoint is made of a partition that has changed"
     )
 
+    workflows_events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
+
     @model_validator(mode="after")
     def _fit_together(self) -> Settings:
         if self.workflows_log and not self.workflows_checkpoints:

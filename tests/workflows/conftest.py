@@ -31,6 +31,7 @@ class WorkflowServer:
     def __init__(self, folder: Path, store: str = "pond", *options: str) -> None:
         """`options` are more words of `millpond serve`."""
         self.folder, self.store, self.options = folder, store, options
+        self.settings: dict[str, str] = {}
         self.port = free_ports()
         self.process: subprocess.Popen[str] | None = None
 
@@ -46,7 +47,7 @@ class WorkflowServer:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json",
              *self.options],
-            env=environment, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
+            env=environment | self.settings, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stdout is not None
         assert json.loads(self.process.stdout.readline())["grpc_port"] == self.grpc_port

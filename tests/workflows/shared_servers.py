@@ -33,7 +33,7 @@ class SharedServer:
         self.settings = {
             "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
             "MILLPOND_WORKFLOWS_PARTITIONS": "4", "MILLPOND_WORKFLOWS_CHECKPOINT_INTERVAL": "1s",
-            **more,
+            "MILLPOND_WORKFLOWS_EVENTS": "on", **more,
         }  # fmt: skip
 
     @property

@@ -37,6 +37,7 @@ from littlehorse.model import (
     WfRunId,
 )
 
+import millpond
 from millpond.clock import SystemClock
 from millpond.server.workflows.shared.rows import SharedRows
 from millpond.workflows.processor import ReadRows
@@ -59,6 +60,19 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SharedSer
         program = made[0].program("all")
         assert program.wait(SECONDS) == 0
         yield made
+
+
+def test_a_run_tells_its_story_to_the_streams_of_its_owner(servers: list[SharedServer]) -> None:
+    clock = SystemClock()
+    until, found = clock.monotonic() + SECONDS, list[tuple[str, str, str]]()
+    while clock.monotonic() < until and ("all", "succeeded", "") not in found:
+        found = []
+        for server in servers:
+            with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
+                events = list(pond.events.read("default", "all"))
+            found += [(event.headers["job_id"], event.kind, event.headers.get("attempt", "")) for event in events]
+    assert found[0] == ("all", "running", "")
+    assert max(Counter(found).values()) == 1
 
 
 def until_all_are_known(stub: Any) -> None:

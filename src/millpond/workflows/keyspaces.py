@@ -9,7 +9,7 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
     "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "PLACE", "QUEUED", "RECEIVED",
-    "SENDING", "TAG", "TIMER", "TIMER_TIME",
+    "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
 )  # fmt: skip
 
 # A clone copies maps; the runs of a folder stay with the folder.
@@ -68,4 +68,8 @@ SENDING = REGISTRY.register(
 )  # fmt: skip
 RECEIVED = REGISTRY.register(
     "workflows", "received", ("partition",), _FOLDER, "a number", "how many entries of a partition were applied"
+)  # fmt: skip
+STORY = REGISTRY.register(
+    "workflows", "story", ("position", "number"), _FOLDER, "JSON: tenant, milliseconds, events",
+    "what a command tells of its run, until it is in the stream of events of that run",
 )  # fmt: skip

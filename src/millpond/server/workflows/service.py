@@ -29,6 +29,7 @@ from littlehorse.model import (
 from millpond.errors import Conflict, Unavailable
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
+from millpond.server.workflows.teller import Teller
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
@@ -67,6 +68,7 @@ class WorkflowService:
         self._node = node
         self.processor: Processor | None = None
         self._space: Space | None = None
+        self._teller: Teller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
@@ -95,8 +97,12 @@ class WorkflowService:
 
     def _open(self) -> Processor:
         self._space = self._find_space()
-        processor = Processor(self._space, self._node.clock, self._pass_on, self.workers)
+        stories = self._node.settings.workflows_events
+        processor = Processor(self._space, self._node.clock, self._pass_on, self.workers, stories=stories)
         processor.start()
+        # Also when it was turned off since: what waits is told, and its rows are gone then.
+        self._teller = Teller(self._space, self._node.clock, self._node.pond.events.store.append)
+        self._teller.start()
         return processor
 
     def _find_space(self) -> Space:
@@ -129,6 +135,8 @@ class WorkflowService:
             if self.processor is not None:
                 await run_sync(self.processor.stop)
                 self.processor = None
+                if self._teller is not None:
+                    await run_sync(self._teller.stop)
                 if self._space is not None and self._space is not self._node.pond.space:
                     await run_sync(self._space.close)
 

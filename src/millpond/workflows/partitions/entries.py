@@ -1,9 +1,11 @@
-"""Entries of a partition's log, as bytes: commands, timers that fired, commands of other partitions, what was sent.
+"""Entries of a partition's log, as bytes: commands, timers that fired, commands of other partitions, what was sent or
+told.
 
     "command"  tenant  id  ms  request
     "timer"    tenant  ms  instant  name…
     "caused"   partition  number  tenant  id  ms  request
     "sent"     position  number
+    "story"    position  number
 
 Invariants:
 * `decode_entry(encode_entry(entry)) == entry`;
@@ -22,7 +24,16 @@ from millpond.workflows.processor.codec import LoggedCommand, decode_request, en
 if TYPE_CHECKING:
     from millpond.workflows.engine import Key
 
-__all__ = ("CausedEntry", "CommandEntry", "LogEntry", "SentEntry", "TimerEntry", "decode_entry", "encode_entry")
+__all__ = (
+    "CausedEntry",
+    "CommandEntry",
+    "LogEntry",
+    "SentEntry",
+    "TimerEntry",
+    "StoryEntry",
+    "decode_entry",
+    "encode_entry",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +72,15 @@ class SentEntry:
     number: int
 
 
-LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry
+@dataclass(frozen=True, slots=True)
+class StoryEntry:
+    """All that commands told up to a place is in the streams of their runs."""
+
+    position: int
+    number: int
+
+
+LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -77,6 +96,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             )  # fmt: skip
         case SentEntry(position, number):
             return encode(("sent", position, number))
+        case StoryEntry(position, number):
+            return encode(("story", position, number))
 
 
 def decode_entry(data: bytes) -> LogEntry:
@@ -100,6 +121,9 @@ def decode_entry(data: bytes) -> LogEntry:
             case "sent":
                 position, number = cast("tuple[int, int]", parts)
                 return SentEntry(position, number)
+            case "story":
+                position, number = cast("tuple[int, int]", parts)
+                return StoryEntry(position, number)
     except (ValueError, TypeError) as error:
         raise Corrupt("an entry of the log is damaged", kind="command_damaged", reason=repr(error)) from error
     raise Corrupt("an entry of the log is of no known kind", kind="command_damaged", reason=repr(kind))

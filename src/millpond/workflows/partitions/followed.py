@@ -5,7 +5,9 @@ Invariants:
 * rows are a function of the entries up to the position, whoever applies them, in writes of any size;
 * what commands cause on other partitions is put out in the same write, numbered for each of them; a partition applies
   the numbers of another one in their order, each once, however often and in whatever order they are sent;
-* a command of metadata that was applied is put out for every other partition.
+* a command of metadata that was applied is put out for every other partition;
+* what commands tell of runs is noted if that is turned on, by each process for itself: it alone is no function of the
+  log. An entry says up to where it is told, so it is gone everywhere.
 """
 
 from __future__ import annotations
@@ -25,6 +27,7 @@ from millpond.workflows.partitions.entries import (
     CausedEntry,
     CommandEntry,
     SentEntry,
+    StoryEntry,
     TimerEntry,
     decode_entry,
     encode_entry,
@@ -35,6 +38,7 @@ from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import note_failed
 from millpond.workflows.processor.timers import take_timer
 from millpond.workflows.store.slices import SLICE_ROWS_MAX
+from millpond.workflows.stories import delete_stories
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -83,8 +87,8 @@ def put_out(tx: ReadTransaction, after: tuple[int, int], limit: int) -> list[tup
 class FollowedPartition(Partition):
     """A partition whose positions are those of a log outside of its space."""
 
-    def __init__(self, initialization: Initialization, number: int, partitions: int) -> None:
-        super().__init__(initialization)
+    def __init__(self, initialization: Initialization, number: int, partitions: int, *, stories: bool = False) -> None:
+        super().__init__(initialization, stories=stories)
         self.number, self._partitions = number, partitions
         self._position, self._out = 0, 0
 
@@ -121,6 +125,9 @@ class FollowedPartition(Partition):
                 return max(now, last), self._caused(tx, entry, now)
             case SentEntry(position, number):
                 delete_rows(tx, list(tx.keys(OUTBOX.range((), (position, number + 1)))))
+                return last, []
+            case StoryEntry(position, number):
+                delete_stories(tx, (position, number))
                 return last, []
 
     def _command(self, tx: Transaction, command: LoggedCommand, now: int) -> Ended:

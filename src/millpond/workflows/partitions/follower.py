@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.kernel.steps import step
-from millpond.workflows.partitions.entries import CommandEntry, SentEntry, TimerEntry, encode_entry
+from millpond.workflows.partitions.entries import CommandEntry, SentEntry, StoryEntry, TimerEntry, encode_entry
 from millpond.workflows.partitions.followed import Ended, FollowedPartition, Place, put_out, read_place
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.timers import due_timers, next_due
@@ -56,12 +56,12 @@ class Follower:
 
     def __init__(
         self, log: CommandLog, number: int, space: Space, clock: Clock,
-        passed_on: Callable[[Sequence[Applied]], None],
+        passed_on: Callable[[Sequence[Applied]], None], *, stories: bool = False,
     ) -> None:  # fmt: skip
         self.number, self.space = number, space
         self._log, self._clock, self._passed_on = log, clock, passed_on
         born = space.write(lambda tx: initialize(tx, clock.now_ms()))
-        self.partition = FollowedPartition(born, number, log.partitions)
+        self.partition = FollowedPartition(born, number, log.partitions, stories=stories)
         with space.read() as tx:
             self._place, self._due = read_place(tx), next_due(tx)
         self._replies: dict[str, Future[Message | None]] = {}
@@ -122,6 +122,10 @@ class Follower:
         error = appended.exception()
         if error is not None:
             self._end(command, None, error if isinstance(error, MillpondError) else _moved())
+
+    def note_stories(self, place: tuple[int, int]) -> None:
+        """Note in the log up to which place stories are told: then every process forgets them."""
+        self._log.append(self.number, encode_entry(StoryEntry(*place))).result(_SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:
         """Wait until an entry is applied.

@@ -50,6 +50,7 @@ from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore
 from millpond.workflows.store.slices import SLICE_ROWS_MAX, move_slice
+from millpond.workflows.stories import facts_of, note_facts
 from millpond.workflows.tasks.queues import Place, Queued, Worker
 
 if TYPE_CHECKING:
@@ -91,8 +92,9 @@ class Applied:
 class Partition:
     """The rows of one partition: what a command does to them, within a transaction of its space."""
 
-    def __init__(self, initialization: Initialization) -> None:
-        self.initialization = initialization
+    def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
+        """With `stories`, each command notes what it tells of its run."""
+        self.initialization, self._stories = initialization, stories
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
         self._searchable: dict[tuple[str, object], frozenset[str]] = {}
 
@@ -185,6 +187,8 @@ class Partition:
         store = self._store(tx, command.tenant)
         rows = WriteRows(tx, store, partial(self._delete_run, tx, store))
         outcome = apply(rows, Command(command.id, command.request), now)
+        if self._stories and (facts := facts_of(outcome.writes, rows.get)):
+            note_facts(tx, command.tenant, facts, now, place)
         queued = rows.write(outcome.writes, place)
         for effect in outcome.effects:
             match effect:

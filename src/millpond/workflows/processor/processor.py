@@ -96,12 +96,15 @@ class Processor:
 
     def __init__(
         self, space: Space, clock: Clock, passed_on: Callable[[Sequence[Applied]], None],
-        workers: Workers | None = None,
+        workers: Workers | None = None, *, stories: bool = False,
     ) -> None:  # fmt: skip
-        """Open the partition. `workers` are those that wait for a task; several processors may share them."""
+        """Open the partition. `workers` are those that wait for a task; several processors may share them.
+
+        With `stories`, commands note what they tell of their runs, for a `Teller`.
+        """
         self._space, self._clock, self._passed_on = space, clock, passed_on
         self.workers = workers or Workers()
-        self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())))
+        self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())), stories=stories)
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
         self.measures = Measures()
         self._ends: _Ends | None = None

@@ -18,12 +18,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
+from millpond.server.workflows.teller import Teller
 from millpond.workflows.partitions import METADATA, Follower, open_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.clock import Clock
+    from millpond.events.event import EventBatch
     from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.partitions import Checkpoints
@@ -46,9 +48,12 @@ class Ownership:
         self, log: CommandLog, folder: Path, checkpoints: Checkpoints, clock: Clock, *,
         wanted: Callable[[], frozenset[int]], passed_on: Callable[[int, Sequence[Applied]], None],
         changed: Callable[[frozenset[int]], None], interval: float,
+        append: Callable[[Sequence[EventBatch]], object] | None = None,
     ) -> None:  # fmt: skip
+        """Open the metadata. With `append`, the stories of the runs that are owned here are told to it."""
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
         self._wanted, self._passed_on, self._changed, self._interval = wanted, passed_on, changed, interval
+        self._append, self._tellers = append, dict[int, Teller]()
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
@@ -70,6 +75,7 @@ class Ownership:
         for thread in self._threads:
             thread.join()
         for number in list(self._open):
+            self._stop_telling(number)
             self._close(number)
 
     def wake(self) -> None:
@@ -101,12 +107,16 @@ class Ownership:
             _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if known else error)
             return False
         follower.own(True)
+        if self._append is not None:
+            teller = self._tellers[number] = Teller(follower.space, self._clock, self._append, follower.note_stories)
+            teller.start()
         self.owned[number] = follower
         self._changed(frozenset(self.owned))
         return True
 
     def _lose(self, number: int) -> None:
         follower = self.owned.pop(number)
+        self._stop_telling(number)
         follower.own(False)
         self._changed(frozenset(self.owned))
         if number != METADATA:
@@ -117,11 +127,18 @@ class Ownership:
         if known is not None:
             return known[0]
         space = open_store(self._folder, number, self._log, self._checkpoints)
-        follower = Follower(self._log, number, space, self._clock, partial(self._passed_on, number))
+        follower = Follower(
+            self._log, number, space, self._clock, partial(self._passed_on, number), stories=self._append is not None
+        )  # fmt: skip
         follower.start()
         self._open[number] = follower, space
         self._saved[number] = self._clock.monotonic(), follower.position
         return follower
+
+    def _stop_telling(self, number: int) -> None:
+        teller = self._tellers.pop(number, None)
+        if teller is not None:
+            teller.stop()
 
     def _close(self, number: int) -> None:
         follower, space = self._open.pop(number)

@@ -1,0 +1,131 @@
+"""Stories of runs: what commands tell, and the streams that it gets into."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("littlehorse")
+
+from littlehorse.model import (
+    DeleteWfRunRequest,
+    PutTaskDefRequest,
+    ReportTaskRun,
+    RunWfRequest,
+    StopWfRunRequest,
+    TaskRunId,
+    TaskStatus,
+    WfRunId,
+)
+
+from millpond.clock import ManualClock
+from millpond.errors import Unavailable
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.event import EventBatch
+from millpond.events.names import StreamName
+from millpond.server.workflows.teller import Teller
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.workflows.engine import Request, TaskClaim
+from millpond.workflows.keyspaces import STORY
+from millpond.workflows.processor import Processor
+from tests.models.workflows.specs import request
+
+
+class Ground:
+    """A processor that is turned by hand, and the streams of the same space."""
+
+    def __init__(self, folder: Path, *, stories: bool = True) -> None:
+        self.clock = ManualClock(1_700_000_000_000)
+        self.space = LmdbSpace(folder, durable=False)
+        self.store = EmbeddedStore(self.space, self.clock)
+        self.processor = Processor(self.space, self.clock, lambda _: None, stories=stories)
+        self.teller = Teller(self.space, self.clock, self.store.append)
+        for command in (PutTaskDefRequest(name="work"), request("retried")):
+            self.do(command)
+
+    def do(self, command: Request) -> None:
+        future = self.processor.submit("acme", command)
+        while not future.done():
+            self.processor.turn()
+        future.result(0)
+
+    def attempt(self, run: str, status: int, number: int = 0) -> None:
+        """Claim and report an attempt at the only task of a run."""
+        task = TaskRunId(wf_run_id=WfRunId(id=run), task_guid="0-1")
+        self.do(TaskClaim(task, "worker"))
+        self.do(ReportTaskRun(task_run_id=task, attempt_number=number, status=status))
+
+    def story(self, run: str) -> list[tuple[str, str, str]]:
+        """The events of a run, after all that waits was told: job, kind, and if it is tried again."""
+        while self.teller.turn():
+            pass
+        events = self.store.read(StreamName("acme", run)).events
+        return [(event.headers["job_id"], event.kind, event.headers.get("retryable", "")) for event in events]
+
+    def undone(self) -> int:
+        with self.space.read() as tx:
+            return sum(1 for _ in tx.keys(STORY.range()))
+
+
+@pytest.fixture
+def ground(tmp_path: Path) -> Iterator[Ground]:
+    made = Ground(tmp_path)
+    yield made
+    made.space.close()
+
+
+def test_a_run_tells_of_its_attempts_and_of_its_end(ground: Ground) -> None:
+    ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
+    ground.attempt("r", TaskStatus.TASK_FAILED)
+    ground.attempt("r", TaskStatus.TASK_SUCCESS, 1)
+    assert ground.story("r") == [
+        ("r", "running", ""), ("0-1", "queued", ""), ("0-1", "running", ""), ("0-1", "failed", "true"),
+        ("0-1", "queued", ""), ("0-1", "running", ""), ("0-1", "succeeded", ""), ("r", "succeeded", ""),
+    ]  # fmt: skip
+    first = ground.store.read(StreamName("acme", "r")).events[0]
+    assert dict(first.headers) == {"job_id": "r", "workflow": "retried", "version": "0.0"}
+
+
+def test_a_run_that_fails_names_the_error(ground: Ground) -> None:
+    ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
+    for number in range(3):
+        ground.attempt("r", TaskStatus.TASK_FAILED, number)
+    assert ground.story("r")[-2:] == [("0-1", "failed", ""), ("r", "failed", "")]
+    task, run = ground.store.read(StreamName("acme", "r")).events[-2:]
+    assert task.headers["error"] == "TASK_FAILED"
+    assert run.headers["error"] == "ERROR"
+
+
+def test_a_run_that_is_stopped_or_deleted_says_so(ground: Ground) -> None:
+    ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
+    ground.do(StopWfRunRequest(wf_run_id=WfRunId(id="r")))
+    ground.do(DeleteWfRunRequest(id=WfRunId(id="r")))
+    assert [kind for job, kind, _ in ground.story("r") if job == "r"] == ["running", "halted", "cancelled"]
+
+
+def test_without_the_setting_nothing_is_told(tmp_path: Path) -> None:
+    ground = Ground(tmp_path, stories=False)
+    ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
+    assert (ground.undone(), ground.story("r")) == (0, [])
+    ground.space.close()
+
+
+def test_stories_wait_for_streams_that_cannot_be_reached(ground: Ground) -> None:
+    def refusing(batches: Sequence[EventBatch]) -> object:
+        raise Unavailable("no Redis", kind="redis_unreachable")
+
+    ground.do(RunWfRequest(wf_spec_name="retried", id="r"))
+    with pytest.raises(Unavailable):
+        Teller(ground.space, ground.clock, refusing).turn()
+    assert ground.undone() == 1
+    assert ground.story("r") == [("r", "running", ""), ("0-1", "queued", "")]
+    assert ground.undone() == 0
+
+
+def test_a_thousand_runs_are_told_in_pages(ground: Ground) -> None:
+    for number in range(1_100):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
+    assert (ground.teller.turn(), ground.teller.turn(), ground.teller.turn()) == (1_000, 100, 0)
+    assert ground.story("r1099") == [("r1099", "running", ""), ("0-1", "queued", "")]
