@@ -28,7 +28,9 @@ RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "millpond.json"
 CLOCK = SystemClock()
 SECONDS = 60.0
-_NEVER_YET = re.compile(r"quarantined|merge_failing|status=~|refused|snapshot_age|merged|queued|upload|clock_skew")
+_NEVER_YET = re.compile(
+    r"quarantined|merge_failing|status=~|refused|snapshot_age|merged|queued|upload|clock_skew|task_oldest"
+)
 """Series that a node has only after something happened to it."""
 
 

@@ -29,7 +29,8 @@ from millpond.server.workflows.teller import Teller
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import Request, TaskClaim
 from millpond.workflows.keyspaces import STORY
-from millpond.workflows.processor import Processor
+from millpond.workflows.processor import Processor, backlog_of
+from millpond.workflows.processor.backlog import Depth
 from tests.models.workflows.specs import request
 
 
@@ -125,7 +126,19 @@ def test_stories_wait_for_streams_that_cannot_be_reached(ground: Ground) -> None
 
 
 def test_a_thousand_runs_are_told_in_pages(ground: Ground) -> None:
-    for number in range(1_100):
+    for number in range(1_010):
         ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
-    assert (ground.teller.turn(), ground.teller.turn(), ground.teller.turn()) == (1_000, 100, 0)
-    assert ground.story("r1099") == [("r1099", "running", ""), ("0-1", "queued", "")]
+    assert (ground.teller.turn(), ground.teller.turn(), ground.teller.turn()) == (1_000, 10, 0)
+    assert ground.story("r1009") == [("r1009", "running", ""), ("0-1", "queued", "")]
+
+
+def test_the_backlog_counts_queues_and_names_their_oldest_task(ground: Ground) -> None:
+    began = ground.clock.now_ms()
+    for number in range(3):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
+        ground.clock.advance(1_000)
+    ground.do(TaskClaim(TaskRunId(wf_run_id=WfRunId(id="r0"), task_guid="0-1"), "worker"))
+    with ground.space.read() as tx:
+        found = backlog_of(tx, ground.processor.partition)
+    assert found.queues == {("acme", "work"): Depth(2, began + 1_000)}
+    assert found.stories == 4

@@ -375,6 +375,13 @@ def test_metrics_count_the_work(workflow_server: WorkflowServer) -> None:
         return float(next(line.split()[-1] for line in lines if line.startswith(f"millpond_workflows_{name} ")))
 
     with workflow_server.stub() as stub:
+        stub.PutTaskDef(PutTaskDefRequest(name="idle"))
+        stub.PutWfSpec(Workflow("waits", lambda wf: wf.execute("idle") and None).compile())
+        for _ in range(2):
+            stub.RunWf(RunWfRequest(wf_spec_name="waits"))
+        assert metric('tasks_queued{task="idle",tenant="default"}') == 2
+        assert metric('task_oldest_seconds{task="idle",tenant="default"}') >= 0
+        assert (metric("timer_late_seconds"), metric("stories_queued")) == (0, 0)
         stub.PutWfSpec(Workflow("empty", lambda wf: None).compile())
         before = metric("commands_total"), metric("writes_total")
         for _ in range(3):

@@ -9,6 +9,10 @@
 | `millpond_workflows_writes_total`, `millpond_workflows_write_seconds_total` | | durable writes, and their time |
 | `millpond_workflows_commands_queued` | | commands that wait for a write |
 | `millpond_workflows_workers_waiting` | | workers that wait for a task |
+| `millpond_workflows_tasks_queued` | tenant, task | tasks that wait, at most 1,000 of each of 50 queues |
+| `millpond_workflows_task_oldest_seconds` | tenant, task | how long the first of a queue has waited |
+| `millpond_workflows_timer_late_seconds` | | how long the next timer has been due: above 0 the processor is behind |
+| `millpond_workflows_stories_queued` | | commands whose events are in no stream yet, at most 1,000 |
 | `millpond_workflows_position` | partition | of a shared log: the last entry applied, where this process is the owner |
 
 Calls are counted as those of HTTP are, with their method: label `route="/littlehorse.LittleHorse/RunWf"`.
@@ -16,12 +20,14 @@ Calls are counted as those of HTTP are, with their method: label `route="/little
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from millpond.workflows.processor import Measures
+from millpond.errors import MillpondError
+from millpond.workflows.processor import Backlog, Measures, backlog_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,6 +35,8 @@ if TYPE_CHECKING:
     from millpond.server.workflows.service import WorkflowService
 
 __all__ = ("WorkflowMetrics",)
+
+_QUEUE = ("tenant", "task")
 
 
 class WorkflowMetrics(Collector):
@@ -53,6 +61,7 @@ class WorkflowMetrics(Collector):
             for partition, position in sorted(positions.items()):
                 family.add_metric([str(partition)], position)
             yield family
+        yield from self._of_backlog()
         processor = self._service.processor
         queued, measures = (0, Measures()) if processor is None else (processor.queued, processor.measures)
         yield GaugeMetricFamily("millpond_workflows_commands_queued", "Commands that wait for a write.", value=queued)
@@ -65,3 +74,35 @@ class WorkflowMetrics(Collector):
             ("write_seconds", "Time of durable writes of workflows.", measures.write_seconds),
         ):
             yield CounterMetricFamily(f"millpond_workflows_{name}", said, value=value)
+
+    def _of_backlog(self) -> Iterator[Metric]:
+        backlogs: list[Backlog] = []
+        with suppress(MillpondError):  # a partition that was closed meanwhile; the page answers without it
+            backlogs = self._backlogs()
+        now = self._service.clock.now_ms()
+        tasks = GaugeMetricFamily("millpond_workflows_tasks_queued", "Tasks that wait for a worker.", labels=_QUEUE)
+        oldest = GaugeMetricFamily(
+            "millpond_workflows_task_oldest_seconds", "How long the first task of a queue has waited.", labels=_QUEUE
+        )
+        for queue in sorted({queue for backlog in backlogs for queue in backlog.queues}):
+            depths = [backlog.queues[queue] for backlog in backlogs if queue in backlog.queues]
+            tasks.add_metric(queue, sum(depth.tasks for depth in depths))
+            oldest.add_metric(queue, max(0, now - min(depth.oldest_ms for depth in depths)) / 1000)
+        yield from (tasks, oldest)
+        due = min((backlog.due_ms for backlog in backlogs if backlog.due_ms is not None), default=now)
+        for name, said, value in (
+            ("timer_late_seconds", "How long the next timer has been due.", max(0, now - due) / 1000),
+            ("stories_queued", "Commands whose events are in no stream yet.", sum(one.stories for one in backlogs)),
+        ):
+            yield GaugeMetricFamily(f"millpond_workflows_{name}", said, value=value)
+
+    def _backlogs(self) -> list[Backlog]:
+        """The work that waits, in each partition that is owned here."""
+        processor = self._service.processor
+        if processor is not None:
+            return [processor.backlog()]
+        found = []
+        for follower in tuple(self._service.followers.values()):
+            with follower.space.read() as tx:
+                found.append(backlog_of(tx, follower.partition))
+        return found

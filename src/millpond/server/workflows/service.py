@@ -65,7 +65,7 @@ class WorkflowService:
     """The time after which whoever waits for an event looks again: None, for every event is known here at once."""
 
     def __init__(self, node: Node) -> None:
-        self._node = node
+        self._node, self.clock = node, node.clock
         self.processor: Processor | None = None
         self._space: Space | None = None
         self._teller: Teller | None = None

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.partition import Applied, Partition
 from millpond.workflows.processor.processor import Measures, Processor
 from millpond.workflows.processor.rows import ReadRows
 
-__all__ = ("Applied", "Measures", "Partition", "Processor", "ReadRows")
+__all__ = ("Applied", "Backlog", "Measures", "Partition", "Processor", "ReadRows", "backlog_of")

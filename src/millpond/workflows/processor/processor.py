@@ -31,6 +31,7 @@ from millpond.errors import Closed, Internal, MillpondError, Unavailable
 from millpond.kernel.steps import step
 from millpond.workflows.engine import TaskClaim, TimersOfRunCancelled, run_id
 from millpond.workflows.keyspaces import DELETION
+from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import Applied, Partition
@@ -284,6 +285,14 @@ class Processor:
         measures.failed += sum(isinstance(end.error, Internal) for end in ends.all())
         measures.writes += 1
         measures.write_seconds += seconds
+
+    def backlog(self) -> Backlog:
+        """The work that waits, as its rows have it.
+
+        Raises: `Closed`, once the space is.
+        """
+        with self._space.read() as tx:
+            return backlog_of(tx, self.partition)
 
     @property
     def queued(self) -> int:
