@@ -77,9 +77,13 @@ class _Process:
 
 @dataclass(slots=True)
 class WorkflowServer(_Process):
-    """`millpond serve` on ports that are free when it first starts, and the same ones afterwards."""
+    """`millpond serve` on ports that are free when it first starts, and the same ones afterwards.
+
+    With `stories`, runs tell their story as events.
+    """
 
     pond: Path = Path("pond")
+    stories: bool = False
     port: int = 0
     grpc_port: int = 0
 
@@ -99,7 +103,8 @@ class WorkflowServer(_Process):
         Raises: `Unavailable` naming the log when it does not start.
         """
         ready = self.begin(
-            ["serve", "--data", str(self.pond), "--port", str(self.port), "--grpc-port", str(self.grpc_port), "--json"]
+            ["serve", "--data", str(self.pond), "--port", str(self.port), "--grpc-port", str(self.grpc_port), "--json"],
+            MILLPOND_WORKFLOWS_EVENTS="on" if self.stories else "off",
         )
         self.port, self.grpc_port = int(str(ready["url"]).rpartition(":")[2]), int(ready["grpc_port"])
 

@@ -91,7 +91,7 @@ def prove(plan: Plan, folder: Path, say: Say = lambda _: None, clock: Clock | No
     began = clock.monotonic()
     sources = prepare(folder / "data")
     with (
-        WorkflowServer(folder / "server.log", folder / "pond") as server,
+        WorkflowServer(folder / "server.log", folder / "pond", stories=True) as server,
         PipelineWorker(
             folder / "worker.log", served=server, master="local[2]", heartbeat_seconds=plan.heartbeat_seconds
         ) as worker,
@@ -184,7 +184,7 @@ class _Proof:
         self.report.attempts = dict(Counter(self.report.attempts) + attempts)
         with millpond.open(self.killer.server.url) as pond:
             assert isinstance(pond, RemotePond), "the server's"
-            found = [f"run {run.id}: {problem}" for problem in problems(run, pond, self.model)]
+            found = [f"run {run.id}: {problem}" for problem in problems(run, pond, self.model, self.clock)]
             if not found:
                 for planned in run.pipeline.maps:
                     pond.drop_map(planned.name)

@@ -18,11 +18,14 @@ from millpond.testing.proof.model import FlightsModel, Rows
 if TYPE_CHECKING:
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
+    from millpond.clock import Clock
     from millpond.demo.workflow import FlightsPipeline
 
 __all__ = ("STEPS", "SUCCESS", "EndedRun", "problems")
 
 STEPS = ("load", "load", "load", "check", "load", "load", "load", "load", "check", "enrich", "notify")
+STORY_SECONDS = 60.0
+"""The time within which the server tells that a run has ended, also when it was killed just before."""
 SUCCESS = 2
 """The client's number of a task that was successful."""
 
@@ -42,7 +45,7 @@ class EndedRun:
         return [parse_object(task.attempts[-1].output.json_obj) for task in found]
 
 
-def problems(run: EndedRun, pond: RemotePond, model: FlightsModel) -> Iterator[str]:
+def problems(run: EndedRun, pond: RemotePond, model: FlightsModel, clock: Clock) -> Iterator[str]:
     """All that is wrong with a run; nothing when it ended right."""
     if run.status != "COMPLETED":
         yield f"it is {run.status}"
@@ -52,6 +55,7 @@ def problems(run: EndedRun, pond: RemotePond, model: FlightsModel) -> Iterator[s
     yield from _of_maps(run, pond, model)
     yield from _of_flights(run, model)
     yield from _of_events(run, pond)
+    yield from _of_story(run, pond, clock)
 
 
 def _of_tasks(run: EndedRun) -> Iterator[str]:
@@ -145,3 +149,23 @@ def _of_events(run: EndedRun, pond: RemotePond) -> Iterator[str]:
     ]
     if len(notices) != 1:
         yield f"{len(notices)} notices came"
+
+
+def _of_story(run: EndedRun, pond: RemotePond, clock: Clock) -> Iterator[str]:
+    """The story that the server tells is what the rows say: each attempt queued, begun and ended, once and in order."""
+    story: list[tuple[str, str, str]] = []
+    until = clock.monotonic() + STORY_SECONDS
+    with pond.events.watch("default", run.id) as watch:
+        while (run.id, "succeeded", "") not in story and clock.monotonic() < until:
+            events = [event for event in watch.next_batch(until) if "step" not in event.headers]
+            story += [(event.headers["job_id"], event.kind, event.headers.get("attempt", "")) for event in events]
+    if [event for event in story if event[0] == run.id] != [(run.id, "running", ""), (run.id, "succeeded", "")]:
+        yield f"the server tells of the run {[event for event in story if event[0] == run.id]}"
+    elif (story[0][0], story[-1][0]) != (run.id, run.id):
+        yield f"the story begins with {story[0]} and ends with {story[-1]}"
+    for task in run.tasks:
+        ends = ["succeeded" if attempt.status == SUCCESS else "failed" for attempt in task.attempts]
+        wanted = [(kind, str(at)) for at, end in enumerate(ends) for kind in ("queued", "running", end)]
+        found = [(kind, at) for job, kind, at in story if job == task.id.task_guid]
+        if found != wanted:
+            yield f"the server tells of task {task.id.task_guid} {found}, and its rows say {wanted}"
