@@ -16,6 +16,7 @@ DEFINITIONS, DEFECTS = f"{MODELS}/test_definitions.py", f"{MODELS}/test_known_de
 FAMILIES, WIDE = f"{MODELS}/test_families.py", f"{MODELS}/test_wide_runs.py"
 STORE, PROCESSOR = "tests/models/test_run_store_model.py", "tests/unit/test_processor.py"
 CLIENT, POLLING = "tests/workflows/test_client.py", "tests/workflows/test_polling.py"
+TENANCY = "tests/workflows/test_tenancy.py"
 FILTERS, RESTART = "tests/unit/test_run_filters.py", "tests/unit/test_processor_restart.py"
 SCENARIO = "test_scenario"
 KILLED = "test_runs_end_though_the_server_is_killed"
@@ -36,6 +37,7 @@ CASE_TESTS: dict[int, list[tuple[str, str]]] = {
          (PROCESSOR, "test_a_large_run_is_deleted_to_its_end")],
     40: [(FILTERS, "test_case_40_each_run_is_found_once_while_runs_are_added"),
          (STORE, "test_pages_joined_hold_what_stays_and_nothing_twice")],
+    41: [(TENANCY, "test_a_quota_says_when_to_come_again"), (TENANCY, "test_the_public_client_waits_for_its_quota")],
     42: [(CLIENT, "test_a_program_registers_runs_and_reads")],
     43: [(DEFINITIONS, "test_case_43_an_oversized_output_fails_the_attempt_with_a_reason")],
     44: [(FAMILIES, "test_case_44_checkpoints")],
@@ -44,9 +46,6 @@ CASE_TESTS: dict[int, list[tuple[str, str]]] = {
     46: [(RESTART, "test_case_46_what_was_queued_asleep_and_running_goes_on")],
     47: [(POLLING, "test_case_47_a_stream_ends_with_unavailable_when_the_server_stops"), (CLIENT, KILLED)],
 }  # fmt: skip
-
-UNSERVED = {41: "PutQuota"}
-"""Cases of methods that are not served."""
 
 # The order is that of the list of what is wrong. One whose cause cannot exist here has the test of what holds instead.
 DEFECT_TESTS: dict[str, list[tuple[str, str]]] = {
@@ -82,16 +81,9 @@ DEFECT_TESTS: dict[str, list[tuple[str, str]]] = {
 
 def test_every_case_and_every_defect_is_listed() -> None:
     files = {int(found[1]) for path in (ROOT / DATA).iterdir() if (found := re.match(r"case_(\d+)_", path.name))}
-    assert set(CASE_TESTS) | set(UNSERVED) | files == set(range(1, 48))
-    assert not (set(CASE_TESTS) | set(UNSERVED)) & files
+    assert set(CASE_TESTS) | files == set(range(1, 48))
+    assert not set(CASE_TESTS) & files
     assert len(DEFECT_TESTS) == 17
-
-
-def test_cases_that_are_listed_as_not_served_are_not() -> None:
-    pytest.importorskip("littlehorse")
-    from millpond.server.workflows.methods import served_methods
-
-    assert not [case for case, method in UNSERVED.items() if served_methods()[method]], "list its test"
 
 
 @pytest.mark.parametrize("at", [*CASE_TESTS, *DEFECT_TESTS])

@@ -280,7 +280,6 @@ def test_a_quota_says_when_to_come_again(callers: Callers) -> None:
         except grpc.RpcError as error:
             delays.append(delay_of(error))
     assert 30 - len(delays) <= 20  # half a second's worth, and what came in meanwhile
-    assert delays == sorted(delays)
     assert all(delay % 0.5 == 0 and 0 < delay <= 30 for delay in delays)
     search = callers.call("keeper", "SearchQuota", SearchQuotaRequest(tenant_id="slow"))
     assert [name.tenant.id for name in search.results] == ["slow"]

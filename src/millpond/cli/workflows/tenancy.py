@@ -27,7 +27,8 @@ __all__ = (
 
 _SERVER = "localhost:7434"
 _PAGE = 1_000
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Its name.")]
+Tenant = Annotated[str, typer.Argument(metavar="TENANT", help="The name of a tenant.")]
 Allow = Annotated[
     list[str] | None,
     typer.Option(
@@ -125,7 +126,7 @@ def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -
 
 
 def put_quota(
-    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
+    tenant: Tenant,
     rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
     principal: Principal = "",
     server: Server = _SERVER,
@@ -156,7 +157,7 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
 
 
 def delete_quota(
-    tenant: Annotated[str, typer.Argument(metavar="TENANT")],
+    tenant: Tenant,
     principal: Principal = "",
     server: Server = _SERVER,
     json: Json = False,
