@@ -10,13 +10,12 @@ its bytes, and the disk gets them back when they let go.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
 from pathlib import Path
 
 import lmdb
 
 from millpond.kernel.steps import step
+from millpond.maps.shard.row_batches import gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.stores.files import remove_tree, sync
 from millpond.stores.lmdb.errors import translated
@@ -78,12 +77,7 @@ def _write_copy(tx: lmdb.Transaction, source: lmdb.Environment, target: Path, si
 def _copy_table(tx: lmdb.Transaction, source: lmdb.Environment, env: lmdb.Environment, name: bytes) -> None:
     table = source.open_db(name, txn=tx, create=False)
     copy = env.open_db(name, dupsort=bool(table.flags(tx)["dupsort"]))
-    for pairs in _slices(iter(tx.cursor(db=table)), ROWS_PER_WRITE):
+    for keys, values in gathered(iter(tx.cursor(db=table)), ROWS_PER_WRITE):
         with env.begin(write=True) as writing:
-            writing.cursor(db=copy).putmulti(pairs, append=True)
+            writing.cursor(db=copy).putmulti(zip(keys, values, strict=True), append=True)
     step("compact.table_copied")
-
-
-def _slices(pairs: Iterator[tuple[bytes, bytes]], size: int) -> Iterable[list[tuple[bytes, bytes]]]:
-    while some := list(islice(pairs, size)):
-        yield some

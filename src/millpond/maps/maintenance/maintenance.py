@@ -138,7 +138,7 @@ def compact(shard: Shard, *, clock: Clock) -> MaintenanceReport:
     changes = 0
     with shard.exclusive():
         if before.rows or before.bytes:
-            sweep(shard, ROWS_PER_CHANGE)
+            sweep(shard)
             changes = compact_shard(shard)
     report = _report(shard, clock, began, before.rows, before.bytes)
     return replace(report, changes=changes)
@@ -171,7 +171,7 @@ def _maintain_maps(
         on = place is not None
     if changes:
         with shard.exclusive():
-            sweep(shard, ROWS_PER_CHANGE)
+            sweep(shard)
     report = _report(shard, clock, began, before.rows, before.bytes)
     return replace(report, changes=changes, suspended=plan is not None and definition.maintenance_suspended)
 

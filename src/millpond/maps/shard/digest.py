@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,10 @@ from millpond.maps.model.address import times_of
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.values import encode_values
 from millpond.maps.shard.interned_tables import ROWS, InternedStore, TokenTable
+from millpond.maps.shard.row_batches import table_columns
 from millpond.maps.shard.shard import Shard, ShardView
+from millpond.stores.lmdb.environment import Environment
+from millpond.stores.scratch import scratch_array
 
 __all__ = ("Digest", "DigestCache", "digest_of_rows", "digest_of_view")
 
@@ -93,7 +96,9 @@ def digest_of_rows(definition: MapDefinition, rows: pa.RecordBatch) -> Digest:
 def digest_of_view(view: ShardView) -> Digest:
     """The digest of all rows of a map at one moment.
 
-    Raises: `Corrupt` when the shard is damaged.
+    Of interned strings, ids and hashes wait in files beside the shard: memory does not grow with the rows.
+
+    Raises: `Corrupt` when the shard is damaged; `Unavailable` when the disk is full.
     """
     if view.tx is not None and isinstance(view.store, InternedStore):
         return _sum(_interned(view, view.store))
@@ -115,32 +120,27 @@ def _interned(view: ShardView, store: InternedStore) -> Iterator[Digest]:
     if ROWS not in store.dbs:
         return
     kind = store.definition.kind
-    key_word = _token_words(view.tx, store.keys) if kind.keyed else None
-    value_word = _token_words(view.tx, store.values) if kind.valued else None
-    width = len(kind.address)
-    for keys, values in _row_bytes(view.tx, store):
-        longs = np.frombuffer(keys, ">u8").reshape(-1, width)
-        words = [(longs[:, column] ^ np.uint64(1 << 63)).astype(np.uint64) for column in range(width)]
-        if key_word is not None:
-            words[0] = key_word(longs[:, 0])
-        if value_word is not None:
-            words.append(value_word(np.frombuffer(values, ">u8")))
-        yield _digest_of_words(len(longs), words)
+    env = view.generation.env
+    assert env is not None, "there is a table of rows"
+    with ExitStack() as files:
+        key_word = _token_words(files, view, env, store.keys) if kind.keyed else None
+        value_word = _token_words(files, view, env, store.values) if kind.valued else None
+        width = len(kind.address)
+        for keys, values in table_columns(view.tx, env, ROWS, store.dbs[ROWS], ROWS_PER_BATCH):
+            longs = keys.data.view(">u8").reshape(-1, width)
+            words = [(longs[:, column] ^ np.uint64(1 << 63)).astype(np.uint64) for column in range(width)]
+            if key_word is not None:
+                words[0] = key_word(longs[:, 0])
+            if value_word is not None:
+                words.append(value_word(values.data.view(">u8")))
+            yield _digest_of_words(len(longs), words)
 
 
-def _row_bytes(tx: Any, store: InternedStore) -> Iterator[tuple[bytes, bytes]]:
-    """Keys and values of the table of rows, each all in one: their widths are fixed."""
-    cursor = tx.cursor(db=store.dbs[ROWS])
-    pairs = cursor.iternext()
-    while some := list(islice(pairs, ROWS_PER_BATCH)):
-        yield b"".join([key for key, _ in some]), b"".join([value for _, value in some])
-
-
-def _token_words(tx: Any, table: TokenTable) -> Callable[[npt.NDArray[Any]], U64]:
-    """From ids to the hashes of their strings."""
-    pairs = list(tx.cursor(db=table.texts)) if table.texts is not None else []
-    ids = np.frombuffer(b"".join([token for token, _ in pairs]), ">u8").astype(np.uint64)
-    hashes = hash_keys(pa.array([text for _, text in pairs], pa.large_binary()))
+def _token_words(
+    files: ExitStack, view: ShardView, env: Environment, table: TokenTable
+) -> Callable[[npt.NDArray[Any]], U64]:
+    """From ids to the hashes of their strings, which are read once."""
+    ids, hashes = _hashed_texts(files, view, env, table)
 
     def words(tokens: npt.NDArray[Any]) -> U64:
         wanted = tokens.astype(np.uint64)
@@ -150,6 +150,20 @@ def _token_words(tx: Any, table: TokenTable) -> Callable[[npt.NDArray[Any]], U64
         return hashes[places]
 
     return words
+
+
+def _hashed_texts(files: ExitStack, view: ShardView, env: Environment, table: TokenTable) -> tuple[U64, U64]:
+    """The ids of all strings, in order, and the hashes of the strings."""
+    tx = view.tx
+    assert tx is not None, "there is a table of rows"
+    count = 0 if table.texts is None else int(tx.stat(table.texts)["entries"])
+    ids, hashes = (scratch_array(files, view.shard.folder, count, np.uint64) for _ in range(2))
+    done = 0
+    for keys, texts in table_columns(tx, env, table.texts_name, table.texts, ROWS_PER_BATCH) if count else ():
+        ids[done : done + len(keys)] = keys.data.view(">u8")
+        hashes[done : done + len(keys)] = hash_keys(texts.to_arrow())
+        done += len(keys)
+    return ids, hashes
 
 
 # -- once for each state of a shard -------------------------------------------------------------------

@@ -23,8 +23,9 @@ from millpond.stores.lmdb.page_format import PAGE
 __all__ = ("column_of", "decoded", "gathered", "rows_by_cursor", "rows_from", "table_columns", "whole_table")
 
 Pair = tuple[bytes, bytes]
-CHUNK_ROWS = 4096
-BATCH_BYTES_MAX = 64 << 20
+CHUNK_ROWS, CHUNK_ROWS_FIRST = 4096, 8
+"""The rows that are read between two looks at their bytes: few while it is not known how large they are."""
+BATCH_BYTES_MAX = 8 << 20
 ROWS_AT_CLASHES = 128
 """The number of rows read by a cursor where pages cannot be read: about one page of them."""
 
@@ -37,15 +38,17 @@ def column_of(rows: list[bytes] | tuple[bytes, ...]) -> Bytes:
 
 
 def gathered(pairs: Iterator[Pair], batch_rows: int) -> Iterator[tuple[list[bytes], list[bytes]]]:
-    """Keys and values of up to `batch_rows` rows or 64 MiB at a time."""
+    """Keys and values of up to `batch_rows` rows or about 8 MiB at a time, however large a row is."""
     keys: list[bytes] = []
     values: list[bytes] = []
-    size = 0
-    while chunk := list(islice(pairs, min(CHUNK_ROWS, batch_rows))):
+    size, chunk_rows = 0, CHUNK_ROWS_FIRST
+    while chunk := list(islice(pairs, min(chunk_rows, batch_rows))):
         some_keys, some_values = zip(*chunk, strict=True)
         keys += some_keys
         values += some_values
-        size += sum(map(len, some_values))
+        grown = sum(map(len, some_values))
+        size += grown
+        chunk_rows = min(_rows_next(chunk_rows, grown, BATCH_BYTES_MAX // 16), CHUNK_ROWS)
         if len(keys) >= batch_rows or size >= BATCH_BYTES_MAX:
             yield keys, values
             keys, values, size = [], [], 0
@@ -53,17 +56,29 @@ def gathered(pairs: Iterator[Pair], batch_rows: int) -> Iterator[tuple[list[byte
         yield keys, values
 
 
+def _rows_next(rows: int, size: int, wanted: int) -> int:
+    """The number of rows to take at a time, after so many were `size` bytes: half or twice as many."""
+    return 2 * rows if 2 * size <= wanted else max(1, rows // 2) if size > wanted else rows
+
+
 def decoded(
     definition: MapDefinition, store: PlainStore | InternedStore, tx: lmdb.Transaction | None, table: str,
     pairs: Iterator[Pair], batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Canonical batches of the rows of one table."""
+    """Canonical batches of the rows of one table, of about 8 MiB at most."""
+    rows = CHUNK_ROWS_FIRST
     for keys, values in gathered(pairs, batch_rows):
-        if isinstance(store, InternedStore):
-            assert tx is not None, "interned rows are decoded within their transaction"
-            yield store.decode(tx, keys, values)
-        else:
+        if isinstance(store, PlainStore):
             yield decode_rows(definition, table, column_of(keys), column_of(values))
+            continue
+        assert tx is not None, "interned rows are decoded within their transaction"
+        start = 0
+        while start < len(keys):
+            # The rows are ids: how many bytes they stand for is known when they are decoded.
+            batch = store.decode(tx, keys[start : start + rows], values[start : start + rows])
+            yield batch
+            start += batch.num_rows
+            rows = min(_rows_next(rows, batch.nbytes, BATCH_BYTES_MAX), batch_rows)
 
 
 def rows_from(

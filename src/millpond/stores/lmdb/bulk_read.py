@@ -45,7 +45,7 @@ RECORD_BYTES = TABLE.size
 
 DEPTH_MAX = 32
 LEAVES_AHEAD = 1024
-PIECE_BYTES_MAX = 64 << 20
+PIECE_BYTES_MAX = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Rest:
 
 
 def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Rest]:
-    """All rows of a table, in pieces of about `rows_max` rows and 64 MiB.
+    """All rows of a table, in pieces of about `rows_max` rows and 8 MiB.
 
     `record` is what the unnamed table holds under the table's name, read in the transaction. It must be of an
     environment with pages of `PAGE` bytes.
@@ -128,7 +128,7 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
 
 
 def read_from(file: Path, record: bytes, first: bytes, rows_max: int) -> tuple[Piece, bytes | None] | Rest:
-    """Up to `rows_max` rows from the key `first` on, of about 64 MiB at most, and the key after them, None at the end.
+    """Up to `rows_max` rows from the key `first` on, of about 8 MiB at most, and the key after them, None at the end.
 
     They end early before a page with several rows under one key; where that is the first page, a `Rest` says so.
 

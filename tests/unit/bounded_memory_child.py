@@ -1,0 +1,112 @@
+"""One operation on a map, by a process under a limit of memory.
+
+    python -m tests.unit.bounded_memory_child POND OPERATION LIMIT_BYTES
+
+The limit holds for the memory that the process allocates after it did the same with a small map; 0 is no limit. The
+result is printed as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+import millpond
+from millpond.maps.shard.check import check_shard
+from millpond.maps.shard.digest import digest_of_view
+from millpond.memory_bound import MEMORY_LEAST
+from tests.unit.versions_memory_child import memory
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.maps.map import Map
+
+DAY = 86_400_000
+
+
+def rows(numbers: np.ndarray[Any, Any], seed: int = 0) -> pa.Table:
+    """Rows of 1 KB: four times a key, a day apart, of which the second and the fourth confirm the one before."""
+    times = pa.array(numbers % 4 * DAY, pa.timestamp("ms", "UTC"))
+    values = pc.utf8_lpad(pa.array(numbers // 2 + seed).cast(pa.string()), 1_000, "x")
+    keys = pc.binary_join_element_wise("a key ", pa.array(numbers // 4).cast(pa.string()), "")
+    return pa.table({"key": keys, "time": times, "value": values})
+
+
+def digest(target: Map) -> Any:
+    """The digest of the rows as they are."""
+    with target.shard.view() as view:
+        return str(digest_of_view(view))
+
+
+def verify(target: Map) -> Any:
+    """The problems of a shard of which each row is read."""
+    reports = list(check_shard(target.shard, last_load=1 << 40, full=True))
+    return [
+        sum(report.checked for report in reports),
+        [str(problem) for report in reports for problem in report.problems],
+    ]
+
+
+def merge(target: Map) -> Any:
+    """The digest after a twentieth of the rows was loaded anew."""
+    count = target.info()["rows"]
+    target.load(rows(np.arange(0, count, 20), seed=1))
+    return digest(target)
+
+
+def condense(target: Map) -> Any:
+    """The rows that go, and the digest of those that stay."""
+    return [target.condense(before=4 * DAY).rows_removed, digest(target)]
+
+
+def retain(target: Map) -> Any:
+    """The rows that go, and the digest of those that stay."""
+    return [target.retain(before=2 * DAY).rows_removed, digest(target)]
+
+
+def compact(target: Map) -> Any:
+    """The digest of the rows in their new file."""
+    target.compact()
+    return digest(target)
+
+
+def freeze(target: Map) -> Any:
+    """The index of each layer."""
+    return [layer.index for layer in target.freeze().layers]
+
+
+def refreeze(target: Map) -> Any:
+    """The index of each layer, after a freeze and a load."""
+    target.freeze()
+    target.load(rows(np.arange(0, target.info()["rows"], 20), seed=1))
+    return freeze(target)
+
+
+OPERATIONS: dict[str, Callable[[Map], Any]] = {
+    "digest": digest, "verify": verify, "merge": merge, "condense": condense, "retain": retain, "compact": compact,
+    "freeze": freeze, "refreeze": refreeze,
+}  # fmt: skip
+
+
+def main() -> None:
+    threading.stack_size(1 << 20)  # stacks count, used or not
+    folder, name, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    with millpond.open(folder, memory_max=MEMORY_LEAST, events_reports=False) as pond:
+        OPERATIONS[name](pond.map("small"))
+        if limit:
+            most = memory()["VmData"] + limit
+            resource.setrlimit(resource.RLIMIT_DATA, (most, most))
+        found = OPERATIONS[name](pond.map("large"))
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()

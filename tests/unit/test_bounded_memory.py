@@ -1,0 +1,57 @@
+"""Work on a map larger than the memory that a process may take gives what it gives without a limit."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import millpond
+from millpond.maps.shard.row_batches import BATCH_BYTES_MAX, gathered
+from tests.unit.bounded_memory_child import OPERATIONS, rows
+
+ROOT = Path(__file__).parents[2]
+LIMIT_BYTES = 96 << 20
+
+
+@pytest.fixture(scope="module", params=["direct", "lookup", pytest.param("hash", marks=pytest.mark.slow)])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pond with a small map, and with one of which the rows are 120 MB."""
+    made: Path = tmp_path_factory.mktemp("bounded") / "pond"
+    with millpond.open(made, events_reports=False) as pond:
+        for name, count in (("small", 1_000), ("large", 120_000)):
+            pond.create_map(name, kind="temporal_state", value="string", scheme=request.param)
+            pond.map(name).load(rows(np.arange(count)))
+    return made
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_a_map_larger_than_memory_is_worked_on_under_a_limit(tmp_path: Path, folder: Path, operation: str) -> None:
+    """To hold its rows fails."""
+    shutil.copytree(folder, tmp_path / "limited")
+    shutil.copytree(folder, tmp_path / "free")
+    limited, free = (run(tmp_path / name, operation, limit) for name, limit in (("limited", LIMIT_BYTES), ("free", 0)))
+    assert limited.returncode == 0, limited.stderr
+    assert json.loads(limited.stdout) == json.loads(free.stdout)
+
+
+def run(folder: Path, operation: str, limit: int) -> subprocess.CompletedProcess[str]:
+    """The operation, by a process of its own."""
+    command = [sys.executable, "-m", "tests.unit.bounded_memory_child", str(folder), operation, str(limit)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+
+
+@pytest.mark.parametrize(("row_bytes", "rows"), [(1 << 20, 200), (1 << 10, 70_000), (8, 70_000)])
+def test_rows_are_gathered_by_their_bytes(row_bytes: int, rows: int) -> None:
+    """A batch holds about as many bytes as it may, whether rows are few and large or many and small."""
+    value, read = bytes(row_bytes), 0
+    for keys, values in gathered(((str(number).encode(), value) for number in range(rows)), 65_536):
+        assert [int(key) for key in keys] == list(range(read, read + len(keys)))
+        assert sum(map(len, values)) <= 2 * BATCH_BYTES_MAX
+        read += len(keys)
+    assert read == rows
