@@ -12,7 +12,9 @@ pytest.importorskip("littlehorse")
 from littlehorse.model import (
     CorrelatedEvent,
     CorrelatedEventConfig,
+    CountNodeRunRequest,
     CountTaskRunRequest,
+    DeleteWfRunRequest,
     ExternalEvent,
     ExternalEventDefId,
     LHStatus,
@@ -28,6 +30,7 @@ from littlehorse.model import (
     TaskStatus,
     VariableValue,
     WfRun,
+    WfRunId,
 )
 
 from millpond.errors import Invalid
@@ -131,6 +134,35 @@ def test_task_runs_are_counted_while_they_wait(ground: Ground) -> None:
     wanted.status = TaskStatus.TASK_SUCCESS
     with pytest.raises(Invalid, match="TASK_SCHEDULED"):
         count()
+
+
+def test_node_runs_are_counted_by_specification(ground: Ground) -> None:
+    for run in ("a", "b"):
+        started(ground, "retried", run)
+    for number in range(2):  # the same specification under a new revision
+        newer = PutWfSpecRequest()
+        newer.CopyFrom(request("sleeps"))
+        newer.thread_specs["entrypoint"].nodes["1-sleep-SLEEP"].sleep.raw_seconds.literal_value.int = 50 + number
+        ground.do(newer)
+        ground.do(RunWfRequest(wf_spec_name="sleeps", id=f"sleeps-{number}"))
+
+    def count(**spec: object) -> int:
+        wanted = CountNodeRunRequest(wf_spec_filter=spec or None)  # type: ignore[arg-type]
+        with ground.space.read() as tx:
+            found = READS[CountNodeRunRequest](ground.processor.partition.reads(tx, "acme"), wanted)
+        return int(found.value)  # type: ignore[attr-defined]
+
+    def counted() -> list[int]:
+        sleeps = {"wf_spec_name": "sleeps", "wf_spec_major_version": 0}
+        return [count(), count(wf_spec_name="retried"), count(wf_spec_name="sleeps"), count(**sleeps),
+                count(**sleeps, wf_spec_revision=1), count(wf_spec_name="other")]  # fmt: skip
+
+    assert counted() == [8, 4, 4, 4, 2, 0]  # the entrypoint and the node that waits, of each run
+    ground.do(DeleteWfRunRequest(id=WfRunId(id="a")))
+    assert counted() == [6, 2, 4, 4, 2, 0]
+    for wrong in ({"wf_spec_name": ""}, {"wf_spec_name": "sleeps", "wf_spec_revision": 1}):
+        with pytest.raises(Invalid):
+            count(**wrong)
 
 
 def define(ground: Ground, **config: bool) -> None:

@@ -18,6 +18,7 @@ if find_spec("confluent_kafka") is None:
 from google.protobuf.message import Message
 from littlehorse.model import (
     CorrelatedEventConfig,
+    CountNodeRunRequest,
     CountTaskRunRequest,
     ExternalEventDefId,
     GetLatestWfSpecRequest,
@@ -190,8 +191,10 @@ def test_counts_are_of_all_partitions(servers: list[SharedServer]) -> None:
             begun(first, f"count-{number}")
         count = CountTaskRunRequest(task_def_name="greet", status=TaskStatus.TASK_SCHEDULED)
         found = [stub.CountTaskRun(count).value for stub in (first, second, third)]
+        nodes = [stub.CountNodeRun(CountNodeRunRequest()).value for stub in (first, second, third)]
     assert found[0] >= 5  # nobody works on them
-    assert len(set(found)) == 1
+    assert nodes[0] >= 2 * found[0]
+    assert (len(set(found)), len(set(nodes))) == (1, 1)
 
 
 def test_workers_learn_of_all_processes(servers: list[SharedServer]) -> None:
@@ -199,6 +202,12 @@ def test_workers_learn_of_all_processes(servers: list[SharedServer]) -> None:
         request = RegisterTaskWorkerRequest(task_worker_id="w", task_def_id=TaskDefId(name="greet"))
         hosts = {host.port for host in first.RegisterTaskWorker(request).your_hosts}
     assert hosts == {server.grpc_port for server in servers}
+    with servers[1].stub() as second:
+        second.RegisterTaskWorker(RegisterTaskWorkerRequest(task_worker_id="v", task_def_id=TaskDefId(name="greet")))
+    with servers[2].stub() as third:
+        group = third.GetTaskWorkerGroup(TaskDefId(name="greet"))
+    assert {"v", "w"} <= group.task_workers.keys()
+    assert {host.port for host in group.task_workers["w"].hosts} == hosts
 
 
 def test_a_killed_process_loses_nothing_and_comes_back(servers: list[SharedServer], tmp_path: Path) -> None:

@@ -32,6 +32,7 @@ from littlehorse.model import (
     PutTaskDefRequest,
     PutTenantRequest,
     QuotaId,
+    RegisterTaskWorkerRequest,
     RunWfRequest,
     SearchPrincipalRequest,
     SearchQuotaRequest,
@@ -41,6 +42,7 @@ from littlehorse.model import (
     SearchWfSpecRequest,
     ServerACL,
     ServerACLs,
+    TaskDefId,
     TenantId,
     WfRunId,
     service_pb2,
@@ -401,6 +403,22 @@ def test_specifications_are_found_by_their_task(callers: Callers) -> None:
         callers.call("all", "PutWfSpec", spec)
     found = callers.call("all", "SearchWfSpec", SearchWfSpecRequest(task_def_name="wanted-task"))
     assert [spec.name for spec in found.results] == ["with-task"]
+
+
+def test_a_group_has_the_workers_that_registered(callers: Callers) -> None:
+    task = TaskDefId(name="grouped")
+    assert callers.status("all", "GetTaskWorkerGroup", task) == "NOT_FOUND"
+    for worker in ("w-1", "w-2", "w-1"):
+        register = RegisterTaskWorkerRequest(task_worker_id=worker, task_def_id=task)
+        hosts = callers.call("all", "RegisterTaskWorker", register).your_hosts
+    assert callers.status("all", "GetTaskWorkerGroup", task) == "NOT_FOUND", "there is no such task"
+    callers.call("all", "PutTaskDef", PutTaskDefRequest(name="grouped"))
+    group = callers.call("all", "GetTaskWorkerGroup", task)
+    assert (group.id.task_def_id, sorted(group.task_workers)) == (task, ["w-1", "w-2"])
+    for name, worker in group.task_workers.items():
+        assert (worker.task_worker_id, list(worker.hosts)) == (name, list(hosts))
+        assert worker.latest_heartbeat.ToMilliseconds() >= group.created_at.ToMilliseconds() > 0
+    assert callers.status("all", "GetTaskWorkerGroup", TaskDefId(name="wanted-task")) == "NOT_FOUND"
 
 
 def test_structs_are_found_by_their_prefix(callers: Callers) -> None:

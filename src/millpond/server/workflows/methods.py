@@ -4,7 +4,7 @@
 |---|---|
 | one of the engine's | a command: its reply comes after its write is durable |
 | an id, a list, a search | a read |
-| `PollTask`, `RegisterTaskWorker`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion` | here |
+| `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion` | here |
 | any other | UNIMPLEMENTED, with the reason; `docs/workflows.md` lists them |
 """
 
@@ -26,12 +26,16 @@ from littlehorse.model import (
     RegisterTaskWorkerResponse,
     ReportTaskRun,
     RunWfRequest,
+    TaskDef,
+    TaskDefId,
+    TaskWorkerGroup,
+    TaskWorkerGroupId,
     WfRunId,
     WorkflowEvent,
     service_pb2,
 )
 
-from millpond.errors import Denied, Internal, Unavailable
+from millpond.errors import Denied, Internal, NotFound, Unavailable
 from millpond.server.armada.calls import Call, Means, Method, answering, parsed
 from millpond.server.workflows.access import need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
@@ -65,17 +69,13 @@ Act = Callable[[Call, bytes], Awaitable[bytes]]
 
 def workflow_methods(means: Means, service: WorkflowService) -> dict[str, Method]:
     """All methods of the service."""
-    own: dict[str, Callable[[WorkflowService, Call, bytes], Awaitable[bytes]]] = {
-        "RegisterTaskWorker": _register, "AwaitWorkflowEvent": _await_event, "Whoami": _whoami,
-        "GetServerVersion": _version,
-    }  # fmt: skip
     methods: dict[str, Method] = {}
     for method in _METHODS:
         path = f"/{SERVICE}/{method.name}"
         if method.name == "PollTask":
             methods[method.name] = poll_method(means, service, path)
-        elif method.name in own:
-            methods[method.name] = answering(means, path, _bound(own[method.name], service), audited=False)
+        elif method.name in _OWN:
+            methods[method.name] = answering(means, path, _bound(_OWN[method.name], service), audited=False)
         else:
             act = _act(service, method)
             methods[method.name] = answering(means, path, act, audited=_is_audited(method))
@@ -84,7 +84,7 @@ def workflow_methods(means: Means, service: WorkflowService) -> dict[str, Method
 
 def served_methods() -> dict[str, bool]:
     """All methods of the service; False for those that answer UNIMPLEMENTED."""
-    own = {"PollTask", "RegisterTaskWorker", "AwaitWorkflowEvent", "Whoami", "GetServerVersion"}
+    own = {"PollTask", *_OWN}
     return {method.name: method.name in own or _request(method) in COMMANDS or _is_read(method) for method in _METHODS}
 
 
@@ -109,7 +109,7 @@ def _is_read(method: MethodDescriptor) -> bool:
     request = _request(method)
     if request in CLUSTER_READS:
         return _right_of(method.name) == "read"
-    return request in READS and _right_of(method.name) == "read" and method.name != "GetTaskWorkerGroup"
+    return request in READS and _right_of(method.name) == "read"
 
 
 def _bound(function: Callable[[WorkflowService, Call, bytes], Awaitable[bytes]], service: WorkflowService) -> Act:
@@ -190,12 +190,39 @@ def _unserved(name: str) -> Act:
 
 async def _register(service: WorkflowService, call: Call, data: bytes) -> bytes:
     """The hosts that a worker polls, by the addresses that others use."""
-    await _admission(service, "RegisterTaskWorker")(call)
-    parsed(RegisterTaskWorkerRequest, data)
+    tenant = await _admission(service, "RegisterTaskWorker")(call)
+    request = parsed(RegisterTaskWorkerRequest, data)
     await service.begin()
+    service.registered.note(tenant, request.task_def_id.name, request.task_worker_id)
+    return RegisterTaskWorkerResponse(your_hosts=_hosts(service), is_cluster_healthy=True).SerializeToString()
+
+
+def _hosts(service: WorkflowService) -> list[LHHostInfo]:
     addresses = (address.rpartition(":") for address in service.hosts())
-    hosts = [LHHostInfo(host=host, port=int(port)) for host, _, port in addresses]
-    return RegisterTaskWorkerResponse(your_hosts=hosts, is_cluster_healthy=True).SerializeToString()
+    return [LHHostInfo(host=host, port=int(port)) for host, _, port in addresses]
+
+
+async def _worker_group(service: WorkflowService, call: Call, data: bytes) -> bytes:
+    """The workers of a task that registered lately, at this process or at another.
+
+    Raises: `NotFound` when there is none, or no such task.
+    """
+    tenant = await _admission(service, "GetTaskWorkerGroup")(call)
+    name = parsed(TaskDefId, data)
+    defined = await service.get(tenant, lambda rows: rows.get(TaskDef, (name.name,)))
+    found = [] if defined is None else await service.registered.everywhere(tenant, name.name)
+    if not found:
+        raise NotFound("no worker of this task registered lately", kind="workflow_object", type="TaskWorkerGroup",
+                       id=name.name)  # fmt: skip
+    group = TaskWorkerGroup(id=TaskWorkerGroupId(task_def_id=name))
+    group.created_at.FromMilliseconds(min(one.began_ms for one in found))
+    hosts = _hosts(service)
+    for one in found:
+        worker = group.task_workers[one.worker]
+        worker.task_worker_id = one.worker
+        worker.hosts.extend(hosts)
+        worker.latest_heartbeat.FromMilliseconds(one.seen_ms)
+    return group.SerializeToString()
 
 
 async def _await_event(service: WorkflowService, call: Call, data: bytes) -> bytes:
@@ -226,3 +253,9 @@ async def _version(service: WorkflowService, call: Call, data: bytes) -> bytes:
     del service, call, data
     major, minor, patch = (int(part) for part in version("millpond").split(".")[:3])
     return LittleHorseVersion(major_version=major, minor_version=minor, patch_version=patch).SerializeToString()
+
+
+_OWN: Final[dict[str, Callable[[WorkflowService, Call, bytes], Awaitable[bytes]]]] = {
+    "RegisterTaskWorker": _register, "GetTaskWorkerGroup": _worker_group, "AwaitWorkflowEvent": _await_event,
+    "Whoami": _whoami, "GetServerVersion": _version,
+}  # fmt: skip

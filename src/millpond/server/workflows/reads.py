@@ -19,6 +19,7 @@ from littlehorse.model import (
     CorrelatedEventId,
     CorrelatedEventIdList,
     Count,
+    CountNodeRunRequest,
     CountTaskRunRequest,
     ExternalEvent,
     ExternalEventDef,
@@ -276,6 +277,21 @@ def _count_tasks(rows: ReadRows, request: CountTaskRunRequest) -> Message:
     return Count(value=rows.count(Wanted.tasks(_need(request.task_def_name, "task_def_name"), request.status)))
 
 
+def _count_nodes(rows: ReadRows, request: CountNodeRunRequest) -> Message:
+    """The number of node runs: of the runs of a specification, of a version of it, or of all.
+
+    Raises: `Invalid` for a filter without a name, and for a revision without a major version.
+    """
+    if not request.HasField("wf_spec_filter"):
+        return Count(value=rows.count_nodes(Wanted.runs()))
+    spec = request.wf_spec_filter
+    wanted = Wanted.runs(
+        spec=_need(spec.wf_spec_name, "wf_spec_name"), major=_given(spec, "wf_spec_major_version"),
+        revision=_given(spec, "wf_spec_revision"),
+    )  # fmt: skip
+    return Count(value=rows.count_nodes(wanted))
+
+
 def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
     """Node runs that wait, or waited, for an external event."""
     name = _need(request.external_event_def.name, "external_event_def")
@@ -386,5 +402,6 @@ READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
     ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
     GetLatestUserTaskDefRequest: _latest_user_task, CountTaskRunRequest: _count_tasks,
+    CountNodeRunRequest: _count_nodes,
 }  # fmt: skip
 """The function of each request that reads."""

@@ -29,6 +29,7 @@ from littlehorse.model import (
 from millpond.errors import Conflict, Unavailable
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
+from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.teller import Teller
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
@@ -72,6 +73,7 @@ class WorkflowService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
+        self.registered = Registrations(node.clock)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
         self.followers: dict[int, Follower] = {}

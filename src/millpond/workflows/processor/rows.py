@@ -162,6 +162,12 @@ class ReadRows:
         _, keys = wanted.keys(self.tenant)
         return sum(1 for _ in self._tx.keys(keys))
 
+    def count_nodes(self, wanted: Wanted) -> int:
+        """The number of node runs of the runs that a search would find in all: keys are read, and no row."""
+        index, keys = wanted.keys(self.tenant)
+        runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in self._tx.keys(keys))
+        return sum(self._reads.count(self._tx, run, Kind.NODE_RUN) for run in runs)
+
     def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
         """One page of a search for objects that belong to no run: their keys, and the bookmark of the next page.
 

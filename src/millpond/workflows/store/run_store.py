@@ -77,6 +77,12 @@ class RunReads:
             return (message for _, message in grouped)
         return _both(grouped, self._legacy_rows(tx, run, kind, rest))
 
+    def count(self, tx: ReadTransaction, run: RunPath, kind: Kind) -> int:
+        """The number of a run's objects of one kind. Their rows are not read, unless some may be legacy."""
+        if self.may_be_legacy(tx, run):
+            return sum(1 for _ in self.objects(tx, run, kind))
+        return sum(1 for _ in tx.keys(group_of(self.tenant, run)[int(kind)].range()))
+
     def search(self, tx: ReadTransaction, wanted: Wanted, *, limit: int = 100, bookmark: bytes | None = None) -> Found:
         """One page of a search, by time; objects in the legacy layout are found once they have moved.
 

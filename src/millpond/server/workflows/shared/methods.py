@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.server.armada.calls import Call, Means, Method, answering
 from millpond.server.workflows.rights import need_tenant
-from millpond.server.workflows.shared.peers import SERVICE
+from millpond.server.workflows.shared.peers import METHODS, SERVICE
 from millpond.server.workflows.shared.wire import parts_of
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ __all__ = ("peer_methods",)
 
 def peer_methods(means: Means, service: SharedWorkflows) -> dict[str, Method]:
     """The methods of `millpond.Workflows`."""
-    methods = {"Submit": service.submitted, "Rows": service.rows_for}
     return {
-        name: answering(means, f"/{SERVICE}/{name}", _admitted(act), audited=False) for name, act in methods.items()
+        name: answering(means, f"/{SERVICE}/{name}", _admitted(partial(service.for_peer, name)), audited=False)
+        for name in METHODS
     }  # fmt: skip
 
 

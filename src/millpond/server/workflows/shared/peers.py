@@ -31,9 +31,10 @@ from millpond.server.armada.status import KIND_KEY
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
-__all__ = ("ELSEWHERE", "SERVICE", "Elsewhere", "Peers")
+__all__ = ("ELSEWHERE", "METHODS", "SERVICE", "Elsewhere", "Peers")
 
 SERVICE = "millpond.Workflows"
+METHODS = ("Submit", "Rows", "Workers")
 ELSEWHERE = "partition_elsewhere"
 _CONNECT_SECONDS = 1.0
 _CALL_SECONDS = 60.0

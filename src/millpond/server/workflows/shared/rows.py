@@ -17,13 +17,13 @@ from millpond.kernel.keys import decode, encode
 from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, wanted_from, wanted_to
 from millpond.workflows.partitions import METADATA
 from millpond.workflows.partitions.routing import partition_of_row
+from millpond.workflows.processor import ReadRows
 from millpond.workflows.store.search import found_among, page_among
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.workflows.engine import Key
-    from millpond.workflows.processor import ReadRows
     from millpond.workflows.store import Found, Wanted
     from millpond.workflows.store.search import FreePage
 
@@ -92,12 +92,20 @@ class SharedRows:
 
     def count(self, wanted: Wanted) -> int:
         """The number of objects of a search."""
-        return sum(self._count(number, wanted) for number in range(METADATA + 1, self._partitions))
+        return self._sum("count", ReadRows.count, wanted)
 
-    def _count(self, number: int, wanted: Wanted) -> int:
-        if self._here(number):
-            return cast("int", self._local(number, self.tenant, lambda rows: rows.count(wanted)))
-        return cast("int", decode(self._remote(number, self.tenant, encode(("count", wanted_to(wanted)))))[0])
+    def count_nodes(self, wanted: Wanted) -> int:
+        """The number of node runs of the runs of a search."""
+        return self._sum("nodes", ReadRows.count_nodes, wanted)
+
+    def _sum(self, name: str, count: Callable[[ReadRows, Wanted], int], wanted: Wanted) -> int:
+        """The numbers of all partitions together; `name` is that of the request to their owners."""
+        request = encode((name, wanted_to(wanted)))
+        return sum(
+            cast("int", self._local(number, self.tenant, lambda rows: count(rows, wanted))) if self._here(number)
+            else cast("int", decode(self._remote(number, self.tenant, request))[0])
+            for number in range(METADATA + 1, self._partitions)
+        )  # fmt: skip
 
     def tag_keys(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, of all partitions together."""
@@ -125,6 +133,8 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
             return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))
         case ("count", wanted):
             return encode((rows.count(wanted_from(wanted)),))
+        case ("nodes", wanted):
+            return encode((rows.count_nodes(wanted_from(wanted)),))
     _, wanted, limit, bookmark = request
     return encode(tuple(rows.tag_keys(wanted_from(wanted), limit=limit, bookmark=bookmark)))
 

@@ -25,6 +25,7 @@ from millpond.server.workflows.service import WorkflowService, changes_cluster
 from millpond.server.workflows.shared.offers import Offers
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import Elsewhere, Peers
+from millpond.server.workflows.shared.registrations import SharedRegistrations
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
 from millpond.stores.objects import open_objects
@@ -68,6 +69,10 @@ class SharedWorkflows(WorkflowService):
         host = urlsplit(node.url).hostname or settings.host
         self.address = f"{host}:{settings.grpc_port}"
         self._peers = Peers(settings)
+        self.registered = SharedRegistrations(
+            node.clock, self._peers, lambda: [address for address in self.hosts() if address != self.address]
+        )
+        self._for_peers = {"Submit": self._submitted, "Rows": self._rows_for, "Workers": self.registered.for_peer}
 
     async def resume(self) -> None:
         """Nothing: to `join` is to go on."""
@@ -135,7 +140,14 @@ class SharedWorkflows(WorkflowService):
 
         return await self._where(number, here, there)
 
-    async def submitted(self, data: bytes) -> bytes:
+    async def for_peer(self, method: str, data: bytes) -> bytes:
+        """The answer to another process.
+
+        Raises: `Elsewhere`: the partition is not here; as `submit`, and as `read`.
+        """
+        return await self._for_peers[method](data)
+
+    async def _submitted(self, data: bytes) -> bytes:
         """The reply to a command that another process sent.
 
         Raises: `Elsewhere`: the partition is not here.
@@ -203,7 +215,7 @@ class SharedWorkflows(WorkflowService):
     async def _answered(self, number: int, tenant: str, request: bytes) -> bytes:
         return await run_sync(lambda: self._local(number, tenant, lambda rows: answer(rows, parts_of(request))))
 
-    async def rows_for(self, data: bytes) -> bytes:
+    async def _rows_for(self, data: bytes) -> bytes:
         """The rows that another process wants of a partition.
 
         Raises: `Elsewhere`: the partition is not here.

@@ -1,9 +1,11 @@
 """Messages of processes to one another: commands, replies, and rows of a partition, as bytes.
 
+Workers  partition  tenant  task                ─▶  worker, began and seen, UTC milliseconds, and again
 Submit   partition  tenant  request             ─▶  type and bytes of the reply, or nothing
 Rows     partition  tenant  "get"   kind  key   ─▶  the row, or nothing
                             "list"  kind  key  after  ─▶  key and row, key and row, …
                             "count" search  ─▶  a number
+                            "nodes" search  ─▶  the number of node runs of its runs
                             "tags"  search  limit  bookmark  ─▶  keys of tags
 """
 

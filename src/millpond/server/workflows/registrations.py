@@ -1,0 +1,85 @@
+"""The workers that registered lately: what `GetTaskWorkerGroup` shows.
+
+A worker registers every minute at the process that it was begun with. Nothing of it is stored, for it says who is
+there now: after a restart a group is whole again within that minute.
+
+Invariants:
+* a worker that was silent for `SILENT_SECONDS` is in no group;
+* at most `REGISTERED_MAX` are known at a time; beyond it the one that was silent for the longest time is forgotten.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.clock import Clock
+
+__all__ = ("NAME_CHARACTERS_MAX", "REGISTERED_MAX", "SILENT_SECONDS", "Registration", "Registrations", "merged")
+
+SILENT_SECONDS = 90
+"""The time after which a worker that does not register again is gone."""
+REGISTERED_MAX = 10_000
+NAME_CHARACTERS_MAX = 300
+"""The characters of a worker's id, and of a task's name; a worker with a longer one is in no group."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """A worker: when it registered first, and last."""
+
+    worker: str
+    began_ms: int
+    seen_ms: int
+
+
+class Registrations:
+    """The workers that registered at this process. Used from one event loop."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._seen: dict[tuple[str, str, str], Registration] = {}
+        """By tenant, task and worker; in the order of their last registration."""
+
+    def note(self, tenant: str, task: str, worker: str) -> None:
+        """Note that a worker registered now."""
+        if max(len(task), len(worker)) > NAME_CHARACTERS_MAX:
+            return
+        now, place = self._clock.now_ms(), (tenant, task, worker)
+        self._forget(now)
+        known = self._seen.pop(place, None)
+        self._seen[place] = Registration(worker, now if known is None else known.began_ms, now)
+        if len(self._seen) > REGISTERED_MAX:
+            del self._seen[next(iter(self._seen))]
+
+    def of(self, tenant: str, task: str) -> list[Registration]:
+        """The workers of a task, by their ids."""
+        self._forget(self._clock.now_ms())
+        return sorted(
+            (found for place, found in self._seen.items() if place[:2] == (tenant, task)), key=lambda one: one.worker
+        )
+
+    async def everywhere(self, tenant: str, task: str) -> list[Registration]:
+        """The workers of a task that registered at any process: at this one, where it has no company."""
+        return self.of(tenant, task)
+
+    def _forget(self, now: int) -> None:
+        """Forget those that were silent for too long: the first ones."""
+        while self._seen:
+            first = next(iter(self._seen))
+            if now - self._seen[first].seen_ms < SILENT_SECONDS * 1000:
+                return
+            del self._seen[first]
+
+
+def merged(found: Iterable[Registration]) -> list[Registration]:
+    """The registrations of several processes: of each worker one, by their ids."""
+    whole: dict[str, Registration] = {}
+    for one in found:
+        known = whole.get(one.worker, one)
+        began, seen = min(known.began_ms, one.began_ms), max(known.seen_ms, one.seen_ms)
+        whole[one.worker] = Registration(one.worker, began, seen)
+    return [whole[worker] for worker in sorted(whole)]
