@@ -3,8 +3,8 @@
 VENV  := .venv
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
-# Two workers; a file of tests stays in one of them, so that it starts Spark once.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadfile
+# Three workers on two cores, for many tests wait; a file of tests stays in one of them, so that it starts Spark once.
+PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile
 
 .DEFAULT_GOAL := help
 .PHONY: help setup java s3 kafka postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos proof lock fresh clean

@@ -145,6 +145,7 @@ def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], seco
         folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)
         assert code == -signal.SIGKILL
         with millpond.open(folder, clock=story.clock_of(2, acts)) as pond:
+            pond.merge()  # what opening merges waits for nobody
             pond.parts.retry()  # a part whose merge ended the process twice was quarantined
             check_after_kill(pond, acts)
         assert teller.tell(name, telling=3)[1:] == (0, len(story.ACTS))

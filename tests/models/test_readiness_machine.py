@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millpond.nodes.replication.readiness import Hearing, Readiness
+from millpond.nodes.replication.survey import confirmed_position
 
 NODES = ("a", "b", "c")
 PRIMARY = "a"
@@ -30,6 +31,11 @@ class Disk:
         return Disk(self.log, dict(self.confirmed))
 
 
+def forked(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """True when neither log is a beginning of the other."""
+    return one[: len(other)] != other[: len(one)]
+
+
 class Pond(RuleBasedStateMachine):
     """Three nodes that need all of them for a load."""
 
@@ -38,6 +44,7 @@ class Pond(RuleBasedStateMachine):
         self.disks = {name: Disk() for name in NODES}
         self.copies: dict[str, Disk] = {name: Disk() for name in NODES}
         self.running: dict[str, Readiness] = {}
+        self.heard: dict[str, dict[str, int]] = {}
         self.acknowledged: tuple[int, ...] = ()
         self.entries = 0
         self.settle(set(NODES))
@@ -59,6 +66,7 @@ class Pond(RuleBasedStateMachine):
         if name not in self.running:
             peers = [other for other in NODES if other != name]
             self.running[name] = Readiness(peers, leads=name == PRIMARY)
+            self.heard[name] = dict.fromkeys(NODES, 0)
 
     @rule(name=node_names)
     def stop(self, name: str) -> None:
@@ -72,7 +80,10 @@ class Pond(RuleBasedStateMachine):
     def lose(self, name: str, empty: bool, again: bool) -> None:
         if self.others_have_all(name):
             self.stop(name)
-            self.disks[name] = Disk() if empty else self.copies[name].copy()
+            copy = Disk() if empty else self.copies[name].copy()
+            if any(forked(copy.log, self.disks[other].log) for other in NODES if other != name):
+                copy = Disk()  # a fork is hearing by the chain of the log
+            self.disks[name] = copy
             if again:
                 self.start(name)
 
@@ -94,16 +105,20 @@ class Pond(RuleBasedStateMachine):
         for here, there in ((name, other), (other, name)):
             disk, position = self.disks[there], len(self.disks[there].log)
             remembers = disk.confirmed.get(here, 0)
-            self.running[here].hear(there, Hearing(position=position, sound=self.sound(there), remembers=remembers))
+            hearing = Hearing(position=position, sound=self.sound(there), remembers=remembers)
+            self.running[here].hear(there, hearing)
             known = self.disks[here].confirmed
-            known[there] = position if self.sound(there) else max(known.get(there, 0), position)
+            heard = self.heard[here]
+            heard[there] = position
+            elsewhere = max(len(self.disks[here].log), *(heard[name] for name in NODES if name != there))
+            known[there] = confirmed_position(known.get(there, 0), hearing, elsewhere)
 
     @rule(name=node_names, other=node_names)
     def pull(self, name: str, other: str) -> None:
         if name == other or not {name, other} <= self.running.keys():
             return
         mine, theirs = self.disks[name].log, self.disks[other].log
-        assert mine[: len(theirs)] == theirs[: len(mine)], "the logs are forked"
+        assert not forked(mine, theirs)
         if len(theirs) > len(mine):
             self.disks[name].log = theirs
 

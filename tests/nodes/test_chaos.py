@@ -23,7 +23,6 @@ from millpond.testing.rows import presented
 SEED = 5
 FIRST, SECOND = LoadId("state", 0, 1), LoadId("state", 0, 2)
 STATE = MapDefinition(name="state", kind=Kind.STATE, incarnation="i", value=parse_value_type("long"))
-CAMPAIGN_MINUTES = "2"
 CAMPAIGN_SEED = "20"
 
 
@@ -195,12 +194,13 @@ def test_a_load_of_which_all_errors_said_that_it_is_nowhere_is_a_surprise() -> N
 
 
 @pytest.mark.parametrize(
-    ("seed", "write_to"), [(CAMPAIGN_SEED, "all"), pytest.param("7", "majority", marks=pytest.mark.slow)]
+    ("seed", "write_to", "minutes"),
+    [(CAMPAIGN_SEED, "all", "1"), pytest.param("7", "majority", "2", marks=pytest.mark.slow)],
 )
-def test_nodes_stand_a_campaign(tmp_path: Path, seed: str, write_to: str) -> None:
-    """Two minutes of real faults on real processes, as `make chaos` runs them for longer."""
+def test_nodes_stand_a_campaign(tmp_path: Path, seed: str, write_to: str, minutes: str) -> None:
+    """Real faults on real processes, as `make chaos` runs them for longer."""
     ran = subprocess.run(
-        [sys.executable, "-m", "millpond.testing.chaos", "--minutes", CAMPAIGN_MINUTES, "--seed", seed,
+        [sys.executable, "-m", "millpond.testing.chaos", "--minutes", minutes, "--seed", seed,
          "--folder", str(tmp_path), "--json"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip

@@ -19,7 +19,9 @@ ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 96 << 20
 
 
-@pytest.fixture(scope="module", params=["direct", "lookup", pytest.param("hash", marks=pytest.mark.slow)])
+@pytest.fixture(
+    scope="module", params=["lookup", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("direct", "hash"))]
+)
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pond with a small map, and with one of which the rows are 120 MB."""
     made: Path = tmp_path_factory.mktemp("bounded") / "pond"

@@ -9,6 +9,8 @@ difference of the two clocks, and the list of nodes that each has (`membership/f
 Invariants:
 * What a peer confirmed is remembered over restarts, in the keyspace `pond/confirmed`. The row never falls, but to the
   position of a peer that is sound: then the larger one was given up by a decision.
+* An entry that one node alone has was not acknowledged, and is not remembered: when that disk is lost, nothing is
+  missing, and nobody need be asked.
 * A peer that cannot be reached delays nothing but its own row: all peers are surveyed at once.
 * A node that is no member is heard, for it may be added; it confirms nothing, and nothing is expected of it.
 """
@@ -32,7 +34,7 @@ from millpond.nodes.replication.readiness import Hearing
 from millpond.nodes.replication.soundness import Soundness
 from millpond.nodes.replication.status import PROTOCOL, NodeStatus, check_protocol
 
-__all__ = ("Heard", "Survey")
+__all__ = ("Heard", "Survey", "confirmed_position")
 
 UNSETTLED_SECONDS = 0.25
 """A node that is not sound, or has not heard all of its peers, asks them so often."""
@@ -199,7 +201,9 @@ class Survey:
             if not member:
                 return
             before = self._confirmed.get(url, 0)
-            now = status.position if status.sound else max(before, status.position)
+            elsewhere = [heard.status.position for peer, heard in self._heard.items()
+                         if peer != url and peer in self._members.urls]  # fmt: skip
+            now = confirmed_position(before, status, max(position, *elsewhere, 0))
             if now == before:
                 return
             self._confirmed[url] = now
@@ -232,6 +236,20 @@ class Survey:
             tx.put(CONFIRMED.pack(url), position.to_bytes(8, "big"))
 
         self._space.write(put)
+
+
+def confirmed_position(before: int, status: NodeStatus | Hearing, elsewhere: int) -> int:
+    """The position to remember of a peer; `elsewhere` is the largest of the other nodes', `before` what was known.
+
+    >>> confirmed_position(7, Hearing(position=9, sound=True), 8)
+    8
+    >>> confirmed_position(9, Hearing(position=6, sound=True), 8)
+    6
+    >>> confirmed_position(9, Hearing(position=6, sound=False), 8)
+    9
+    """
+    now = max(before, min(status.position, elsewhere))
+    return min(now, status.position) if status.sound else now
 
 
 def _skew(there_ms: int, began_ms: int, ended_ms: int) -> int:
