@@ -245,6 +245,8 @@ EVENTS = [
     setting("watches of streams that are open at once", "events_watchers_max", "503, `watchers_full`"),
     constant("events held for all watchers of a process", "events.watchers.RINGS_BYTES",
              "watchers that are behind read the store"),
+    constant("commands of workflows whose events wait for streams", "server.workflows.teller.STORIES_WAITING_MAX",
+             "the oldest are dropped, counted, and told to their runs"),
     constant("jobs that `millpond watch` follows by their state", "cli.watch.JOBS_MAX", "the oldest stay as counted"),
 ]  # fmt: skip
 

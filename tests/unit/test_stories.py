@@ -25,12 +25,14 @@ from millpond.errors import Unavailable
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch
 from millpond.events.names import StreamName
+from millpond.server.workflows import teller
 from millpond.server.workflows.teller import Teller
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import Request, TaskClaim
 from millpond.workflows.keyspaces import STORY
 from millpond.workflows.processor import Processor, backlog_of
 from millpond.workflows.processor.backlog import Depth
+from millpond.workflows.stories import rows
 from tests.models.workflows.specs import request
 
 
@@ -123,6 +125,73 @@ def test_stories_wait_for_streams_that_cannot_be_reached(ground: Ground) -> None
     assert ground.undone() == 1
     assert ground.story("r") == [("r", "running", ""), ("0-1", "queued", "")]
     assert ground.undone() == 0
+
+
+class Refused:
+    """Streams that cannot be reached until they are opened."""
+
+    def __init__(self, ground: Ground) -> None:
+        self.ground, self.dropped, self.is_open = ground, list[int](), False
+        self.teller = Teller(ground.space, ground.clock, self.append, dropped=self.dropped.append)
+        ground.teller = self.teller
+
+    def append(self, batches: Sequence[EventBatch]) -> object:
+        if not self.is_open:
+            raise Unavailable("no Redis", kind="redis_unreachable")
+        return self.ground.store.append(batches)
+
+    def wait(self) -> None:
+        """One turn of the teller's thread."""
+        with pytest.raises(Unavailable):
+            self.teller.turn()
+        self.teller.drop()
+
+
+def test_stories_beyond_the_limit_are_dropped_counted_and_told(
+    ground: Ground, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(teller, "STORIES_WAITING_MAX", 10)
+    refused = Refused(ground)
+    for number in range(10):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
+    refused.wait()
+    assert (ground.undone(), refused.dropped, caplog.messages) == (10, [], [])
+    ground.attempt("r0", TaskStatus.TASK_SUCCESS)
+    for _ in range(3):
+        refused.wait()
+    assert sum(refused.dropped) == 2
+    assert ground.undone() == 11, "and one that tells of the dropped"
+    for number in range(10, 16):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
+        refused.wait()
+    assert (sum(refused.dropped), ground.undone()) == (8, 11)
+    refused.is_open = True
+    assert ground.story("r0") == [
+        ("r0", "dropped", ""), ("0-1", "running", ""), ("0-1", "succeeded", ""), ("r0", "succeeded", ""),
+    ]  # fmt: skip
+    missing = [ground.store.read(StreamName("acme", f"r{number}")).events[0] for number in range(8)]
+    assert {(event.kind, event.headers["events"]) for event in missing} == {("dropped", "2")}
+    assert ground.story("r8") == [("r8", "running", ""), ("0-1", "queued", "")]
+    assert [message.split(".")[0] for message in caplog.messages] == [
+        "more stories of runs wait than may: the oldest are dropped",
+        "stories of runs are told again, but for the oldest that waited",
+    ]
+    assert caplog.messages[1].endswith("dropped=8")
+    ground.do(RunWfRequest(wf_spec_name="retried", id="next"))
+    assert ground.story("next") == [("next", "running", ""), ("0-1", "queued", "")]
+
+
+def test_a_teller_that_begins_anew_drops_what_waited_too_long(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
+    for number in range(40):
+        ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
+    monkeypatch.setattr(teller, "STORIES_WAITING_MAX", 10)
+    monkeypatch.setattr(rows, "DROPPED_RUNS_MAX", 3)
+    refused = Refused(ground)
+    refused.wait()
+    assert (sum(refused.dropped), ground.undone()) == (30, 11)
+    refused.is_open = True
+    assert ground.story("r26") == [], "of too many runs, those whose events were dropped last are told"
+    assert [ground.story(f"r{number}")[0][1] for number in (27, 29, 30)] == ["dropped", "dropped", "running"]
 
 
 def test_a_thousand_runs_are_told_in_pages(ground: Ground) -> None:

@@ -13,6 +13,7 @@
 | `millpond_workflows_task_oldest_seconds` | tenant, task | how long the first of a queue has waited |
 | `millpond_workflows_timer_late_seconds` | | how long the next timer has been due: above 0 the processor is behind |
 | `millpond_workflows_stories_queued` | | commands whose events are in no stream yet, at most 1,000 |
+| `millpond_workflows_stories_dropped_total` | | commands whose events had no room while they could not be appended |
 | `millpond_workflows_position` | partition | of a shared log: the last entry applied, where this process is the owner |
 
 Calls are counted as those of HTTP are, with their method: label `route="/littlehorse.LittleHorse/RunWf"`.
@@ -66,6 +67,7 @@ class WorkflowMetrics(Collector):
         queued, measures = (0, Measures()) if processor is None else (processor.queued, processor.measures)
         yield GaugeMetricFamily("millpond_workflows_commands_queued", "Commands that wait for a write.", value=queued)
         for name, said, value in (
+            ("stories_dropped", "Commands whose events were dropped.", self._service.stories_dropped.number),
             ("commands", "Commands that were applied.", measures.commands),
             ("claims", "Tasks handed to workers.", measures.claims),
             ("timers", "Timers that fired.", measures.timers),

@@ -30,7 +30,7 @@ from millpond.errors import Conflict, Unavailable
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.registrations import Registrations
-from millpond.server.workflows.teller import Teller
+from millpond.server.workflows.teller import Tally, Teller
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
@@ -73,6 +73,7 @@ class WorkflowService:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
+        self.stories_dropped = Tally()
         self.registered = Registrations(node.clock)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
@@ -103,7 +104,8 @@ class WorkflowService:
         processor = Processor(self._space, self._node.clock, self._pass_on, self.workers, stories=stories)
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
-        self._teller = Teller(self._space, self._node.clock, self._node.pond.events.store.append)
+        append, dropped = self._node.pond.events.store.append, self.stories_dropped.add
+        self._teller = Teller(self._space, self._node.clock, append, dropped=dropped)
         self._teller.start()
         return processor
 

@@ -3,7 +3,9 @@
 Invariants:
 * the processor waits for nobody: a story that cannot be appended waits in its row, and is tried again;
 * many runs are one append, at most four times a second while the work is little;
-* a row is deleted after its events are durable; what is appended again is known by its position, and left out.
+* a row is deleted after its events are durable; what is appended again is known by its position, and left out;
+* at most `STORIES_WAITING_MAX` wait for streams that cannot be reached: the oldest beyond it are dropped, which is
+  counted, said in the log, and told to their runs.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ from millpond.errors import Invalid, MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.kernel.steps import step
-from millpond.workflows.stories import delete_stories, stories_after
+from millpond.workflows.stories import delete_stories, drop_stories, oldest_stories, stories_after, story_places
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,9 +27,13 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.workflows.stories import CommandStory, StoryPlace
 
-__all__ = ("Teller",)
+__all__ = ("STORIES_WAITING_MAX", "Tally", "Teller")
 
 STORIES_PER_APPEND = 1_000
+STORIES_WAITING_MAX = 100_000
+"""The commands whose events wait for streams that cannot be reached: some 30 MB."""
+_DROPPED_AT_ONCE = 10
+"""The part of the limit that is dropped in one write, so that one row more is no write more."""
 PAUSE_SECONDS = 0.25
 RETRY_SECONDS = 1.0
 _SOURCE: Final = "workflows"
@@ -57,16 +63,31 @@ def _is_named(stream: StreamName) -> bool:
     return True
 
 
+class Tally:
+    """A number that several threads add to."""
+
+    def __init__(self) -> None:
+        self.number = 0
+        self._lock = threading.Lock()
+
+    def add(self, more: int) -> None:
+        """Count more."""
+        with self._lock:
+            self.number += more
+
+
 class Teller:
-    """Appends the stories of one partition. `appended` is called with the place up to which they are durable."""
+    """Appends the stories of one partition."""
 
     def __init__(
         self, space: Space, clock: Clock, append: Callable[[Sequence[EventBatch]], object],
-        appended: Callable[[StoryPlace], object] | None = None,
+        ended: Callable[[StoryPlace, bool], object] | None = None, dropped: Callable[[int], object] = lambda _: None,
     ) -> None:  # fmt: skip
+        """`ended` deletes the stories up to a place, True for those that are dropped; `dropped` gets their number."""
         self._space, self._clock, self._append = space, clock, append
-        self._appended = appended or self._delete
+        self._ended, self._dropped = ended or self._delete, dropped
         self._after: StoryPlace = (0, 0)
+        self._seen, self._queued, self._lost = (0, 0), 0, 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="stories", daemon=True)
 
@@ -90,9 +111,33 @@ class Teller:
         if stories:
             self._append(_batches_of(stories))
             step("workflows.told")
-            self._appended(stories[-1].place)
+            self._ended(stories[-1].place, False)
             self._after = stories[-1].place
+            self._note_appended(len(stories))
         return len(stories)
+
+    def drop(self) -> None:
+        """Drop the oldest stories beyond the limit. It reads those that came since it was called before."""
+        with self._space.read() as tx:
+            for place in story_places(tx, max(self._seen, self._after)):
+                self._seen, self._queued = place, self._queued + 1
+        while self._queued > STORIES_WAITING_MAX:
+            with self._space.read() as tx:
+                place, number, ms = oldest_stories(tx, self._after, max(1, STORIES_WAITING_MAX // _DROPPED_AT_ONCE))
+            if not number:
+                return
+            if not self._lost:
+                _LOG.error("more stories of runs wait than may: the oldest are dropped. waiting_max=%s oldest_ms=%s",
+                           STORIES_WAITING_MAX, ms)  # fmt: skip
+            self._ended(place, True)
+            self._dropped(number)
+            self._lost, self._queued = self._lost + number, self._queued - number
+
+    def _note_appended(self, count: int) -> None:
+        self._queued = 0 if self._after >= self._seen else max(0, self._queued - count)
+        if self._lost:
+            _LOG.error("stories of runs are told again, but for the oldest that waited. dropped=%s", self._lost)
+            self._lost = 0
 
     def _run(self) -> None:
         ending = False
@@ -106,7 +151,15 @@ class Teller:
                 known = isinstance(error, MillpondError)
                 _LOG.warning("stories of runs wait: %s", error, exc_info=None if known else error)
                 pause = RETRY_SECONDS
+                self._make_room()
             self._clock.wait(self._stop, self._clock.monotonic() + pause)
 
-    def _delete(self, place: StoryPlace) -> None:
-        self._space.write(lambda tx: delete_stories(tx, place))
+    def _make_room(self) -> None:
+        try:
+            self.drop()
+        except Exception as error:
+            known = isinstance(error, MillpondError)
+            _LOG.warning("stories of runs cannot be dropped: %s", error, exc_info=None if known else error)
+
+    def _delete(self, place: StoryPlace, dropped: bool) -> None:
+        self._space.write(lambda tx: (drop_stories if dropped else delete_stories)(tx, place))

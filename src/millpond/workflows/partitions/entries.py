@@ -74,10 +74,11 @@ class SentEntry:
 
 @dataclass(frozen=True, slots=True)
 class StoryEntry:
-    """All that commands told up to a place is in the streams of their runs."""
+    """All that commands told up to a place is in the streams of their runs; or it is dropped, for it had no room."""
 
     position: int
     number: int
+    dropped: bool = False
 
 
 LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry
@@ -96,8 +97,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             )  # fmt: skip
         case SentEntry(position, number):
             return encode(("sent", position, number))
-        case StoryEntry(position, number):
-            return encode(("story", position, number))
+        case StoryEntry(position, number, dropped):
+            return encode(("dropped" if dropped else "story", position, number))
 
 
 def decode_entry(data: bytes) -> LogEntry:
@@ -121,9 +122,9 @@ def decode_entry(data: bytes) -> LogEntry:
             case "sent":
                 position, number = cast("tuple[int, int]", parts)
                 return SentEntry(position, number)
-            case "story":
+            case "story" | "dropped":
                 position, number = cast("tuple[int, int]", parts)
-                return StoryEntry(position, number)
+                return StoryEntry(position, number, kind == "dropped")
     except (ValueError, TypeError) as error:
         raise Corrupt("an entry of the log is damaged", kind="command_damaged", reason=repr(error)) from error
     raise Corrupt("an entry of the log is of no known kind", kind="command_damaged", reason=repr(kind))

@@ -38,7 +38,7 @@ from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import note_failed
 from millpond.workflows.processor.timers import take_timer
 from millpond.workflows.store.slices import SLICE_ROWS_MAX
-from millpond.workflows.stories import delete_stories
+from millpond.workflows.stories import delete_stories, drop_stories
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -126,8 +126,8 @@ class FollowedPartition(Partition):
             case SentEntry(position, number):
                 delete_rows(tx, list(tx.keys(OUTBOX.range((), (position, number + 1)))))
                 return last, []
-            case StoryEntry(position, number):
-                delete_stories(tx, (position, number))
+            case StoryEntry(position, number, dropped):
+                (drop_stories if dropped else delete_stories)(tx, (position, number))
                 return last, []
 
     def _command(self, tx: Transaction, command: LoggedCommand, now: int) -> Ended:

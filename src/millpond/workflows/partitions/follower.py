@@ -123,9 +123,11 @@ class Follower:
         if error is not None:
             self._end(command, None, error if isinstance(error, MillpondError) else _moved())
 
-    def note_stories(self, place: tuple[int, int]) -> None:
-        """Note in the log up to which place stories are told: then every process forgets them."""
-        self._log.append(self.number, encode_entry(StoryEntry(*place))).result(_SEND_SECONDS)
+    def note_stories(self, place: tuple[int, int], dropped: bool) -> None:
+        """Note in the log up to which place stories are told, or dropped: then every process forgets them."""
+        position = self._log.append(self.number, encode_entry(StoryEntry(*place, dropped))).result(_SEND_SECONDS)
+        if dropped:
+            self.wait_until(position, _SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:
         """Wait until an entry is applied.

@@ -14,6 +14,18 @@ events are durable; told again after a crash, its position in the source is know
 """
 
 from millpond.workflows.stories.facts import Fact, facts_of
-from millpond.workflows.stories.rows import CommandStory, StoryPlace, delete_stories, note_facts, stories_after
+from millpond.workflows.stories.rows import (
+    CommandStory,
+    StoryPlace,
+    delete_stories,
+    drop_stories,
+    note_facts,
+    oldest_stories,
+    stories_after,
+    story_places,
+)
 
-__all__ = ("Fact", "StoryPlace", "CommandStory", "delete_stories", "facts_of", "note_facts", "stories_after")
+__all__ = (
+    "CommandStory", "Fact", "StoryPlace", "delete_stories", "drop_stories", "facts_of", "note_facts", "oldest_stories",
+    "stories_after", "story_places",
+)  # fmt: skip

@@ -2,11 +2,14 @@
 
     STORY: (position, number) ─▶ JSON [tenant, milliseconds, [[run, kind, headers], …]]
 
-Invariant: a row is written with the rows of its command, and deleted after its events are durable.
+Invariants:
+* a row is written with the rows of its command, and deleted after its events are durable, or dropped;
+* rows that are dropped leave one for each tenant: it tells each of their runs how many events are missing.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
@@ -18,13 +21,21 @@ from millpond.workflows.keyspaces import STORY
 from millpond.workflows.stories.facts import Fact
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+    from millpond.kernel.keys import KeyRange
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("StoryPlace", "CommandStory", "delete_stories", "note_facts", "stories_after")
+__all__ = (
+    "DROPPED", "DROPPED_RUNS_MAX", "CommandStory", "StoryPlace", "delete_stories", "drop_stories", "note_facts",
+    "oldest_stories", "stories_after", "story_places",
+)  # fmt: skip
 
 StoryPlace = tuple[int, int]
+DROPPED: Final = "dropped"
+"""The event of a run in place of others that were dropped; `events` in its headers is how many."""
+DROPPED_RUNS_MAX = 1_000
+"""The runs of a tenant that are told of dropped events: those whose events were dropped last."""
 _ENCODER: Final = msgspec.json.Encoder()
 _DECODER: Final = msgspec.json.Decoder(tuple[str, int, list[Fact]])
 
@@ -49,12 +60,38 @@ def stories_after(tx: ReadTransaction, after: StoryPlace, limit: int) -> list[Co
     Raises:
         Corrupt: a row is damaged.
     """
-    rows = tx.scan(STORY.range((after[0], after[1] + 1), None))
+    return list(islice(_stories(tx, after), limit))
+
+
+def story_places(tx: ReadTransaction, after: StoryPlace) -> Iterator[StoryPlace]:
+    """The places of the stories behind a place."""
+    return (cast("StoryPlace", STORY.unpack(key)) for key in tx.keys(_behind(after)))
+
+
+def oldest_stories(tx: ReadTransaction, after: StoryPlace, limit: int) -> tuple[StoryPlace, int, int]:
+    """The oldest stories, but for those that tell of dropped ones: the place of the last, their number, the first time.
+
+    Raises:
+        Corrupt: a row is damaged.
+    """
+    place, number, ms = after, 0, 0
+    for story in _stories(tx, after):
+        if all(fact.kind == DROPPED for fact in story.facts):
+            continue
+        place, number, ms = story.place, number + 1, ms or story.ms
+        if number == limit:
+            break
+    return place, number, ms
+
+
+def _behind(after: StoryPlace) -> KeyRange:
+    return STORY.range((after[0], after[1] + 1), None)
+
+
+def _stories(tx: ReadTransaction, after: StoryPlace) -> Iterator[CommandStory]:
     try:
-        return [
-            CommandStory(cast("StoryPlace", STORY.unpack(key)), *_DECODER.decode(row))
-            for key, row in islice(rows, limit)
-        ]
+        for key, row in tx.scan(_behind(after)):
+            yield CommandStory(cast("StoryPlace", STORY.unpack(key)), *_DECODER.decode(row))
     except msgspec.MsgspecError as error:
         raise Corrupt("the story of a run is damaged", kind="run_row_damaged", reason=str(error)) from error
 
@@ -62,3 +99,30 @@ def stories_after(tx: ReadTransaction, after: StoryPlace, limit: int) -> list[Co
 def delete_stories(tx: Transaction, place: StoryPlace) -> None:
     """Delete the stories up to a place."""
     delete_rows(tx, list(tx.keys(STORY.range((), (place[0], place[1] + 1)))))
+
+
+def drop_stories(tx: Transaction, place: StoryPlace) -> None:
+    """Drop the stories up to a place: what is left of them tells how many events their runs miss."""
+    missing: dict[str, dict[str, int]] = {}
+    retained: dict[str, tuple[bytes, int]] = {}
+    keys = []
+    for key, row in tx.scan(STORY.range((), (place[0], place[1] + 1))):
+        keys.append(key)
+        with suppress(msgspec.MsgspecError):  # a damaged row is no reason to keep what has no room
+            tenant, ms, facts = _DECODER.decode(row)
+            retained[tenant] = key, ms
+            _count_missing(missing.setdefault(tenant, {}), facts)
+    delete_rows(tx, keys)
+    for tenant, (key, ms) in retained.items():
+        runs = list(missing[tenant].items())[-DROPPED_RUNS_MAX:]
+        tx.put(key, _ENCODER.encode((tenant, ms, [_dropped(run, count) for run, count in runs])))
+
+
+def _count_missing(runs: dict[str, int], facts: Sequence[Fact]) -> None:
+    """Count the events of each run; the run that comes last in the dictionary is that of the newest."""
+    for run, kind, headers in facts:
+        runs[run] = runs.pop(run, 0) + (int(headers["events"]) if kind == DROPPED else 1)
+
+
+def _dropped(run: str, count: int) -> Fact:
+    return Fact(run, DROPPED, {"job_id": run, "events": str(count)})

@@ -49,11 +49,15 @@ class Ownership:
         wanted: Callable[[], frozenset[int]], passed_on: Callable[[int, Sequence[Applied]], None],
         changed: Callable[[frozenset[int]], None], interval: float,
         append: Callable[[Sequence[EventBatch]], object] | None = None,
+        dropped: Callable[[int], object] = lambda _: None,
     ) -> None:  # fmt: skip
-        """Open the metadata. With `append`, the stories of the runs that are owned here are told to it."""
+        """Open the metadata. With `append`, the stories of the runs that are owned here are told to it.
+
+        `dropped` gets the number of those that had no room.
+        """
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
         self._wanted, self._passed_on, self._changed, self._interval = wanted, passed_on, changed, interval
-        self._append, self._tellers = append, dict[int, Teller]()
+        self._append, self._dropped, self._tellers = append, dropped, dict[int, Teller]()
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
@@ -108,7 +112,8 @@ class Ownership:
             return False
         follower.own(True)
         if self._append is not None:
-            teller = self._tellers[number] = Teller(follower.space, self._clock, self._append, follower.note_stories)
+            teller = Teller(follower.space, self._clock, self._append, follower.note_stories, self._dropped)
+            self._tellers[number] = teller
             teller.start()
         self.owned[number] = follower
         self._changed(frozenset(self.owned))
