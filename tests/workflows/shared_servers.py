@@ -41,6 +41,11 @@ class SharedServer:
         """The port of gRPC."""
         return self.port + 1
 
+    @property
+    def address(self) -> str:
+        """The address by which the others know it."""
+        return f"127.0.0.1:{self.grpc_port}"
+
     def start(self) -> None:
         """Begin to serve; it returns when the process takes calls."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}

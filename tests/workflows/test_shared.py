@@ -7,6 +7,7 @@ import threading
 from collections import Counter
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import grpc
 import pytest
@@ -15,6 +16,7 @@ pytest.importorskip("littlehorse")
 if find_spec("confluent_kafka") is None:
     pytest.skip("the extra kafka is not installed", allow_module_level=True)
 
+from confluent_kafka.admin import AdminClient
 from google.protobuf.message import Message
 from littlehorse.model import (
     CorrelatedEventConfig,
@@ -208,6 +210,45 @@ def test_workers_learn_of_all_processes(servers: list[SharedServer]) -> None:
         group = third.GetTaskWorkerGroup(TaskDefId(name="greet"))
     assert {"v", "w"} <= group.task_workers.keys()
     assert {host.port for host in group.task_workers["w"].hosts} == hosts
+
+
+def test_a_stopped_process_gives_its_partitions_back(servers: list[SharedServer], tmp_path: Path) -> None:
+    done = tmp_path / "done"
+    worker: subprocess.Popen[str] = servers[0].program("work", str(done))
+    begin = [f"stop-{number}" for number in range(3 * RUNS)]
+    stopped = threading.Thread(target=servers[2].end)
+    try:
+        with servers[0].stub() as first:
+            for number, run in enumerate(begin):
+                if number == RUNS:
+                    stopped.start()
+                # Not tried again: who calls another process gets no error, and waits less than a session.
+                inputs = {"name": VariableValue(str=run)}
+                first.RunWf(RunWfRequest(wf_spec_name="greeting", id=run, variables=inputs), timeout=SECONDS)
+                threading.Event().wait(0.05)
+            stopped.join()
+            assert members(servers[0]) == {server.address for server in servers[:2]}, (
+                "no member before its session is over"
+            )
+            completed(first, begin)
+    finally:
+        worker.terminate()
+        worker.wait(SECONDS)
+        servers[2].start()
+    attempts = Counter(line for line in done.read_text().splitlines() if line.startswith("stop-"))
+    assert {line.split()[0] for line in attempts} == set(begin)
+    assert set(attempts.values()) == {1}, "no attempt was executed twice"
+    with servers[0].stub() as first:
+        until_all_are_known(first)
+
+
+def members(server: SharedServer) -> set[str]:
+    """The addresses of the processes, as the brokers know them."""
+    where = urlsplit(server.settings["MILLPOND_WORKFLOWS_LOG"])
+    group = where.path.strip("/")
+    admin = AdminClient({"bootstrap.servers": where.netloc})  # answers come as long as it is there
+    found = admin.describe_consumer_groups([group])[group].result(SECONDS)
+    return {member.client_id for member in found.members}
 
 
 def test_a_killed_process_loses_nothing_and_comes_back(servers: list[SharedServer], tmp_path: Path) -> None:

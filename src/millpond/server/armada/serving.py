@@ -131,6 +131,8 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
         yield
     finally:
         await states.enter_graceful_shutdown()
+        if workflows is not None:
+            await workflows[0].leave()
         await server.stop(max(1.0, settings.shutdown_timeout / 1000))
         if workflows is not None:
             await workflows[0].end()

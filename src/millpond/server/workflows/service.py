@@ -133,6 +133,9 @@ class WorkflowService:
     async def join(self) -> None:
         """Take part in what processes share: nothing, here."""
 
+    async def leave(self) -> None:
+        """Give back what processes share, before calls that are under way end: nothing, here."""
+
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
         async with self._beginning:

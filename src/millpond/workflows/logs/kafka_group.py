@@ -3,7 +3,7 @@
     members ─▶ coordinator ─▶ assignment: partitions of each      address of a member = its client id
 
 The group reads nothing: it says who owns what. A member that is killed is missed after `SESSION_MS`; one that comes
-back before, with the same address, has its partitions again at once, without a new assignment.
+back before, with the same address, has its partitions again at once, without a new assignment. One that stops leaves.
 
 Invariants:
 * a partition has one owner at most, as the group sees it; a former owner may hear of it later than the new one;
@@ -31,6 +31,7 @@ SESSION_MS = 6_000
 """The time after which a member that says nothing has lost its partitions: the least that brokers allow."""
 _LOOK_SECONDS = 0.5
 _CALL_SECONDS = 5.0
+_LEAVE_TRIES, _LEAVE_SECONDS = 20, 0.1
 _LOG = logging.getLogger(__name__)
 
 
@@ -43,7 +44,7 @@ class KafkaGroup:
         self._consumer = Consumer(
             {**log.config, "group.id": group, "client.id": address, "enable.auto.commit": False,
              "group.instance.id": re.sub(r"[^A-Za-z0-9._-]", "-", address), "session.timeout.ms": SESSION_MS,
-             "heartbeat.interval.ms": 1_000, "max.poll.interval.ms": 30_000, "auto.offset.reset": "latest",
+             "heartbeat.interval.ms": 500, "max.poll.interval.ms": 30_000, "auto.offset.reset": "latest",
              "partition.assignment.strategy": "cooperative-sticky"}
         )  # fmt: skip
         self.own: frozenset[int] = frozenset()
@@ -63,11 +64,21 @@ class KafkaGroup:
             thread.start()
 
     def stop(self) -> None:
-        """Take part no longer. The others get the partitions when the session is over, unless it is back before."""
+        """Leave: the others get the partitions at once. So nothing may be written for them any more."""
         self._stop.set()
         for thread in self._threads:
             if thread.ident is not None:
                 thread.join()
+        try:
+            # A member with an instance id, as each is here, leaves when it unsubscribes; when it is closed alone, it
+            # is expected back until its session is over.
+            self._consumer.unsubscribe()
+            for _ in range(_LEAVE_TRIES):
+                self._consumer.poll(_LEAVE_SECONDS)
+                if not self.own:
+                    break
+        except KafkaException as error:
+            _LOG.warning("the group of workflows is not left in order: %s", error)
         self._consumer.close()
 
     def owner(self, partition: int) -> str | None:

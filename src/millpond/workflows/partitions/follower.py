@@ -90,6 +90,11 @@ class Follower:
             self._thread.join()
         self._fail_all()
 
+    def finish(self, seconds: float) -> None:
+        """Wait until no caller waits for a reply, or until some seconds are over."""
+        with self._changed:
+            self._clock.wait_for(self._changed, lambda: not self._replies, self._clock.monotonic() + seconds)
+
     def own(self, owning: bool) -> None:
         """Do the work of the partition's owner from now on, or no longer."""
         self._owning = owning
@@ -237,6 +242,8 @@ class Follower:
     def _end(self, command: str, reply: Message | None, error: BaseException | None) -> None:
         with self._changed:
             future = self._replies.pop(command, None)
+            if not self._replies:
+                self._changed.notify_all()
         if future is None or not future.set_running_or_notify_cancel():
             return
         if error is not None:

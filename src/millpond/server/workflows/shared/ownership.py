@@ -36,6 +36,7 @@ __all__ = ("CHECKPOINT_ENTRIES", "Ownership")
 CHECKPOINT_ENTRIES = 50_000
 """A checkpoint is made of a partition after so many entries, also before its interval is over."""
 _RETRY_SECONDS = 0.5
+_FINISH_SECONDS = 2.0
 _REPLAY_SECONDS = 600.0
 _LOOK_SECONDS = 5.0
 _LOG = logging.getLogger(__name__)
@@ -73,11 +74,18 @@ class Ownership:
             thread.start()
 
     def stop(self) -> None:
-        """Close everything."""
+        """Own nothing any more, answer the commands that wait, and close everything."""
         self._stop.set()
         self._wake.set()
         for thread in self._threads:
-            thread.join()
+            if thread.ident is not None:
+                thread.join()
+        followers = list(self.owned.values())
+        self.owned.clear()  # first: commands that come now are for the next owner
+        self._changed(frozenset())
+        until = self._clock.monotonic() + _FINISH_SECONDS
+        for follower in followers:
+            follower.finish(until - self._clock.monotonic())
         for number in list(self._open):
             self._stop_telling(number)
             self._close(number)

@@ -36,6 +36,7 @@ __all__ = ("ELSEWHERE", "METHODS", "SERVICE", "Elsewhere", "Peers")
 SERVICE = "millpond.Workflows"
 METHODS = ("Submit", "Rows", "Workers")
 ELSEWHERE = "partition_elsewhere"
+_STOPPING = "node_stopping"
 _CONNECT_SECONDS = 1.0
 _CALL_SECONDS = 60.0
 _OF_STATUS: dict[StatusCode, type[MillpondError]] = {
@@ -109,7 +110,7 @@ async def _ready(channel: grpc.aio.Channel, address: str) -> None:
 def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
     kind = dict(list(error.trailing_metadata() or ())).get(KIND_KEY)  # its own type is no Mapping for dict()
     details = error.details() or error.code().name
-    if kind == ELSEWHERE:
+    if kind in (ELSEWHERE, _STOPPING):  # one that stops does nothing more: the partition comes to another one
         return Elsewhere(details)
     if error.code() in (StatusCode.UNAVAILABLE, StatusCode.CANCELLED, StatusCode.DEADLINE_EXCEEDED) and kind is None:
         return Uncertain(

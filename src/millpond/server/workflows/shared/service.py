@@ -107,16 +107,20 @@ class SharedWorkflows(WorkflowService):
     async def begin(self) -> None:  # type: ignore[override]
         """Nothing: `join` began it."""
 
-    async def end(self) -> None:
-        """Leave: commands that wait get an error."""
-        await run_sync(self._close)
-        await self._peers.close()
+    async def leave(self) -> None:
+        """Give all partitions back, in order: the other processes have them a moment later."""
+        await run_sync(self._give_back)
 
-    def _close(self) -> None:
-        self._group.stop()
+    def _give_back(self) -> None:
         self._offers.stop()
         self._ownership.stop()
         self._log.close()
+        # Last: what was appended here is in the log, and nothing more can be, when the next owner hears of it.
+        self._group.stop()
+
+    async def end(self) -> None:
+        """End the calls to other processes."""
+        await self._peers.close()
 
     def hosts(self) -> list[str]:
         """The addresses of all processes, of which each has tasks of its own."""
