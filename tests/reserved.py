@@ -12,10 +12,6 @@ RESERVED = {
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
-    "spark/objects/compaction.py:compact_branch": "a job that users of Spark start",
-    "spark/objects/garbage.py:collect_garbage": "a job that users of Spark start",
-    "spark/events/maintenance.py:compress_events": "a job that users of Spark start",
-    "spark/events/maintenance.py:expire_events": "a job that users of Spark start",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",

@@ -17,14 +17,32 @@ file system that all mount.
 
 from __future__ import annotations
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from millpond.spark.enrich import Lookup, enrich
-from millpond.spark.events import compress_events, expire_events
-from millpond.spark.files import load_files
-from millpond.spark.objects import collect_garbage, compact_branch
-from millpond.spark.session import register, start
-from millpond.spark.write_jobs import load
+
+if TYPE_CHECKING:
+    from millpond.spark.events import compress_events, expire_events
+    from millpond.spark.files import load_files
+    from millpond.spark.objects import collect_garbage, compact_branch
+    from millpond.spark.session import register, start
+    from millpond.spark.write_jobs import load
 
 __all__ = (
     "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "load_files",
     "register", "start",
 )  # fmt: skip
+
+_LAZY = {
+    "compress_events": "events", "expire_events": "events",
+    "load_files": "files", "collect_garbage": "objects", "compact_branch": "objects", "register": "session",
+    "start": "session", "load": "write_jobs",
+}  # fmt: skip
+"""The modules by the names that they hold: a task on an executor imports one module, and not what all of them need."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'millpond.spark' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"millpond.spark.{_LAZY[name]}"), name)

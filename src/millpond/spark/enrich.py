@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
@@ -18,7 +18,9 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
-from millpond.spark.udf import Question, ask_all, in_batches, question_to
+
+if TYPE_CHECKING:
+    from millpond.spark.udf import Question
 
 __all__ = ("Lookup", "enrich")
 
@@ -64,6 +66,9 @@ def enrich(
     Raises: `Invalid` for keys or times of a type that no lookup takes, or for an existing column; `NotFound` for a map
     that does not exist.
     """
+    # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
+    from millpond.spark.udf import question_to
+
     single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
     if single is None and not (map is None and key is None and at is None and into is None):
         raise _no_lookups()
@@ -136,6 +141,8 @@ def _column(column: ColumnLike) -> Column:
 
 
 def _with_answers(frame: DataFrame, lookups: Sequence[Lookup], questions: Sequence[Question]) -> DataFrame:
+    from millpond.spark.udf import ask_all, in_batches
+
     columns: list[ColumnLike] = []
     places = [
         (lookup.name, question, _place(columns, lookup.key), _time_place(columns, lookup, question))

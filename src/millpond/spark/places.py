@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
 from pyspark.sql import SparkSession
 
@@ -21,12 +21,12 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, MillpondError
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.load import writer_folder
-from millpond.pond import Pond, open_pond
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
     from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.pond import Pond
     from millpond.settings import Settings
     from millpond.spark.change_log import Change, Log
     from millpond.spark.planned_snapshot import PlannedSnapshots
@@ -107,6 +107,8 @@ class FolderPlace:
 
     def open(self) -> Pond:
         """Open the pond in the folder, which must be there."""
+        from millpond.pond import open_pond
+
         return open_pond(self.folder, create=False, clock=SystemClock())
 
     @contextmanager
@@ -136,7 +138,7 @@ class FolderPlace:
         """Freeze the map: its snapshot stays while somebody leases it."""
         from millpond.spark.planned_snapshot import FolderSnapshots
 
-        assert isinstance(pond, Pond), "the pond of a folder"
+        pond = cast("Pond", pond)
         opened = pond.map(name)
         return FolderSnapshots(str(opened.objects.where)), opened.freeze()
 
@@ -231,9 +233,11 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
         raise Invalid(
             "no pond is named", kind="pond_unnamed", hint=f"pass pond=…, or set {POND}; sources take option('pond', …)"
         )
-    if isinstance(place, Pond):
-        return _folder_place(place.folder)
     if not isinstance(place, str | os.PathLike):
+        from millpond.pond import Pond
+
+        if isinstance(place, Pond):
+            return _folder_place(place.folder)
         return NodesPlace(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 

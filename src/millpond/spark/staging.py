@@ -27,7 +27,6 @@ from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.steps import step
 from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
-from millpond.pond import Pond
 from millpond.spark.places import NodesPlace, OpenPond
 from millpond.spark.private_api import is_connect
 from millpond.stores.files import remove_tree
@@ -38,6 +37,7 @@ if TYPE_CHECKING:
 
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
+    from millpond.pond import Pond
 
 __all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
 
@@ -174,7 +174,7 @@ class FolderStagingDir:
 
     def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
-        assert isinstance(pond, Pond), "the pond of a folder"
+        pond = cast("Pond", pond)
         result = commit_load(
             pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream,
             load_id=self.load_id,
