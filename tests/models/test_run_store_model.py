@@ -19,7 +19,7 @@ from millpond.workflows.store import Address, Kind, RunStore, Wanted, delete_run
 from millpond.workflows.store.addresses import address_of, group_of
 from millpond.workflows.store.legacy import write_legacy
 from millpond.workflows.store.messages import Stored
-from millpond.workflows.store.tags import tag_key, tags_of
+from millpond.workflows.store.tags import tag_keys, tags_of
 
 RUNS = ("a", "ab", "b-1")
 
@@ -124,7 +124,7 @@ def check(space: Space, store: RunStore, model: dict[Address, Stored]) -> None:
             assert store.get(tx, address) == message
             assert address_of(address.id()) == address
         grouped = [address for address in model if tx.get(address.key("default")) is not None]
-        tags = {tag_key("default", one, tag) for one in grouped for tag in tags_of(model[one], searchable=True)}
+        tags = {key for one in grouped for key in tag_keys("default", one, tags_of(model[one], searchable=True))}
         assert set(tx.keys(TAG.range())) == tags
         for name in RUNS:
             if not any(address.run == (name,) for address in grouped):

@@ -21,6 +21,8 @@ from __future__ import annotations
 
 import hashlib
 import hmac
+import os
+import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -128,6 +130,7 @@ class TokenFile:
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "tokens.json"
+        self._name = str(self.path)  # each call looks at it, and `Path` takes several times as long as the system
 
     def version(self) -> tuple[int, int, int] | None:
         """A value that changes whenever the file does; None when there is none.
@@ -135,11 +138,16 @@ class TokenFile:
         Raises: `Unavailable` when that cannot be found out.
         """
         try:
-            found = self.path.stat()
+            found = os.lstat(self._name)
+        except FileNotFoundError:
+            return None
         except OSError as error:
-            if isinstance(error, FileNotFoundError) and not self.path.is_symlink():
-                return None
             raise self._unreadable(error) from error
+        if stat.S_ISLNK(found.st_mode):
+            try:
+                found = self.path.stat()
+            except OSError as error:  # it leads nowhere, or not now
+                raise self._unreadable(error) from error
         return found.st_mtime_ns, found.st_size, found.st_ino
 
     def exists(self) -> bool:

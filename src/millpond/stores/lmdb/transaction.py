@@ -114,7 +114,15 @@ class LmdbTransaction:
             cursor = self._transaction.cursor()
             if not (_seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)):
                 return []
-            rows = list(islice(cursor.iterprev() if reverse else cursor.iternext(), limit))
+            # In pieces that grow: a range that is empty, or short, costs no rows of those behind it.
+            iterator, piece = cursor.iterprev() if reverse else cursor.iternext(), 1
+            rows: list[tuple[bytes, bytes]] = []
+            while len(rows) < limit:
+                more = list(islice(iterator, min(piece, limit - len(rows))))
+                rows += more
+                if len(more) < piece or not keys.holds(more[-1][0]):
+                    break
+                piece *= 8
         except lmdb.Error as error:
             raise translated(error, self._path) from error
         if max(map(len, map(_key, rows)), default=0) >= GROUP_BYTES:

@@ -54,7 +54,7 @@ from millpond.kernel.keys import Prefix, decode, encode
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
-from millpond.workflows.keyspaces import DEFINITION, DELETION, QUEUED
+from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
 from millpond.workflows.store.free_tags import retag_free
 from millpond.workflows.store.search import found_keys, tag_keys
@@ -232,17 +232,13 @@ class WriteRows(ReadRows):
         return tuple(queued)
 
     def _check(self, write: Write) -> None:
-        texts = [part for part in write.key if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX]
-        longest = max(texts, key=len, default="")
-        if len(longest) > KEY_BYTES_MAX // 2 or any(
-            len(part) > _PART_CHARACTERS_MAX for text in texts for part in text.split("_")
-        ):
-            raise Invalid("a name is too long", kind="workflow_name", name=f"{longest[:60]}…",
-                          characters_max=_PART_CHARACTERS_MAX)  # fmt: skip
-        if write.kind is WfRun and write.row is not None:
-            run = run_of(write.key[0])
-            if self._tx.get(DELETION[self.tenant].pack(run[0], encode(run[1:]))) is not None:
-                raise Conflict("the run is being deleted", kind="run_deleting", run=write.key[0], hint="try again soon")
+        for part in write.key:
+            if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX:
+                _check_names(write.key)
+        if write.kind is WfRun and write.row is not None and self._store.is_being_deleted(
+            self._tx, run_of(write.key[0])
+        ):  # fmt: skip
+            raise Conflict("the run is being deleted", kind="run_deleting", run=write.key[0], hint="try again soon")
 
     def _write_object(self, write: Write) -> None:
         if write.row is None:
@@ -283,6 +279,17 @@ class WriteRows(ReadRows):
         for _, row in self._tx.scan(group_of(self.tenant, run)[_SCHEDULED].range()):
             self._leave_queue(row)
         self._delete_run(run)
+
+
+def _check_names(key: Key) -> None:
+    """Refuse a key of which a text is too long: the path of a run may be, as long as none of its names is."""
+    texts = [part for part in key if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX]
+    longest = max(texts, key=len)
+    if len(longest) > KEY_BYTES_MAX // 2 or any(
+        len(part) > _PART_CHARACTERS_MAX for text in texts for part in text.split("_")
+    ):
+        raise Invalid("a name is too long", kind="workflow_name", name=f"{longest[:60]}…",
+                      characters_max=_PART_CHARACTERS_MAX)  # fmt: skip
 
 
 def _definition_of(tenant: str, kind: type[Message], key: Key) -> Prefix:

@@ -25,7 +25,7 @@ from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, a
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
 from millpond.workflows.store.search import Found, Wanted, search
-from millpond.workflows.store.tags import list_tags, listed_tags, tag_key, tags_of
+from millpond.workflows.store.tags import list_tags, listed_tags, tag_keys, tags_of
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
@@ -147,7 +147,7 @@ class RunStore(RunReads):
             Invalid: an id is too long for a key.
         """
         address = address_of(message.id)
-        if address.kind is Kind.RUN and tx.get(self._deletion(address.run)) is not None:
+        if address.kind is Kind.RUN and self.is_being_deleted(tx, address.run):
             raise Conflict("the run is being deleted", kind="run_deleting", run=address.run, hint="try again soon")
         legacy = self._legacy(tx, address)
         if legacy is not None:
@@ -215,6 +215,13 @@ class RunStore(RunReads):
             assert isinstance(children, bytes)
             yield (root, *cast("RunPath", decode(children)))
 
+    def is_being_deleted(self, tx: ReadTransaction, run: RunPath) -> bool:
+        """True for a run of whose rows some are still there, though its own is gone."""
+        # The run itself goes first, so one that is there is not being deleted: its row is in memory more often.
+        if tx.get(Address(run, Kind.RUN).key(self.tenant)) is not None:
+            return False
+        return tx.get(self._deletion(run)) is not None
+
     def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
         searchable = isinstance(message, Variable) and self._searchable(message)
         if address.kind in _TAGGED:
@@ -233,9 +240,9 @@ class RunStore(RunReads):
         old = set() if listed is None else listed_tags(listed)
         if old == tags:
             return
-        delete_rows(tx, [tag_key(self.tenant, address, tag) for tag in old - tags])
-        for tag in sorted(tags - old):
-            tx.put(tag_key(self.tenant, address, tag), b"")
+        delete_rows(tx, tag_keys(self.tenant, address, old - tags))
+        for key in tag_keys(self.tenant, address, tags - old):
+            tx.put(key, b"")
         if tags:
             tx.put(address.tags_key(self.tenant), list_tags(tags))
         else:
@@ -250,7 +257,7 @@ class RunStore(RunReads):
             kind, *parts = lists.unpack(key)
             assert isinstance(kind, int)
             address = Address.from_parts(run, kind, parts)
-            gone = [key, *(tag_key(self.tenant, address, tag) for tag in listed_tags(value))]
+            gone = [key, *tag_keys(self.tenant, address, listed_tags(value))]
             delete_rows(tx, gone)
             rows -= len(gone)
         return rows

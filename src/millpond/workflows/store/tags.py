@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import lru_cache
 from itertools import product
 from typing import TYPE_CHECKING, TypeAlias
@@ -44,7 +44,7 @@ __all__ = (
     "listed_tags",
     "parent_part",
     "shortened",
-    "tag_key",
+    "tag_keys",
     "tags_of",
     "value_part",
 )
@@ -156,9 +156,12 @@ def index_of(tenant: str, kind: IntEnum) -> Prefix:
     return TAG[tenant][int(kind)]
 
 
-def tag_key(tenant: str, address: Address, tag: bytes) -> bytes:
-    """The key of a tag of an object."""
-    return index_of(tenant, address.kind).packed + tag + address.trail()
+def tag_keys(tenant: str, address: Address, tags: Collection[bytes]) -> list[bytes]:
+    """The keys of tags of an object, in their order."""
+    if not tags:
+        return []
+    before, behind = index_of(tenant, address.kind).packed, address.trail()
+    return [before + tag + behind for tag in sorted(tags)]
 
 
 def list_tags(tags: Iterable[bytes]) -> bytes:
