@@ -117,7 +117,9 @@ class Settings(BaseSettings):
         description="memory for all requests together: bodies, and what large questions take; more wait",
     )
     memory_max: Size = Field(
-        MEMORY_MAX, ge=MEMORY_LEAST, description="memory that freezing a map may take; rows beyond it wait on the disk"
+        MEMORY_MAX,
+        ge=MEMORY_LEAST,
+        description="memory that sealing, merging or freezing a map may take; rows beyond it wait on the disk",
     )
     max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
     max_connections_per_address: int = Field(

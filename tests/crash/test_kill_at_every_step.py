@@ -122,6 +122,7 @@ def kill_and_go_on(teller: Teller, moment: str, *, verify: bool = True) -> None:
     story.tell(folder, telling=2, first=acts)
     check_end(folder, verify=verify)
     rmtree(folder)
+    Path(f"{folder}.done").unlink()
 
 
 def of_every_name(moments: list[str]) -> list[str]:
