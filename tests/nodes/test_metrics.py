@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as openmetrics_families
 from prometheus_client.parser import text_string_to_metric_families as text_families
 
 import millpond
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest
+from millpond.server import metrics
+from millpond.stores.objects import Objects
 from tests.nodes.conftest import ClusterHere, Served
 
 OPENMETRICS = {"Accept": "application/openmetrics-text;version=1.0.0;q=0.6,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"}
@@ -50,3 +54,29 @@ def test_the_page_is_what_its_formats_allow(node: Served) -> None:
 def test_so_it_is_of_replicas(cluster: ClusterHere) -> None:
     for node in cluster.nodes:
         check_page(node)
+
+
+def test_a_page_reads_only_the_snapshots_that_are_new(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+
+    def counted(objects: Objects, id_: str) -> SnapshotManifest:
+        read.append(id_)
+        return load_manifest(objects, id_)
+
+    monkeypatch.setattr(metrics, "load_manifest", counted)
+    with millpond.open(node.url) as pond:
+        for name in ("m", "n", "never"):
+            pond.create_map(name, kind="state", value="long").load([{"key": "a", "value": 1}])
+        pond.merge()
+        for name in ("m", "n"):
+            node.pond.map(name).freeze()
+        for frozen, fresh in (("m", 2), ("n", 1), ("m", 1)):
+            pages = [node.get("/metrics").body.decode() for _ in range(3)]
+            assert len(read) == fresh
+            for page in pages:
+                assert [f'snapshot_age_seconds{{map="{name}"}}' in page for name in ("m", "n", "never")] == [1, 1, 0]
+            read.clear()
+            node.pond.map(frozen).load([{"key": "b", "value": 2}])
+            node.pond.map(frozen).freeze()
+        pond.drop_map("m")
+        assert 'millpond_snapshot_age_seconds{map="m"}' not in node.get("/metrics").body.decode()

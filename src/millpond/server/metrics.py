@@ -50,7 +50,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError
-from millpond.maps.snapshots.refresh import current_manifest
+from millpond.maps.model.snapshot_pointer import current_snapshots
+from millpond.maps.snapshots.manifest import load_manifest
 from millpond.nodes.node import Node
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import Connections
@@ -169,6 +170,8 @@ class _State(Collector):
 
     def __init__(self, node: Node) -> None:
         self._node = node
+        # A manifest never changes: of thousands of maps, a page reads those that were frozen since the last.
+        self._frozen_ms: dict[tuple[str, str], int] = {}
 
     def describe(self) -> list[Metric]:
         """Nothing is read before it is asked for."""
@@ -233,15 +236,21 @@ class _State(Collector):
 
     def _snapshot_ages(self) -> dict[str, float]:
         pond, now = self._node.pond, self._node.clock.now_ms()
-        ages = {}
-        for pond_map in pond.maps():
-            try:
-                manifest = current_manifest(pond.space, pond_map.objects, pond_map.definition)
-            except MillpondError:
-                continue  # `verify` tells of it
-            if manifest is not None:
-                ages[pond_map.name] = max(0.0, (now - manifest.created_ms) / 1000)
-        return ages
+        with pond.space.read() as tx:
+            current = [(definition, found.manifest) for definition, found in current_snapshots(tx)]
+        frozen: dict[tuple[str, str], int] = {}
+        for definition, manifest in current:
+            place = definition.incarnation, manifest
+            created_ms = self._frozen_ms.get(place)
+            with suppress(MillpondError):  # `verify` tells of it
+                if created_ms is None:
+                    created_ms = load_manifest(pond.open_maps.map(definition).objects, manifest).created_ms
+                frozen[place] = created_ms
+        self._frozen_ms = frozen
+        return {
+            definition.name: max(0.0, (now - frozen[definition.incarnation, manifest]) / 1000)
+            for definition, manifest in current if (definition.incarnation, manifest) in frozen
+        }  # fmt: skip
 
     def _of_jobs(self) -> Iterator[Metric]:
         jobs = self._node.scheduler.status()

@@ -27,8 +27,8 @@ from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.failures import Failure
 from millpond.maps.log.log import head_of
-from millpond.maps.log.queue import applied_position
-from millpond.maps.model.catalogue import check_map, map_names
+from millpond.maps.log.queue import applied_everywhere, applied_position
+from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.shard.shard import Shard
@@ -228,8 +228,9 @@ def refuse_quarantined(loads: Loads, position: int, maps: Sequence[str] | None) 
 
 
 def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
-    names = map_names(tx) if maps is None else maps
-    return min((applied_position(tx, name) for name in names), default=head_of(tx).position)
+    if maps is None:
+        return applied_everywhere(tx)
+    return min((applied_position(tx, name) for name in maps), default=head_of(tx).position)
 
 
 def wait_for(loads: Loads, holds: Callable[[], bool], timeout: float) -> bool:

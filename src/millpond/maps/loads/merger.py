@@ -25,7 +25,8 @@ from millpond.json_forms import plain
 from millpond.maps.loads.load import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
-from millpond.maps.log.queue import applied_position, queue_counts
+from millpond.maps.log.log import head_of
+from millpond.maps.log.queue import applied_position, queue_counts, waiting_maps
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.catalogue import map_names
 
@@ -130,15 +131,13 @@ class Merger:
     def status(self) -> list[dict[str, Any]]:
         """For each map: what waits, up to where it is applied, the last merge, the last error."""
         with self.loads.space.read() as tx:
+            head, queued = head_of(tx).position, set(waiting_maps(tx))
             waits: list[dict[str, Any]] = []
             for name in map_names(tx):
-                parts, rows = queue_counts(tx, name)
-                waits.append(
-                    {
-                        "map": name, "parts_queued": parts, "rows_queued": rows,
-                        "position": applied_position(tx, name),
-                    }
-                )  # fmt: skip
+                # A page of metrics asks this of thousands of maps; for most of them nothing waits.
+                parts, rows = queue_counts(tx, name) if name in queued else (0, 0)
+                position = applied_position(tx, name) if name in queued else head
+                waits.append({"map": name, "parts_queued": parts, "rows_queued": rows, "position": position})
         known = {row["map"] for row in waits}
         with self._lock:
             for name in self._progress.keys() - known:

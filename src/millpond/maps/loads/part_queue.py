@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.kernel.scans import first_parts
 from millpond.kernel.space import Space
-from millpond.maps.log.queue import Quarantined, Queued, queued_parts
-from millpond.maps.model.catalogue import map_names
+from millpond.maps.log.queue import Quarantined, Queued, queued_parts, waiting_maps
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE
 
 __all__ = ("PartQueue",)
@@ -22,7 +20,7 @@ class PartQueue:
     def parts(self, name: str | None = None) -> list[Queued]:
         """Parts that wait, in order; of one map or of all."""
         with self.space.read() as tx:
-            names = map_names(tx) if name is None else [name]
+            names = waiting_maps(tx) if name is None else [name]
             found = [queued for name in names for queued in queued_parts(tx, name)]
         return sorted(found, key=lambda part: part.number)
 
@@ -32,9 +30,9 @@ class PartQueue:
             return any(next(tx.keys(prefix[name].range()), None) is not None for prefix in (QUEUE, MAINTENANCE))
 
     def maps(self) -> list[str]:
-        """The maps that something waits for, by name: one look for each of them, however many maps there are."""
+        """The maps that something waits for, by name."""
         with self.space.read() as tx:
-            return sorted({str(name) for prefix in (QUEUE, MAINTENANCE) for name in first_parts(tx, prefix)})
+            return waiting_maps(tx)
 
     def quarantined(self) -> list[Quarantined]:
         """Parts that were quarantined."""

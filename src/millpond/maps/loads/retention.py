@@ -14,9 +14,16 @@ from pathlib import Path
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.loads import Loads
-from millpond.maps.log.log import Entry, entries_after, first_position, head_of, trim
-from millpond.maps.log.queue import PartStatus, Quarantined, Queued, applied_position, queued_part, queued_parts
-from millpond.maps.model.catalogue import map_names
+from millpond.maps.log.log import Entry, entries_after, first_position, trim
+from millpond.maps.log.queue import (
+    PartStatus,
+    Quarantined,
+    Queued,
+    applied_everywhere,
+    queued_part,
+    queued_parts,
+    waiting_maps,
+)
 from millpond.maps.model.keyspaces import QUARANTINE, RETAINED
 from millpond.stores.files import remove_tree
 
@@ -46,14 +53,15 @@ def _find(tx: ReadTransaction, part: str) -> Queued | None:
     retained = _retained_now(tx, part)
     if retained is not None:
         return retained
-    found = (queued_part(tx, name, part) for name in map_names(tx))
+    found = (queued_part(tx, name, part) for name in waiting_maps(tx))
     return next((part for part in found if part is not None), None)
 
 
 def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
     """Every part there is (or of one map), in the order in which they were entered."""
     with loads.space.read() as tx:
-        queue = [part for name in map_names(tx) if only in (None, name) for part in queued_parts(tx, name)]
+        names = waiting_maps(tx) if only is None else [only]
+        queue = [part for name in names for part in queued_parts(tx, name)]
         retained = [Queued.from_json(value) for _, value in tx.scan(RETAINED.range())]
         quarantine = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
     known = {part.part for part in queue}
@@ -124,9 +132,7 @@ def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
     ]  # fmt: skip
     for part in gone:
         tx.delete(RETAINED.pack(part.part))
-    names = map_names(tx)
-    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
-    trim(tx, min(max((part.position for part in gone), default=0), applied) + 1)
+    trim(tx, min(max((part.position for part in gone), default=0), applied_everywhere(tx)) + 1)
     return gone
 
 
@@ -148,16 +154,14 @@ def tidy_up(loads: Loads, position: int) -> None:
 
 def cover(tx: Transaction) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
-    names = map_names(tx)
-    there = {part.part for name in names for part in queued_parts(tx, name)}
+    there = {part.part for name in waiting_maps(tx) for part in queued_parts(tx, name)}
     there |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
     there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
     first = first_position(tx)
     for entry in _entries(tx):
         if entry.kind == "load" and any(part["id"] not in there for part in entry.body["parts"]):
             first = entry.position + 1
-    applied = min((applied_position(tx, name) for name in names), default=head_of(tx).position)
-    return trim(tx, min(first, applied + 1))
+    return trim(tx, min(first, applied_everywhere(tx) + 1))
 
 
 def _entries(tx: ReadTransaction) -> Iterator[Entry]:

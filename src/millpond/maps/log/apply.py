@@ -26,7 +26,7 @@ from millpond.maps.log.queue import (
     settings_of,
 )
 from millpond.maps.log.remembered import forget_streams, remember
-from millpond.maps.model.catalogue import find_map, known_map, map_names, put_map, remove_map
+from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, RETAINED
 from millpond.maps.parts.part import PartManifest
@@ -160,7 +160,7 @@ def _queue_parts(tx: Transaction, entry: Entry) -> None:
     before = int.from_bytes(tx.get(NUMBER) or b"", "big")
     last = max(before, first + len(body["parts"]) - 1)
     tx.put(NUMBER, last.to_bytes(8, "big"))
-    forget_parts(tx, map_names(tx), before, last)
+    forget_parts(tx, before, last)
 
 
 def _adopt(tx: Transaction, queued: Queued) -> None:

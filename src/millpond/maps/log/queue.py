@@ -17,13 +17,14 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.scans import first_parts
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.log.log import head_of
@@ -39,6 +40,7 @@ __all__ = (
     "PartStatus",
     "Quarantined",
     "Queued",
+    "applied_everywhere",
     "applied_position",
     "maintenance_orders",
     "map_of_part",
@@ -50,6 +52,7 @@ __all__ = (
     "queue_counts",
     "queued_part",
     "queued_parts",
+    "waiting_maps",
     "with_settings",
 )
 
@@ -256,10 +259,10 @@ def queued_part(tx: ReadTransaction, name: str, part: str) -> Queued | None:
     return None if listed is None else Queued.of(name, listed)
 
 
-def forget_parts(tx: Transaction, names: Iterable[str], before: int, last: int) -> None:
+def forget_parts(tx: Transaction, before: int, last: int) -> None:
     """Forget parts that came long ago, when the numbers of parts have gone from `before` to `last`."""
     if before // PARTS_FORGOTTEN_EVERY < last // PARTS_FORGOTTEN_EVERY:
-        for name in names:
+        for name in map_names(tx):
             series_of(name).forget(tx, last - PARTS_REMEMBERED_MAX + 1)
 
 
@@ -267,6 +270,16 @@ def maintenance_orders(tx: ReadTransaction, name: str) -> Iterator[MaintenanceOr
     """The maintenance orders that wait for a map, in order."""
     for _, value in tx.scan(MAINTENANCE[name].range()):
         yield MaintenanceOrder.from_json(value)
+
+
+def waiting_maps(tx: ReadTransaction) -> list[str]:
+    """The maps that something waits for, by name: one look for each of them, however many maps there are."""
+    return sorted({str(name) for prefix in (QUEUE, MAINTENANCE) for name in first_parts(tx, prefix)})
+
+
+def applied_everywhere(tx: ReadTransaction) -> int:
+    """Every entry up to this position has been applied to all maps: only those that something waits for are read."""
+    return min((applied_position(tx, name) for name in waiting_maps(tx)), default=head_of(tx).position)
 
 
 def applied_position(tx: ReadTransaction, name: str) -> int:

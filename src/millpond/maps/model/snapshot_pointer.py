@@ -4,16 +4,17 @@ disk.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from millpond.json_forms import JsonForm
 from millpond.kernel.registers import Register
-from millpond.kernel.space import Space
-from millpond.maps.model.catalogue import same_map
+from millpond.kernel.space import ReadTransaction, Space
+from millpond.maps.model.catalogue import list_maps, same_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import SNAPSHOT
 
-__all__ = ("Current", "current_snapshot", "read_current")
+__all__ = ("Current", "current_snapshot", "current_snapshots", "read_current")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,16 @@ def read_current(space: Space, definition: MapDefinition) -> Current | None:
         same_map(tx, definition)
         held = current_snapshot(definition.name).read(tx)
     return held.value if held is not None and held.value.incarnation == definition.incarnation else None
+
+
+def current_snapshots(tx: ReadTransaction) -> Iterator[tuple[MapDefinition, Current]]:
+    """The current snapshot of every map that was frozen, in one look."""
+    definitions = {definition.name: definition for definition in list_maps(tx)}
+    for key, row in tx.scan(SNAPSHOT.range()):
+        name = str(SNAPSHOT.unpack(key)[0])
+        held, definition = current_snapshot(name).held(row), definitions.get(name)
+        if held is not None and definition is not None and held.value.incarnation == definition.incarnation:
+            yield definition, held.value
 
 
 def _never_older(old: Current | None, new: Current) -> str | None:
