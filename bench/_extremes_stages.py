@@ -202,17 +202,17 @@ def load_times(folder: Path, size: int) -> None:
         ))))  # fmt: skip
 
 
-def times_of(first: int, count: int = BATCH) -> pa.RecordBatch:
+def times_of(first: int, count: int = BATCH, more: float = 0.0) -> pa.RecordBatch:
     place = np.arange(first, first + count)
     at = instants((place + 1) * STEP_MS)
-    return pa.record_batch({"key": pa.repeat("device", count), "effective_time": at, "value": place / 7})
+    return pa.record_batch({"key": pa.repeat("device", count), "effective_time": at, "value": place / 7 + more})
 
 
 def merge_times(folder: Path, size: int) -> None:
     """Changed rows and new ones, at the end and in the middle."""
     with opened(folder) as pond:
         target = pond.map("large")
-        timed(f"merge {CHANGED:,} rows", lambda: target.load(pa.table(times_of(size // 2, CHANGED))))
+        timed(f"merge {CHANGED:,} rows", lambda: target.load(pa.table(times_of(size - CHANGED // 2, CHANGED, 1.0))))
 
 
 def ask_times(folder: Path, size: int) -> None:
@@ -329,17 +329,17 @@ def load_ranges(folder: Path, size: int) -> None:
         timed("load", lambda: made.load(reader))
 
 
-def ranges_of(first: int, count: int = BATCH) -> pa.RecordBatch:
+def ranges_of(first: int, count: int = BATCH, more: int = 0) -> pa.RecordBatch:
     """A hundred numbers for every ten ranges: the outermost has all of them, each next one starts and ends within."""
     nest, depth = np.divmod(np.arange(first, first + count), 10)
-    columns = {"key_start": nest * 100 + depth, "key_end": nest * 100 + 99 - depth, "value": nest * 10 + depth}
+    columns = {"key_start": nest * 100 + depth, "key_end": nest * 100 + 99 - depth, "value": nest * 10 + depth + more}
     return pa.record_batch({name: pa.array(column) for name, column in columns.items()})
 
 
 def merge_ranges(folder: Path, size: int) -> None:
     """Changed values of neighbouring ranges."""
     with opened(folder) as pond:
-        changed = pa.table(ranges_of(size // 2, min(CHANGED, size // 2)))
+        changed = pa.table(ranges_of(size // 2, min(CHANGED, size // 2), 1))
         timed(f"merge {len(changed):,} ranges", lambda: pond.map("large").load(changed))
 
 

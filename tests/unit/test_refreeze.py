@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path, PurePosixPath
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,6 +15,7 @@ import millpond
 from millpond import ranges
 from millpond.clock import ManualClock
 from millpond.maps.map import Map
+from millpond.maps.snapshots.refresh import ROWS_MIN
 from millpond.stores.objects import Objects, open_objects
 
 KEYS = 60_000
@@ -92,3 +95,43 @@ def test_the_same_state_is_the_same_files(new_map: Callable[[str, str], Map]) ->
     for start in (2, 0, 1):
         pieces.load(rows_of("state", numbers[start::3], 0))
     assert whole.freeze().layers == pieces.freeze().layers
+
+
+@pytest.mark.parametrize("scheme", ["direct", "hash", "lookup"])
+def test_a_key_with_most_rows_is_read_in_order_with_the_others(tmp_path: Path, scheme: str) -> None:
+    # Row by row, more than a few rows of single keys take longer than all rows together.
+    def rows(key: str, first: int, count: int, value: int) -> pa.Table:
+        times = pa.array(np.arange(first, first + count) * 1000)
+        return pa.table({"key": pa.repeat(key, count), "effective_time": times, "value": pa.repeat(value, count)})
+
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1_000_000)) as pond:
+        held = pond.create_map("m", kind="temporal_state", value="long", scheme=scheme)
+        others = [rows(f"other-{number}", 0, 1, 0) for number in range(100)]
+        base_rows = [rows("long", 0, 3 * ROWS_MIN, 1), rows("short", 0, ROWS_MIN // 2, 2), *others]
+        held.load(pa.concat_tables(base_rows), time_unit="ms")
+        base = held.freeze()
+        held.load(rows("short", 7, 1, 3), time_unit="ms")
+        assert base.layers[0] in held.freeze().layers, "an overlay of the short key"
+        held.load(rows("long", 7, 1, 4), time_unit="ms")
+        manifest = held.freeze()
+        assert len(manifest.layers) == 1, "all rows, anew"
+        assert manifest.groups == 102
+        asked = held.lookup(["long", "long", "long", "short", "short"], [6_999, 7_000, 8_000, 7_000, 8_000])
+        assert asked.to_pylist() == [1, 4, 1, 3, 2]
+
+
+def test_rows_of_a_key_are_read_as_they_are_taken(tmp_path: Path) -> None:
+    with millpond.open(tmp_path / "pond") as pond:
+        for scheme in ("direct", "hash", "lookup"):
+            held = pond.create_map(scheme, kind="temporal_state", value="long", scheme=scheme)
+            count = 20_000
+            times = pa.array(np.arange(count) * 1000)
+            held.load(pa.table({"key": pa.repeat("a", count), "effective_time": times, "value": times}), time_unit="ms")
+            assert held.shard.version
+            tracemalloc.start()
+            batches = held.shard.read_rows([b"a"], batch_rows=100)
+            read = next(batches).num_rows
+            _, most = tracemalloc.get_traced_memory()
+            tracemalloc.stop()
+            assert most < 100 * count / 4, "not a pair of bytes for each row of the key"
+            assert read + sum(batch.num_rows for batch in batches) == count

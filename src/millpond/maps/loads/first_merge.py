@@ -29,18 +29,20 @@ from millpond.stores.files import disk_errors
 from millpond.stores.lmdb.bulk_read import Piece, read_pieces, rows_until
 from millpond.stores.lmdb.stream_write import EnvironmentWriter
 
-__all__ = ("ROWS_MIN", "combine", "merged_rows")
+__all__ = ("BYTES_MIN", "ROWS_MIN", "combine", "merged_rows")
 
 ROWS_MIN = 100_000
-"""Fewer rows are put into the shard one part after another, in its one transaction."""
+BYTES_MIN = 64 << 20
+"""Fewer rows and bytes are put into the shard one part after another, in its one transaction, which memory holds."""
 PARTS_MAX = 256
 """So many files are open at once. Of more parts, each is put into the shard after the other."""
 PIECE_ROWS_MAX = 65_536
-PIECE_ROWS_MIN = 256
+PIECE_BYTES_MIN = 1 << 15
 PIECES_SHARE = 12
 """The pieces that are read, sorted and written take about so many times the bytes of their rows."""
 ROWS_AT_ONCE_MIN = 65_536
-"""The rows that are sorted and written together, but for the last."""
+"""The rows that are sorted and written together, but for the last; fewer when they are many bytes."""
+BYTES_AT_ONCE_MIN = 8 << 20
 
 _Columns = tuple[Bytes, Bytes]
 
@@ -82,9 +84,9 @@ def combine(
 
 def _piece_rows(parts: Sequence[PartManifest], memory_max: int) -> int:
     """The rows of each part that memory may hold."""
-    row_bytes = max(part.data_bytes // max(1, part.rows) for part in parts)
-    rows = memory_max // PIECES_SHARE // len(parts) // max(1, row_bytes)
-    return min(PIECE_ROWS_MAX, max(PIECE_ROWS_MIN, rows))
+    row_bytes = max(1, *(part.data_bytes // max(1, part.rows) for part in parts))
+    piece_bytes = max(PIECE_BYTES_MIN, memory_max // PIECES_SHARE // len(parts))
+    return min(PIECE_ROWS_MAX, max(1, piece_bytes // row_bytes))
 
 
 def _pieces(folder: Path, table: str, rows: int) -> Iterator[_Columns]:
@@ -143,12 +145,13 @@ def merged_rows(
         sources = [source for source in map(_Source, parts) if source.last is not None]
         while sources:
             taken: list[_Columns] = []
-            rows = 0
-            while sources and rows < ROWS_AT_ONCE_MIN:
+            rows = size = 0
+            while sources and rows < ROWS_AT_ONCE_MIN and size < BYTES_AT_ONCE_MIN:
                 key = min(source.last for source in sources if source.last is not None)
                 some = [source.take_until(key) for source in sources]
                 taken += [columns for columns in some if len(columns[0])]
                 rows += sum(len(keys) for keys, _ in some)
+                size += sum(len(column.data) for columns in some for column in columns)
                 sources = [source for source in sources if source.last is not None]
             yield _in_order(definition, table, taken, overwrite=overwrite)
 

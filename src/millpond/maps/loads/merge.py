@@ -25,7 +25,7 @@ import pyarrow as pa
 from millpond.arrays.longs import unpack_long
 from millpond.errors import Corrupt
 from millpond.kernel.steps import step
-from millpond.maps.loads.first_merge import ROWS_MIN, combine
+from millpond.maps.loads.first_merge import BYTES_MIN, ROWS_MIN, combine
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
@@ -124,7 +124,8 @@ def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> b
     """True when the rows of all parts are in a first generation that was made of them in one pass."""
     parts = [part for load in loads for part in load.parts]
     rows = sum(part.manifest.rows for part in parts)
-    if len(parts) < 2 or rows < ROWS_MIN or isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
+    large = rows >= ROWS_MIN or sum(part.manifest.data_bytes for part in parts) >= BYTES_MIN
+    if len(parts) < 2 or not large or isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
         return False
     if len({load.overwrite for load in loads}) > 1 or not all((part.folder / "data.mdb").exists() for part in parts):
         return False

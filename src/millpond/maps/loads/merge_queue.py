@@ -36,10 +36,12 @@ from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
 from millpond.maps.shard.update_times import tracks_updates
 from millpond.stores.files import remove_tree
 
-__all__ = ("FOLD_ROWS", "Merged", "merge_map", "merge_queued")
+__all__ = ("FOLD_BYTES", "FOLD_ROWS", "Merged", "merge_map", "merge_queued")
 
 FOLD_ROWS = 200_000
-"""Loads are folded together up to about so many rows: what a change holds in memory, and a crash does again."""
+FOLD_BYTES = 64 << 20
+"""Loads are folded together up to about so many rows and bytes: what a change holds in memory, and a crash does
+again."""
 
 FOLD_PARTS = 500
 
@@ -132,16 +134,17 @@ def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
 def _fold(shard: Shard, parts: Iterator[Queued], before: int | None, *, alone: bool) -> list[Queued]:
     """The parts of the next load, and unless it is to be `alone`, of those that are folded together with it."""
     fold: list[Queued] = []
-    rows = 0
+    rows = size = 0
     for queued in parts:
         another = not fold or fold[-1].load_number != queued.load_number
-        full = (rows >= FOLD_ROWS or len(fold) >= FOLD_PARTS) and not queued.again
+        full = (rows >= FOLD_ROWS or size >= FOLD_BYTES or len(fold) >= FOLD_PARTS) and not queued.again
         if (before is not None and queued.position >= before) or (
             fold and another and (alone or full or _tracks(shard, queued) != _tracks(shard, fold[0]))
         ):
             break
         fold.append(queued)
         rows += queued.rows
+        size += queued.bytes
     return fold
 
 

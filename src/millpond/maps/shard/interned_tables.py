@@ -208,7 +208,11 @@ class InternedStore:
         """As `PlainStore.stream_keys`."""
         if ROWS not in self.dbs:
             return
-        found: list[Pair] = []
+        yield ROWS, self._of_keys(tx, keys, since, until)
+
+    def _of_keys(
+        self, tx: lmdb.Transaction, keys: Iterable[bytes], since: int | None, until: int | None
+    ) -> Iterator[Pair]:
         cursor = tx.cursor(db=self.dbs[ROWS])
         for key in keys:
             prefix = self._key_id(tx, key) if self.definition.kind.keyed else key
@@ -219,8 +223,7 @@ class InternedStore:
                 for row, value in cursor.iternext():
                     if row > last:
                         break
-                    found.append((row, value))
-        yield ROWS, iter(found)
+                    yield row, value
 
     def decode(self, tx: lmdb.Transaction, rows: list[bytes], values: list[bytes]) -> pa.RecordBatch:
         """Canonical rows from rows of the table."""

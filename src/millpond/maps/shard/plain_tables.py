@@ -180,31 +180,36 @@ class PlainStore:
 
         `since, until` bound the first time of a key's rows, both held.
         """
-        groups: dict[str, list[Pair]] = {name: [] for name in self.names}
+        places: dict[str, list[tuple[bytes, bytes]]] = {name: [] for name in self.names}
         for key in keys:
-            if not self.definition.kind.keyed:
-                prefix = key if not self.plain else _plain_range(key)
-                groups[RANGES].extend(prefixed(tx.cursor(db=self.dbs[RANGES]), prefix))
-                continue
-            for table, prefix in self._tables_of(tx, key):
-                rows = self._of_prefix(tx, table, prefix, since, until)
-                if table != DIRECT:
-                    rows = [pair for pair in rows if split_seed_value(self.definition, pair[1])[0] == key]
-                groups[table].extend(rows)
-        for name, pairs in groups.items():
-            yield name, iter(pairs)
+            if self.definition.kind.keyed:
+                for table, prefix in self._tables_of(tx, key):
+                    places[table].append((key, prefix))
+            else:
+                places[RANGES].append((key, key if not self.plain else _plain_range(key)))
+        for name, found in places.items():
+            if found:
+                yield name, self._of_places(tx, name, found, since, until)
 
-    def _of_prefix(
-        self, tx: lmdb.Transaction, table: str, prefix: bytes, since: int | None, until: int | None
-    ) -> list[Pair]:
+    def _of_places(
+        self, tx: lmdb.Transaction, table: str, places: list[tuple[bytes, bytes]], since: int | None, until: int | None
+    ) -> Iterator[Pair]:
+        """The rows of keys at their prefixes, read as they are taken: a key may have millions."""
         cursor = tx.cursor(db=self.dbs[table])
+        shared = self.definition.kind.keyed and table != DIRECT
+        for key, prefix in places:
+            rows = self._of_prefix(cursor, prefix, since, until)
+            if shared:
+                rows = (pair for pair in rows if split_seed_value(self.definition, pair[1])[0] == key)
+            yield from rows
+
+    def _of_prefix(self, cursor: lmdb.Cursor, prefix: bytes, since: int | None, until: int | None) -> Iterator[Pair]:
         if since is None and until is None:
-            return list(prefixed(cursor, prefix))
+            yield from prefixed(cursor, prefix)
+            return
         least, most = LONG_MIN if since is None else since, LONG_MAX if until is None else until
-        found: list[Pair] = []
         for first, last in ascending(least, most, self.plain):
-            found += between(cursor, prefix + first, prefix + last + b"\xff" * 17)
-        return found
+            yield from between(cursor, prefix + first, prefix + last + b"\xff" * 17)
 
     # -- writing --------------------------------------------------------------------------------------
 

@@ -7,6 +7,10 @@ disk, so a crash leaves the old snapshot or the new one.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from functools import partial
+
+import pyarrow as pa
 
 from millpond.clock import Clock
 from millpond.errors import Corrupt, NotFound, Unavailable
@@ -29,6 +33,9 @@ SPILL_SHARE = 12
 TOUCHED_MIN = 10_000
 TOUCHED_SHARE = 8
 """A key read alone takes about as long as this many read in order."""
+ROWS_MIN = 50_000
+ROWS_SHARE = 16
+"""Rows of single keys are read by a cursor, which takes as long as this many read in order, at most."""
 
 _LOG = logging.getLogger(__name__)
 FREEZE_LOCK_SECONDS = 3600.0
@@ -80,6 +87,20 @@ def _too_many(touched: int, groups: int) -> bool:
     return touched > TOUCHED_MIN and touched * TOUCHED_SHARE > groups
 
 
+class _ManyRowsError(Exception):
+    """The touched keys have so many rows that the whole map is read sooner."""
+
+
+def _few(rows: Iterator[pa.RecordBatch], all_rows: int) -> Iterator[pa.RecordBatch]:
+    """The rows of touched keys, unless they are a large share of all."""
+    most, taken = max(ROWS_MIN, all_rows // ROWS_SHARE), 0
+    for batch in rows:
+        taken += batch.num_rows
+        if taken > most:
+            raise _ManyRowsError
+        yield batch
+
+
 def _refreeze(
     space: Space, clock: Clock, objects: Objects, shard: Shard, spill: SpillTo
 ) -> SnapshotManifest:  # fmt: skip
@@ -95,11 +116,15 @@ def _refreeze(
         touched = None if base is None else view.touched_since(base.shard_version)
         if base is None or touched is None or _too_many(len(touched), base.groups):
             base = touched = None
-        rows = view.read_rows() if base is None else view.read_rows(touched)
-        manifest = freeze(
-            objects, shard.definition, rows, base=base, touched=touched, shard_version=view.version,
-            created_ms=clock.now_ms(), spill=spill,
-        )  # fmt: skip
+        freeze_rows = partial(
+            freeze, objects, shard.definition, shard_version=view.version, created_ms=clock.now_ms(), spill=spill
+        )
+        try:
+            rows = view.read_rows() if base is None else _few(view.read_rows(touched), view.row_count())
+            manifest = freeze_rows(rows, base=base, touched=touched)
+        except _ManyRowsError:
+            # A few keys have a good share of all rows. Nothing was written: rows are sorted before that.
+            manifest = freeze_rows(view.read_rows())
     step("freeze.files_written")
 
     def swap(tx: Transaction) -> None:
