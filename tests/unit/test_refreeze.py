@@ -116,8 +116,8 @@ def test_a_key_with_most_rows_is_read_in_order_with_the_others(tmp_path: Path, s
         manifest = held.freeze()
         assert len(manifest.layers) == 1, "all rows, anew"
         assert manifest.groups == 102
-        asked = held.lookup(["long", "long", "long", "short", "short"], [6_999, 7_000, 8_000, 7_000, 8_000])
-        assert asked.to_pylist() == [1, 4, 1, 3, 2]
+        found = held.lookup(["long", "long", "long", "short", "short"], [6_999, 7_000, 8_000, 7_000, 8_000])
+        assert found.to_pylist() == [1, 4, 1, 3, 2]
 
 
 def test_rows_of_a_key_are_read_as_they_are_taken(tmp_path: Path) -> None:

@@ -163,6 +163,11 @@ class Log(Generic[E]):
         for key, row in tx.scan(self._positions(0, before)):
             yield self._parse(self._position_of(key), row)
 
+    def newest_first(self, tx: ReadTransaction) -> Iterator[Record[E]]:
+        """All entries that the log still has, the last one first."""
+        for key, row in tx.scan(self._positions(0), reverse=True):
+            yield self._parse(self._position_of(key), row)
+
     def follows(self, tx: ReadTransaction, record: Record[E]) -> bool:
         """True when an entry of another log is the next of this one; False when it is here already.
 

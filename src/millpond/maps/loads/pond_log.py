@@ -28,14 +28,16 @@ def begin(space: Space, draw_id: Callable[[], str], retention_ms: int | None, *,
             tx.put(_ID, draw_id().encode())
         if retention_ms is not None:
             tx.put(_RETENTION, str(retention_ms).encode())
-        if serve:
-            cover(tx)
         return int(tx.get(_RETENTION) or b"0")
 
     with space.read() as tx:
         begun = tx.get(_ID) is not None
         known = int(tx.get(_RETENTION) or b"0")
-    return known if begun and not serve and retention_ms in (None, known) else space.write(act)
+    if not begun or retention_ms not in (None, known):
+        known = space.write(act)
+    if serve:
+        cover(space)
+    return known
 
 
 class PondLog:

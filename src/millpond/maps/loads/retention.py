@@ -6,15 +6,18 @@ there are parts for all its loads, and no further (`cover`).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
+from heapq import nsmallest
+from operator import attrgetter
 from pathlib import Path
 
-from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.loads import Loads
-from millpond.maps.log.log import Entry, entries_after, first_position, trim
+from millpond.maps.log.log import TRIMMED_AT_ONCE, Entry, newest_first, trim, trim_whole
 from millpond.maps.log.queue import (
     PartStatus,
     Quarantined,
@@ -34,6 +37,9 @@ LOG_ENTRIES_MAX = 100_000
 TRIM_EVERY = 256
 TIDY_MS = 60_000
 EXPIRED_AT_ONCE = 1_000
+EXPIRED_MAX = 50_000
+"""The parts that one round lets go: more are held in memory by nobody, and go with the next."""
+_position_of = attrgetter("position")
 
 
 def part_folder(loads: Loads, part: str) -> Path | None:
@@ -108,10 +114,13 @@ def _quarantined_status(quarantined: Quarantined) -> PartStatus:
 
 
 def expire(loads: Loads, before_ms: int) -> int:
-    """Remove parts that were merged before a time, and the log that speaks of them; how many parts."""
+    """Remove parts that were merged before a time, the oldest up to `EXPIRED_MAX`, and the log that speaks of them; how
+    many parts.
+    """
     with loads.space.read() as tx:
         retained = (Queued.from_json(value) for _, value in tx.scan(RETAINED.range()))
-        old = [part for part in retained if part.queued_ms < before_ms]
+        # The oldest first: each write below trims the log by as many entries as it lets go of parts.
+        old = nsmallest(EXPIRED_MAX, (part for part in retained if part.queued_ms < before_ms), _position_of)
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.
@@ -149,23 +158,21 @@ def tidy_up(loads: Loads, position: int) -> None:
             loads.expired_ms = now
             expire(loads, now - loads.keep_ms)
     elif position % TRIM_EVERY == 0:
-        loads.space.write(lambda tx: trim(tx, position - LOG_ENTRIES_MAX))
+        loads.space.write(lambda tx: trim(tx, position - LOG_ENTRIES_MAX, TRIMMED_AT_ONCE))
 
 
-def cover(tx: Transaction) -> int:
+def cover(space: Space) -> int:
     """Trim the log to what there are parts for, never what is not applied; how many entries went."""
-    there = {part.part for name in waiting_maps(tx) for part in queued_parts(tx, name)}
-    there |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
-    there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
-    first = first_position(tx)
-    for entry in _entries(tx):
-        if entry.kind == "load" and any(part["id"] not in there for part in entry.body["parts"]):
-            first = entry.position + 1
-    return trim(tx, min(first, applied_everywhere(tx) + 1))
+    with space.read() as tx:
+        # From the newest on: the entries before one without its parts are not read, however many there are.
+        there = {part.part for name in waiting_maps(tx) for part in queued_parts(tx, name)}
+        there |= {Quarantined.from_json(value).part for _, value in tx.scan(QUARANTINE.range())}
+        first = next((entry.position + 1 for entry in newest_first(tx) if not _has_parts(tx, entry, there)), 0)
+        first = min(first, applied_everywhere(tx) + 1)
+    return trim_whole(space, first)
 
 
-def _entries(tx: ReadTransaction) -> Iterator[Entry]:
-    after = first_position(tx) - 1
-    while some := entries_after(tx, after, 1000):
-        yield from some
-        after = some[-1].position
+def _has_parts(tx: ReadTransaction, entry: Entry, there: AbstractSet[str]) -> bool:
+    """True when the parts of an entry are `there`, or retained."""
+    ids = [part["id"] for part in entry.body["parts"]] if entry.kind == "load" else []
+    return all(id_ in there or tx.get(RETAINED.pack(id_)) is not None for id_ in ids)

@@ -22,21 +22,26 @@ Invariants, besides those of the kernel's log:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Self
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm, stable_json
 from millpond.kernel.log import Head, Log, Record
-from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.log.node_list import check_not_handed_over
 from millpond.maps.model.keyspaces import LOADS, LOG
 
 __all__ = (
-    "ENTRIES", "KINDS", "Change", "Entry", "accept", "append", "entries_after", "entry_at", "first_position", "follows",
-    "head_of", "trim",
+    "ENTRIES", "KINDS", "TRIMMED_AT_ONCE",
+    "Change", "Entry", "accept", "append", "entries_after", "entry_at", "first_position", "follows",
+    "head_of", "newest_first", "trim", "trim_whole",
 )  # fmt: skip
 
+TRIMMED_AT_ONCE = 20_000
+"""So many entries are dropped in one write: it holds the pages that they lie on in memory."""
 KINDS = ("create", "alter", "drop", "load", "condense", "retain", "nodes")
 
 
@@ -183,9 +188,24 @@ def entries_after(tx: ReadTransaction, after: int, limit: int) -> list[Entry]:
     return [Entry.of(record) for record in ENTRIES.read(tx, after, limit)]
 
 
-def trim(tx: Transaction, first: int) -> int:
-    """Drop the entries before a position, and what their loads remember; how many."""
-    for record in ENTRIES.records(tx, first):
+def newest_first(tx: ReadTransaction) -> Iterator[Entry]:
+    """All entries that the log still has, the last one first."""
+    return map(Entry.of, ENTRIES.newest_first(tx))
+
+
+def trim(tx: Transaction, first: int, limit: int | None = None) -> int:
+    """Drop the entries before a position, the oldest ones up to a `limit`, and what their loads remember; how many."""
+    last = first_position(tx) - 1
+    for record in islice(ENTRIES.records(tx, first), limit):
+        last = record.position
         if record.entry.kind == "load":
             tx.delete(LOADS.pack(record.entry.body["load"]))
-    return ENTRIES.trim(tx, first)
+    return ENTRIES.trim(tx, last + 1)
+
+
+def trim_whole(space: Space, first: int) -> int:
+    """Drop the entries before a position, in as many writes as it takes; how many."""
+    gone = 0
+    while some := space.write(lambda tx: trim(tx, first, TRIMMED_AT_ONCE)):
+        gone += some
+    return gone
