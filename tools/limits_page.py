@@ -115,7 +115,8 @@ MAPS = [
     Limit("rows of a map", "no fixed number", "the disk", "`disk_full`: nothing of the load is stored"),
     Limit("fields of a struct", "no fixed number", "tested with 3,000", "each is a column of a snapshot"),
     Limit("bytes of one value", "no fixed number", "tested with 600 MiB",
-          "it passes through memory several times; on nodes its part must fit into **`max_part_bytes`**"),
+          "it passes through memory several times, and all that a load brings to a map with rows as a whole; on nodes "
+          "its part must fit into **`max_part_bytes`**"),
     Limit("the shape of a map", "fixed", "`kind`, `value`, `scheme`, `hash_bytes`", "`alter_map`: `setting_fixed`"),
 ]  # fmt: skip
 
