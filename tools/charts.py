@@ -29,6 +29,7 @@ def charts() -> dict[str, str]:
         "load.svg": _load(found["bench/load.py"][0]),
         "condense.svg": _condense(found["bench/condense.py"][1]),
         "remote.svg": _remote(found["bench/remote.py"][0]),
+        "scale.svg": _scale(found["bench/scale.py"][0]),
         "tombstones.svg": _tombstones(found["bench/versions.py"][1]),
     }
 
@@ -129,6 +130,27 @@ def _condense(rows: list[Row]) -> str:
         bars += [Bar(name, number(cell), cell.split(",")[0]) for name, cell in zip(names, others, strict=True)]
         groups.append(Group(task, bars))
     return bar_chart("Condensing 150,000 rows", "Seconds, on a busy machine; shorter is better.", groups)
+
+
+def _scale(rows: list[Row]) -> str:
+    wanted = {
+        "load by Spark, frozen at the end": "Load by Spark", "merge 1 M random rows": "Merge a million random rows",
+        "1 M lookups as of a time, warm": "A million lookups",
+    }  # fmt: skip
+    groups = []
+    for heading in wanted:
+        bars = [
+            Bar(f"{_short_way(way)}, {size}", number(cell), cell, way.startswith("Millpond"))
+            for work, way, *cells in _filled(rows) if work == heading
+            for size, cell in zip(("1 M rows", "10 M", "100 M"), cells, strict=True) if cell
+        ]  # fmt: skip
+        groups.append(Group(wanted[heading], bars))
+    note = "Seconds by the rows of the map; shorter is better. Each task has its own scale."
+    return bar_chart("One map as it grows", note, groups, scales="each")
+
+
+def _short_way(way: str) -> str:
+    return "Spark writes Parquet" if "Parquet" in way else way.split(",")[0]
 
 
 def _tombstones(rows: list[Row]) -> str:
