@@ -144,7 +144,7 @@ LOADS = [
              "`part_manifest`: write smaller parts"),
     constant("bytes of a part while it is written", "maps.parts.part.PART_BYTES_MAX",
              "the same: a writer holds so much in memory, and sorts it"),
-    setting("memory of one piece of work on a map: sealing, merging, freezing", "memory_max",
+    setting("memory of one piece of work on a map: sealing, merging, freezing, subsets", "memory_max",
             "rows beyond it wait on the disk, sorted: work is slower, and does not fail"),
     Limit("memory of the pages that one merge touches", "512 MiB", "LMDB",
           "it writes them before the merge ends; they come on top of the line above"),

@@ -11,7 +11,9 @@ from __future__ import annotations
 import json
 import resource
 import sys
+import tempfile
 import threading
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,6 +21,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import millpond
+from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.check import check_shard
 from millpond.maps.shard.digest import digest_of_view
 from millpond.memory_bound import MEMORY_LEAST
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.maps.map import Map
+    from millpond.maps.snapshots.snapshot import Snapshot
 
 DAY = 86_400_000
 
@@ -90,9 +94,34 @@ def refreeze(target: Map) -> Any:
     return freeze(target)
 
 
+def seal(target: Map) -> Any:
+    """The parts of all rows, as a task of Spark seals them."""
+    with tempfile.TemporaryDirectory(dir=target.shard.folder) as folder:
+        writer = PartWriter(target.definition, Path(folder) / "parts", memory_max=MEMORY_LEAST)
+        for batch in target.shard.read_rows():
+            writer.write(batch)
+        return [part.manifest.id for part in writer.finish()]
+
+
+def subset(target: Map) -> Any:
+    """The snapshot of nearly all keys."""
+    return index_of(target.snapshot(keys=("a key 1", None)))
+
+
+def window(target: Map) -> Any:
+    """The snapshot of the later half of the times."""
+    return index_of(target.snapshot(window=(2 * DAY, None)))
+
+
+def index_of(snapshot: Snapshot) -> Any:
+    """The index of each layer."""
+    with snapshot:
+        return [layer.index for layer in snapshot.manifest.layers]
+
+
 OPERATIONS: dict[str, Callable[[Map], Any]] = {
     "digest": digest, "verify": verify, "merge": merge, "condense": condense, "retain": retain, "compact": compact,
-    "freeze": freeze, "refreeze": refreeze,
+    "freeze": freeze, "refreeze": refreeze, "seal": seal, "subset": subset, "window": window,
 }  # fmt: skip
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import pytest
 import millpond
 from millpond.maps.shard.row_batches import BATCH_BYTES_MAX, gathered
 from tests.unit.bounded_memory_child import OPERATIONS, rows
+from tests.unit.versions_memory_child import MALLOC
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 96 << 20
@@ -45,7 +47,7 @@ def test_a_map_larger_than_memory_is_worked_on_under_a_limit(tmp_path: Path, fol
 def run(folder: Path, operation: str, limit: int) -> subprocess.CompletedProcess[str]:
     """The operation, by a process of its own."""
     command = [sys.executable, "-m", "tests.unit.bounded_memory_child", str(folder), operation, str(limit)]
-    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    return subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | MALLOC)
 
 
 @pytest.mark.parametrize(("row_bytes", "rows"), [(1 << 20, 200), (1 << 10, 70_000), (8, 70_000)])

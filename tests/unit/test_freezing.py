@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,7 @@ from millpond.maps.snapshots.freeze import freeze
 from millpond.memory_bound import MEMORY_LEAST
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import open_objects
+from tests.unit.versions_memory_child import MALLOC
 
 ROOT = Path(__file__).parents[2]
 CHILD = "tests.unit.freeze_memory_child"
@@ -70,7 +72,7 @@ def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> Non
             keys = pc.binary_join_element_wise("a key of some length ", pa.array(numbers[:count]).cast(pa.string()), "")
             pond.create_map(name, kind="state", value="long").load(pa.table({"key": keys, "value": numbers[:count]}))
     command = [sys.executable, "-m", CHILD, str(tmp_path / "pond"), str(MEMORY_LEAST), str(LIMIT_BYTES)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | MALLOC)
     assert done.returncode == 0, done.stderr
     with millpond.open(tmp_path / "pond") as pond:
         large = pond.map("large")
@@ -97,7 +99,7 @@ def test_a_map_larger_than_memory_is_loaded_under_a_limit(tmp_path: Path) -> Non
         str(count),
         str(LIMIT_BYTES),
     ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT, env=os.environ | MALLOC)
     assert done.returncode == 0, done.stderr
     with millpond.open(tmp_path / "pond") as pond:
         large = pond.map("large")

@@ -10,22 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.unit.versions_memory_child import MALLOC
+
 CHILD = Path(__file__).with_name("versions_memory_child.py")
 ENTRY_BYTES = 160
 """The least that an entry of the child takes as Arrow columns."""
 
 
-MALLOC = {"MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "65536"}
-
-
 def allocated(folder: Path, entries: int, *, cache: int, limit: int) -> int:
-    """Bytes that the child allocated for so many entries, all answers being right.
-
-    The process's allocator gives back what it does not need, and begins with nothing, so the limit counts what is used.
-    """
+    """Bytes that the child allocated for so many entries, all answers being right."""
     done = subprocess.run(
         [sys.executable, str(CHILD), str(folder), str(entries), str(cache), str(limit)],
-        env={**os.environ, "ARROW_DEFAULT_MEMORY_POOL": "system", **MALLOC},
+        env={**os.environ, **MALLOC},
         capture_output=True, text=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-4000:]

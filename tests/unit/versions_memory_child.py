@@ -31,6 +31,13 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 
 BLOCK = 1 << 15
+MALLOC = {
+    "ARROW_DEFAULT_MEMORY_POOL": "system", "MALLOC_ARENA_MAX": "2", "MALLOC_MMAP_THRESHOLD_": "65536",
+    "MALLOC_TRIM_THRESHOLD_": "65536",
+}  # fmt: skip
+"""An allocator that gives back what it does not need and begins with nothing, so that a limit counts what is used.
+
+Arrow's own has a GiB in advance, of which no limit would tell any more."""
 Answer = tuple[int, int]
 
 
@@ -120,9 +127,9 @@ def work(repository: Repository, folder: Path, count: int, *, whole: bool) -> No
     assert branch.diff().results == (), "what is staged is what there is"
 
 
-def memory() -> dict[str, int]:
-    """Bytes that the process has allocated, and the most that was in memory."""
-    lines = dict(line.split(":", 1) for line in Path("/proc/self/status").read_text().splitlines())
+def memory(process: int | str = "self") -> dict[str, int]:
+    """Bytes that a process has allocated, and the most that was in memory."""
+    lines = dict(line.split(":", 1) for line in Path(f"/proc/{process}/status").read_text().splitlines())
     return {name: int(lines[name].split()[0]) << 10 for name in ("VmData", "VmHWM")}
 
 

@@ -20,7 +20,7 @@ __all__ = ("give_memory_back", "keep_memory")
 
 TRIM_BYTES = 64 << 20
 """So much free memory the process keeps."""
-MAPPED_BYTES_MIN = 4 << 20
+MAPPED_BYTES_MIN = 2 << 20
 """Larger pieces are given back when they are let go of."""
 ARENAS = 4
 """Heaps that threads allocate from: each keeps pages of its own, and few of a node's threads run at once."""
@@ -33,7 +33,7 @@ def keep_memory() -> bool:
     mallopt = _of_the_c_library("mallopt")
     if mallopt is None:
         return False
-    wishes = ((_M_TRIM_THRESHOLD, TRIM_BYTES), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN), (_M_ARENA_MAX, ARENAS))
+    wishes = ((_M_TRIM_THRESHOLD, TRIM_BYTES // ARENAS), (_M_MMAP_THRESHOLD, MAPPED_BYTES_MIN), (_M_ARENA_MAX, ARENAS))
     heard = [mallopt(name, value) for name, value in wishes]
     return all(heard)
 

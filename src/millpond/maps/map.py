@@ -177,7 +177,9 @@ class Map:
         from millpond.maps.snapshots.subset import open_subset
 
         manifest = self.freeze()
-        return open_subset(self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms())
+        return open_subset(
+            self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms(), self.loading.memory_max
+        )
 
     def condense(self, before: object = None) -> MaintenanceReport:
         """Drop repeated values and join touching sessions, of rows before a time (default: the map's setting).

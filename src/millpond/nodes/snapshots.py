@@ -95,7 +95,10 @@ class Publisher:
                     entry = self.shaped(pond_map.name, whole.manifest.shard_version)
                     self._pin(_folder(pond_map), whole.manifest, pin_ms, entry)
                 return whole.manifest
-            with leased_subset(_folder(pond_map), whole.manifest, subset, now_ms=self.clock.now_ms()) as leased:
+            with leased_subset(
+                _folder(pond_map), whole.manifest, subset, now_ms=self.clock.now_ms(),
+                memory_max=pond_map.snapshots.memory_max,
+            ) as leased:  # fmt: skip
                 if pin_ms > 0:
                     self._pin(subset_objects(_folder(pond_map), subset), leased.manifest, pin_ms, 0)
                 return leased.manifest

@@ -39,6 +39,8 @@ SEAL = b"millpond"
 _ZEROS = b"0" * 32
 _SEALED = re.compile(rb"(range|index) ([0-9]{1,9}) ([0-9a-f]{64}) ([0-9a-f]{32})")
 _CONTENT_BYTES = 20
+_FRAME_BYTES = 4096
+"""More than an Arrow file of one batch has beside the batch and its schema, which stands there twice."""
 
 
 def content_id(data: bytes | memoryview | pa.Buffer) -> str:
@@ -63,10 +65,22 @@ def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
 
 def write_batch(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions | None = None) -> pa.Buffer:
     """A canonical batch as an Arrow IPC file; without `options`, not compressed, its buffers 8-byte aligned."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_file(sink, batch.schema, options=options or pa.ipc.IpcWriteOptions(compression=None)) as writer:
+    if options is None:
+        # A stream that grows takes twice the bytes of the file.
+        frame = 3 * len(batch.schema.serialize()) + _FRAME_BYTES
+        data = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + frame)
+        with pa.FixedSizeBufferWriter(data) as sink:
+            _write_file(sink, batch, pa.ipc.IpcWriteOptions(compression=None))
+            size = sink.tell()
+        return pa.py_buffer(np.frombuffer(data, np.uint8)[:size])
+    grown = pa.BufferOutputStream()
+    _write_file(grown, batch, options)
+    return grown.getvalue()
+
+
+def _write_file(sink: pa.NativeFile, batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions) -> None:
+    with pa.ipc.new_file(sink, batch.schema, options=options) as writer:
         writer.write_batch(batch)
-    return sink.getvalue()
 
 
 def read_batch(data: pa.Buffer, name: str) -> pa.RecordBatch:

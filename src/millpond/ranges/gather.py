@@ -41,9 +41,23 @@ def gathered(batches: Sequence[pa.RecordBatch], rows: _I64) -> pa.RecordBatch:
     for number, batch in enumerate(batches):
         if not len(rows) or (rows.min() >= starts[number] and rows.max() < starts[number + 1]):
             return rows_at(batch, rows - starts[number])
+    batches, starts, rows = _trimmed(batches, starts, rows)
     runs = _runs_of(starts, np.ascontiguousarray(rows, np.int64))
     columns = [_column([batch.column(at) for batch in batches], runs) for at in range(batches[0].num_columns)]
     return pa.RecordBatch.from_arrays(columns, schema=batches[0].schema)
+
+
+def _trimmed(batches: Sequence[pa.RecordBatch], starts: _I64, rows: _I64) -> tuple[list[pa.RecordBatch], _I64, _I64]:
+    """The batches from the first row that is wanted of each to the last, and the rows counted over these."""
+    trimmed, new_starts, counted = [], [0], np.empty(len(rows), np.int64)
+    for number, batch in enumerate(batches):
+        here = (rows >= starts[number]) & (rows < starts[number + 1])
+        of_batch = rows[here] - starts[number]
+        first, stop = (int(of_batch.min()), int(of_batch.max()) + 1) if len(of_batch) else (0, 0)
+        counted[here] = of_batch - first + new_starts[-1]
+        trimmed.append(batch.slice(first, stop - first))
+        new_starts.append(new_starts[-1] + stop - first)
+    return trimmed, np.array(new_starts, np.int64), counted
 
 
 def _runs_of(starts: _I64, rows: _I64) -> _I64:

@@ -19,10 +19,10 @@ from millpond.errors import Invalid
 from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, merge_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
-from millpond.ranges.writer import RangeWriter
+from millpond.ranges.writer import BYTES_AT_ONCE_MAX, RangeWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from millpond.ranges.index import Boundaries, Index
     from millpond.stores.objects import Objects
@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 
 __all__ = ("match_keys", "merge")
 
+PIECE_BYTES = 4 << 20
+"""About so many bytes of rows are put together at once: a range may have large ones."""
+
 
 def merge(
     objects: Objects,
@@ -38,11 +41,13 @@ def merge(
     *,
     drop_tombstones: Tombstones | None = None,
     boundaries: Boundaries | None = None,
+    bytes_at_once: int = BYTES_AT_ONCE_MAX,
 ) -> Index:
     """One index of the entries of several; boundaries are those of the oldest unless others are given.
 
     `drop_tombstones` says of a batch which rows only mark a deletion, as a mask; those are left out. Pass it only when
     the oldest of `newest_first` is the oldest there is. The oldest itself holds none: it is not read to find out.
+    `bytes_at_once`: as of `write`.
 
     Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt` for ranges; `Unavailable`.
     """
@@ -51,7 +56,8 @@ def merge(
     check_schemas(newest_first)
     oldest = newest_first[-1]
     cursors = [Cursor(objects, index) for index in newest_first]
-    with RangeWriter(objects, oldest.schema, boundaries or oldest.boundaries) as writer:
+    limits = boundaries or oldest.boundaries
+    with RangeWriter(objects, oldest.schema, limits, bytes_at_once=bytes_at_once) as writer:
         while live := unfinished(cursors):
             first = min(live, key=lambda cursor: cursor.next_key)
             clean = drop_tombstones is None or first is cursors[-1]
@@ -60,8 +66,8 @@ def merge(
                 first.skip()
                 continue
             bound = shared_bound(live)
-            merged = _overlay([cursor.take(bound) for cursor in live if cursor.next_key <= bound])
-            writer.append(merged if drop_tombstones is None else _without(merged, drop_tombstones))
+            for merged in _overlay([cursor.take(bound) for cursor in live if cursor.next_key <= bound]):
+                writer.append(merged if drop_tombstones is None else _without(merged, drop_tombstones))
         return writer.finish()
 
 
@@ -76,13 +82,21 @@ def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> b
     )
 
 
-def _overlay(newest_first: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The rows of all, one a key: the newest."""
-    *newer, merged = newest_first
-    for batch in reversed(newer):
-        mine, other = match_keys(batch, merged)
-        merged = gathered([batch, merged], np.where(mine >= 0, mine, other + batch.num_rows))
-    return merged
+def _overlay(newest_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The rows of all, one a key: the newest; in pieces of about `PIECE_BYTES`."""
+    merged, *older = newest_first
+    if not older:
+        yield merged
+    while older:
+        below = older.pop(0)
+        mine, other = match_keys(merged, below)
+        rows = np.where(mine >= 0, mine, other + merged.num_rows)
+        if older:
+            merged = gathered([merged, below], rows)
+            continue
+        step = max(1, len(rows) * PIECE_BYTES // max(1, merged.nbytes + below.nbytes))
+        for first in range(0, len(rows), step):
+            yield gathered([merged, below], rows[first : first + step])
 
 
 def _without(batch: pa.RecordBatch, tombstones: Tombstones) -> pa.RecordBatch:

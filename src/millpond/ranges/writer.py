@@ -8,6 +8,7 @@ the place already are not written again.
 from __future__ import annotations
 
 import itertools
+from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self
 
@@ -28,9 +29,11 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("RangeWriter", "write")
+__all__ = ("BYTES_AT_ONCE_MAX", "RangeWriter", "write")
 
 _WRITING_MAX = 4  # ranges written at once: a disk or a bucket makes each wait, and they may wait together
+BYTES_AT_ONCE_MAX = 128 << 20
+"""So many bytes of ranges are written at once; each takes about three times its bytes meanwhile."""
 _ROWS_THREADED_MIN = 1 << 10  # a thread costs more than storing fewer
 _LEVEL = 1  # of zstd: higher ones cost more time than they save bytes
 
@@ -42,11 +45,13 @@ def write(
     *,
     schema: pa.Schema | None = None,
     compression: str | None = None,
+    bytes_at_once: int = BYTES_AT_ONCE_MAX,
 ) -> Index:
     """Write entries as ranges and an index. `schema` is needed when there may be no batch at all.
 
     `compression` (`zstd`, `lz4`) makes files smaller that readers then unpack instead of mapping them; the names of
-    ranges do not depend on it.
+    ranges do not depend on it. `bytes_at_once` bounds the bytes of ranges that are written at the same time; one is,
+    however large.
 
     The batches hold `key: binary`, strictly ascending over all of them, and any other columns.
 
@@ -59,7 +64,7 @@ def write(
         if first is None:
             raise Invalid("no batches and no schema", kind="range_schema", hint="pass schema=")
         schema = first.schema
-    with RangeWriter(objects, schema, boundaries, compression=compression) as writer:
+    with RangeWriter(objects, schema, boundaries, compression=compression, bytes_at_once=bytes_at_once) as writer:
         for batch in itertools.chain([] if first is None else [first], rest):
             writer.append(batch)
         return writer.finish()
@@ -75,6 +80,7 @@ class RangeWriter:
         boundaries: Boundaries = DEFAULT_BOUNDARIES,
         *,
         compression: str | None = None,
+        bytes_at_once: int = BYTES_AT_ONCE_MAX,
     ) -> None:
         self.schema = bare(schema)
         check_types(self.schema)
@@ -85,6 +91,8 @@ class RangeWriter:
         self._rows = self._bytes = 0
         self._last: bytes | None = None
         self._entries: list[RangeEntry | Future[RangeEntry]] = []
+        self._writing: deque[tuple[Future[RangeEntry], int]] = deque()  # with their bytes
+        self._bytes_at_once = bytes_at_once
         codec = pa.Codec(compression, _LEVEL) if compression == "zstd" else compression
         self._options = None if compression is None else pa.ipc.IpcWriteOptions(compression=codec)
         self._threads = ThreadPoolExecutor(_WRITING_MAX, thread_name_prefix="ranges")
@@ -144,13 +152,24 @@ class RangeWriter:
         if sum(piece.num_rows for piece in pieces) < _ROWS_THREADED_MIN:
             self._entries.append(self._store(pieces))
             return
-        pending = [entry for entry in self._entries[-_WRITING_MAX:] if isinstance(entry, Future)]
-        if len(pending) == _WRITING_MAX:
-            pending[0].result()  # its error, if any, is ours now
-        self._entries.append(self._threads.submit(self._store, pieces))
+        size = sum(piece.nbytes for piece in pieces)
+        while self._writing and self._are_enough(size):
+            self._writing.popleft()[0].result()  # its error, if any, is ours now
+        if size > self._bytes_at_once:
+            self._entries.append(self._store(pieces))  # nothing is cut meanwhile, which would take memory too
+            return
+        stored = self._threads.submit(self._store, pieces)
+        self._writing.append((stored, size))
+        self._entries.append(stored)
+
+    def _are_enough(self, size: int) -> bool:
+        """True when one more range of so many bytes waits until another is stored."""
+        bytes_there = sum(other for _, other in self._writing)
+        return len(self._writing) == _WRITING_MAX or bytes_there + size > self._bytes_at_once
 
     def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:
         batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+        pieces.clear()
         id_ = columns_id("range", batch)
         data = sealed_bytes("range", id_, batch, options=self._options)
         put_content(self._objects, range_name(id_), data)
@@ -167,8 +186,8 @@ class RangeWriter:
         """End the last range, and wait until all are stored; no index is written."""
         if self._pending:
             # The last range is stored in this thread, which waits for it anyway: most indexes have but one that is new.
-            self._entries.append(self._store(self._pending))
-            self._pending = []
+            pieces, self._pending = self._pending, []
+            self._entries.append(self._store(pieces))
         entries = [entry.result() if isinstance(entry, Future) else entry for entry in self._entries]
         self.close()
         step("ranges.written")

@@ -41,6 +41,7 @@ from millpond.maps.snapshots.manifest import (
 )
 from millpond.ranges.files import content_id, read_batch, write_batch
 from millpond.ranges.merge import merge
+from millpond.ranges.writer import BYTES_AT_ONCE_MAX
 from millpond.stores.objects import FolderObjects, sweep_partial
 from millpond.stores.verified import is_verified, verify_once
 
@@ -94,12 +95,15 @@ def freeze(
     """
     assert (base is None) == (touched is None), "a refreeze needs the touched keys"
     if base is None:
-        layers = _without_empty([_write_layer(objects, definition, freeze_groups(definition, rows, spill=spill))])
+        groups = freeze_groups(definition, rows, spill=spill)
+        layers = _without_empty([_write_layer(objects, definition, groups, spill)])
     else:
         # A tombstone hides what lies under it: on nothing it says nothing.
         gone = touched if base.layers else None
-        overlay = _write_layer(objects, definition, freeze_groups(definition, rows, touched=gone, spill=spill))
-        layers = _fold(objects, _without_empty([overlay, *(_index(objects, layer) for layer in base.layers)]))
+        groups = freeze_groups(definition, rows, touched=gone, spill=spill)
+        overlay = _write_layer(objects, definition, groups, spill)
+        below = (_index(objects, layer) for layer in base.layers)
+        layers = _fold(objects, _without_empty([overlay, *below]), _bytes_at_once(spill))
     step("freeze.layers_written")
     manifest = SnapshotManifest(
         map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
@@ -113,8 +117,15 @@ def freeze(
     return manifest
 
 
-def _write_layer(objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch]) -> ranges.Index:
-    return ranges.write(objects, groups, schema=group_schema(definition))
+def _write_layer(
+    objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch], spill: SpillTo | None
+) -> ranges.Index:
+    return ranges.write(objects, groups, schema=group_schema(definition), bytes_at_once=_bytes_at_once(spill))
+
+
+def _bytes_at_once(spill: SpillTo | None) -> int:
+    """The bytes of ranges that are written at once."""
+    return BYTES_AT_ONCE_MAX if spill is None else min(BYTES_AT_ONCE_MAX, spill.bytes_max)
 
 
 def _index(objects: Objects, layer: Layer) -> ranges.Index:
@@ -140,13 +151,13 @@ def _layers_to_fold(groups: Sequence[int]) -> int:
     return fold
 
 
-def _fold(objects: Objects, layers: list[ranges.Index]) -> list[ranges.Index]:
+def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once: int) -> list[ranges.Index]:
     """Merge the newest layers into one where they have grown too large for those under them."""
     fold = _layers_to_fold([index.count for index in layers])
     if fold < 2:
         return layers
     drop = tombstones if fold == len(layers) else None
-    merged = merge(objects, layers[:fold], drop_tombstones=drop)
+    merged = merge(objects, layers[:fold], drop_tombstones=drop, bytes_at_once=bytes_at_once)
     return _without_empty([merged, *layers[fold:]])
 
 

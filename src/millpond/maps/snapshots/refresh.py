@@ -28,8 +28,6 @@ from millpond.stores.objects import FolderObjects, Objects
 
 __all__ = ("current_manifest", "refreeze")
 
-SPILL_SHARE = 12
-"""Sorting and writing take up to this many times the bytes of the rows that are sorted at once."""
 TOUCHED_MIN = 10_000
 TOUCHED_SHARE = 8
 """A key read alone takes about as long as this many read in order."""
@@ -79,7 +77,7 @@ def refreeze(
     make_folder(shard.folder)
     # Alone, so that nobody collects the files of a manifest that does not count yet.
     with alone(shard.folder / "freeze.lock", wait_seconds, busy):
-        return _refreeze(space, clock, objects, shard, SpillTo(shard.folder, memory_max // SPILL_SHARE))
+        return _refreeze(space, clock, objects, shard, SpillTo.within(shard.folder, memory_max))
 
 
 def _too_many(touched: int, groups: int) -> bool:

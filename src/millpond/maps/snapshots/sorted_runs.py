@@ -34,6 +34,8 @@ ROWS_PER_BATCH = 65_536
 ALL = 1 << 64
 RUNS_HELD = 2
 """The run whose rows are taken, and the one that is being written."""
+SPILL_SHARE = 12
+"""Sorting and writing take up to this many times the bytes of the rows that are sorted at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,11 @@ class SpillTo:
 
     folder: Path
     bytes_max: int
+
+    @classmethod
+    def within(cls, folder: Path, memory_max: int) -> SpillTo:
+        """Runs in a folder, of work that may take so many bytes of memory in all."""
+        return cls(folder, memory_max // SPILL_SHARE)
 
 
 class SortedRuns:

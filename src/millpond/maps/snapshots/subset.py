@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, suppress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -24,8 +25,10 @@ from millpond.maps.snapshots.freeze import KEEP_MS, collect, freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.leases import Lease, Leased, end_lease
 from millpond.maps.snapshots.manifest import SnapshotManifest, list_manifests
-from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
+from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import remove_tree
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects, Objects
@@ -43,6 +46,9 @@ SUBSETS = "subsets"
 SUBSETS_MAX = 64
 """Subsets of one map that are retained at once; when more are requested, the oldest go."""
 
+THAWED_BYTES_MIN = 32 << 20
+"""The bytes of mapped files, about, whose groups are looked at together."""
+
 LOCK_SECONDS = 3600.0
 """The first one of a large map takes as long as to read the map; who wants the same waits for it."""
 
@@ -52,8 +58,12 @@ def subset_objects(objects: FolderObjects, subset: SnapshotBounds) -> FolderObje
     return FolderObjects(objects.root / SUBSETS / subset.spec)
 
 
-def leased_subset(objects: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, *, now_ms: int) -> Leased:
+def leased_subset(
+    objects: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, *, now_ms: int, memory_max: int = MEMORY_MAX
+) -> Leased:
     """A subset of the snapshot `base`: one that was made before, or a new one; it stays while the lease is held.
+
+    `memory_max`: the bytes of memory that making it may take; rows beyond that wait in the folder of the snapshots.
 
     Raises: `NotFound` when `base` was collected meanwhile; `Unavailable` when the disk is full, or another process
         makes one for long.
@@ -65,13 +75,13 @@ def leased_subset(objects: FolderObjects, base: SnapshotManifest, subset: Snapsh
             return Leased(found, Lease(target, found.id))
     # Who removes such a snapshot holds this lock, too: what is found or made here cannot go before it is leased.
     with _alone(objects, LOCK_SECONDS, base.map):
-        manifest = _made(target, base) or _make(objects, target, base, subset, now_ms)
+        manifest = _made(target, base) or _make(objects, target, base, subset, now_ms, memory_max)
         return Leased(manifest, Lease(target, manifest.id))
 
 
 def open_subset(
     objects: Objects, definition: MapDefinition, base: SnapshotManifest, keys: Sequence[str | int | None] | None,
-    window: Sequence[object] | None, now_ms: int,
+    window: Sequence[object] | None, now_ms: int, memory_max: int = MEMORY_MAX,
 ) -> Snapshot:  # fmt: skip
     """The snapshot `base` within bounds, open.
 
@@ -81,7 +91,7 @@ def open_subset(
     if subset is None:
         return Snapshot.open(objects, base)
     assert isinstance(objects, FolderObjects), "a pond is a folder"
-    with leased_subset(objects, base, subset, now_ms=now_ms) as leased:
+    with leased_subset(objects, base, subset, now_ms=now_ms, memory_max=memory_max) as leased:
         return Snapshot.open(subset_objects(objects, subset), leased.manifest)
 
 
@@ -102,16 +112,19 @@ def _origin(manifest: SnapshotManifest) -> tuple[str, int, int]:
 
 
 def _make(
-    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, now_ms: int
-) -> SnapshotManifest:
-    lease = Lease(objects, base.id)
+    objects: FolderObjects, target: FolderObjects, base: SnapshotManifest, subset: SnapshotBounds, now_ms: int,
+    memory_max: int,
+) -> SnapshotManifest:  # fmt: skip
+    lease, spill = Lease(objects, base.id), SpillTo.within(objects.root, memory_max)
     try:
         definition = base.definition
-        rows = narrow_rows(definition, subset, thaw(objects, base, _span(base, subset)))
+        pieces = spans(objects, base, _span(base, subset), max(THAWED_BYTES_MIN, spill.bytes_max))
+        rows = narrow_rows(definition, subset, chain.from_iterable(thaw(objects, base, piece) for piece in pieces))
         # Made at the moment of its base: the same base and bounds make the same snapshot, wherever.
         manifest = freeze(
-            target, definition, rows, shard_version=base.shard_version, created_ms=base.created_ms, subset=subset
-        )
+            target, definition, rows, shard_version=base.shard_version, created_ms=base.created_ms, subset=subset,
+            spill=spill,
+        )  # fmt: skip
     finally:
         lease.release()
     step("narrow.written")
