@@ -24,11 +24,14 @@ from importlib.resources import files
 from queue import Empty, SimpleQueue
 from typing import IO, Self
 
+import numpy as np
+
+from millpond.arrays.byte_columns import Bytes, run_ends
 from millpond.arrays.compile_cache import cache_place
 from millpond.arrays.compiled import KERNELS
 from millpond.errors import Internal, Unavailable
 
-__all__ = ("KernelType", "Warmed", "kernel_types", "processors", "spelled", "warm")
+__all__ = ("KernelType", "Warmed", "kernel_types", "load_ahead", "processors", "spelled", "warm")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +73,16 @@ def spelled(types: object) -> str:
         text = text.replace(f"Array({kind}, 1, 'C', False)", f"{kind}[::1]")
         text = text.replace(f"Array({kind}, 2, 'C', False)", f"{kind}[:,::1]")
     return text.replace("bool", "boolean").replace("booleanean", "boolean")
+
+
+def load_ahead() -> None:
+    """Load numba in a thread of its own: more than a second that a process has while it waits for its first rows."""
+    threading.Thread(target=_load_numba, name="millpond-numba", daemon=True).start()
+
+
+def _load_numba() -> None:
+    # The first kernel that is called brings in the rest of numba; the others wait for it at the same locks.
+    run_ends(Bytes(np.zeros(2, np.int64), np.zeros(0, np.uint8)))
 
 
 def processors() -> int:

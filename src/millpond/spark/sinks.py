@@ -15,6 +15,8 @@ from pathlib import Path
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
+from millpond.arrays.deferred_pandas import defer_pandas
+from millpond.arrays.warming import load_ahead
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.kernel.job_reports import JobReports
@@ -43,6 +45,8 @@ class MapWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskParts:
         """Seal the rows of one partition, on an executor; one of them reports the rows of all while it is at work."""
+        defer_pandas()
+        load_ahead()
         with ExitStack() as stack:
             reports: list[JobReports] = []
 
@@ -59,6 +63,8 @@ class MapWriter(DataSourceArrowWriter):
 
         Raises: as `write_jobs.adopt`; then Spark calls `abort`.
         """
+        defer_pandas()
+        load_ahead()
         with opened(None, self.place) as pond, pond.reports.resume(self.job_set, self.job_id) as job:
             note_result(job, adopt(pond, self.staging_dir, _tasks(messages), self.settings))
 

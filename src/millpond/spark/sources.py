@@ -22,6 +22,7 @@ from pyspark.sql.datasource import DataSource, DataSourceReader, Filter, InputPa
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
+from millpond.arrays.deferred_pandas import defer_pandas
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.model.columns import presented_schema
@@ -65,6 +66,7 @@ class MapSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         super().__init__(options)
+        defer_pandas()  # this process plans for Spark, and does little else
         check_options(options, OPTIONS)
         self.place = pond_option(options, self.default, self.rights)
         self.map = options.get("map")

@@ -14,13 +14,14 @@ Invariants:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from millpond.arrays.ahead import produced_ahead
 from millpond.arrays.byte_columns import Bytes, concatenated, run_ends, sort_order, take
 from millpond.maps.model.definition import MapDefinition, Scheme
 from millpond.maps.parts.part import PartManifest, open_part
@@ -73,7 +74,8 @@ def combine(
                 if table != OVERFLOW:
                     writer.begin(table, duplicates=table == HASHED)
                     sources = [_pieces(folder, table, rows) for folder, manifest in parts if table in manifest.tables]
-                    for keys, values in merged_rows(definition, table, sources, overwrite=overwrite):
+                    merged = merged_rows(definition, table, sources, overwrite=overwrite)
+                    for keys, values in produced_ahead(merged):
                         writer.add(keys, values)
             writer.finish()
         except _NeedsLmdbError:
@@ -133,7 +135,7 @@ class _Source:
 
 def merged_rows(
     definition: MapDefinition, table: str, parts: Sequence[Iterator[_Columns]], *, overwrite: bool
-) -> Iterator[_Columns]:
+) -> Generator[_Columns]:
     """The rows of one table of all parts, given in the order in which they count, in order of their keys.
 
     Raises: `_NeedsLmdbError` when two keys have one hash.
