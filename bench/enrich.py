@@ -3,6 +3,7 @@
 The rivals, over the same events from the same Parquet files:
 * a `mapInArrow` that hands rows through: what any trip through Python costs that carries whole rows;
 * a broadcast join with one plain row for each key, which knows nothing of time: Spark's best case;
+* our own `partition="key"`, which shuffles the events so that each task maps only its share of the snapshot;
 * the as-of join that Spark SQL can do: events and states together, sorted by a window, the last state taken along.
 
 The last one's answers are compared with ours.
@@ -30,6 +31,8 @@ from pyspark.sql import functions as sf
 import millpond
 from _measure import Contest, print_table, rounds
 from millpond import spark as mp
+from millpond.maps.snapshots.hash_share import HashShare
+from millpond.maps.snapshots.snapshot import Snapshot
 
 ROWS_PER_KEY = 10
 START_MS = 1_600_000_000_000
@@ -115,6 +118,9 @@ def ways(session: SparkSession, folder: Path) -> dict[str, Callable[[], DataFram
         "millpond": lambda: mp.enrich(
             events, pond=folder / "pond", map="states", key="key", at="at", into="value"
         ),
+        "millpond, partition=\"key\"": lambda: mp.enrich(
+            events, pond=folder / "pond", map="states", key="key", at="at", into="value", partition="key", partitions=8
+        ),
         "mapInArrow, rows passed through": lambda: pass_through(events),
         "broadcast join, no times": lambda: events.join(sf.broadcast(plain), "key", "left"),
         "union and window in SQL": lambda: session.sql(UNION_AND_WINDOW),
@@ -128,6 +134,17 @@ def run(frame: DataFrame) -> None:
 def total(frame: DataFrame) -> tuple[int, float]:
     counted, summed = frame.select(sf.count("value"), sf.sum("value")).collect()[0]
     return counted, round(summed, 3)
+
+
+def print_shares(folder: Path, count: int) -> None:
+    """The bytes that a task maps: of all rows, and of its share of them."""
+    with millpond.open(folder / "pond") as pond, pond.map("states").snapshot() as whole:
+        total, objects, manifest = whole.mapped_bytes, pond.map("states").objects, whole.manifest
+        mapped = []
+        for number in range(count):
+            with Snapshot.open(objects, manifest, share=HashShare(number, count)) as share:
+                mapped.append(share.mapped_bytes)
+    print(f"a task maps {total >> 20} MiB; with partition='key', 1 of {count}: at most {max(mapped) >> 20} MiB")
 
 
 def main() -> None:
@@ -160,6 +177,7 @@ def measure(root: Path, events: int, keys: int, quick: bool, without_window: boo
         for name, way in measured.items():
             contest.run(name, lambda way=way: run(way()))
     session.stop()
+    print_shares(root, 8)
     for name in measured:
         if name in GOALS:
             ratio = contest.median(name) / contest.median("millpond")

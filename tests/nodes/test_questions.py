@@ -17,11 +17,13 @@ import pyarrow as pa
 import pytest
 
 import millpond
+from millpond.arrays.xxh3 import hash_keys
 from millpond.client.lookup import Questions
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, open_remote, pin_snapshot, pinned_objects
 from millpond.client.transport import Nodes
 from millpond.errors import Invalid, NotFound, Unavailable
+from millpond.maps.snapshots.hash_share import HashShare, shares_of
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.nodes.lookup_service import arrow_stream
 from millpond.nodes.tokens import TokenFile
@@ -289,6 +291,19 @@ def test_a_job_reads_the_snapshot_it_was_planned_on(weather: Any, reading: Setti
     assert open_remote(where, settings=reading).at(later.id).manifest == later
     with pytest.raises(NotFound):
         open_pinned(where, "0" * 40, settings=reading)
+
+
+def test_a_task_fetches_the_files_of_its_share_alone(weather: Any, reading: Settings, tmp_path: Path) -> None:
+    where = SnapshotPin((weather.url,), "weather")
+    manifest = pin_snapshot(where, settings=reading)
+    keys = pa.array([f"k{key:05d}" for key in range(KEYS)])
+    first = keys.filter(pa.array(shares_of(hash_keys(keys), 4) == 0))
+    with open_pinned(where, manifest.id, share=HashShare(0, 4), settings=reading) as share:
+        assert share.lookup(first, 1_000).null_count == 0
+        fetched = len(list((tmp_path / "cache").rglob("ranges/*.arrow")))
+    with open_pinned(where, manifest.id, settings=reading) as whole:
+        assert whole.lookup(keys, 1_000).null_count == 0
+    assert 0 < fetched < len(list((tmp_path / "cache").rglob("ranges/*.arrow")))
 
 
 READER = """

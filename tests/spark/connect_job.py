@@ -49,6 +49,10 @@ def main(folder: Path) -> dict[str, Any]:
     flights = session.sql(f"select * from {FLIGHTS}")
     answers = mp.enrich(flights, map="weather", key="origin", at="hour", into="temp").orderBy("flight")
     found["enriched"] = [row.temp for row in answers.collect()]
+    shuffled = mp.enrich(flights, map="weather", key="origin", at="hour", into="temp", partition="key").orderBy(
+        "flight"
+    )
+    found["shuffled"] = [row.temp for row in shuffled.collect()]
     changes = session.readStream.format("millpond").option("map", "weather").option("startingPosition", "earliest")
     stream(changes.load(), folder)
     copy = session.read.format("millpond").option("map", "copy").load()

@@ -25,7 +25,7 @@ def test_maps_are_loaded_read_and_asked_over_connect(tmp_path: Path) -> None:
     assert found["module"].startswith("pyspark.sql.connect.")
     assert found["loaded"] == 1
     assert found["read"] == found["streamed"] == [39.0, 39.9, 40.0]
-    assert found["enriched"] == [[39.0], [40.0], None, None]
+    assert found["enriched"] == found["shuffled"] == [[39.0], [40.0], None, None]
     for name, instead in (
         ("get_state", "use mp.enrich"), ("epoch", "writeStream"), ("compaction", "branch.staging.compact()"),
     ):  # fmt: skip

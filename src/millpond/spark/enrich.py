@@ -20,6 +20,7 @@ from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
 
 if TYPE_CHECKING:
+    from millpond.spark.partition_by_key import PartitionBy
     from millpond.spark.udf import Question
 
 __all__ = ("Lookup", "enrich")
@@ -54,7 +55,8 @@ class Lookup:
 def enrich(
     frame: DataFrame, lookups: Lookup | Iterable[Lookup] | None = None, *, pond: PondLike | None = None,
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
-    on_invalid: OnInvalid = "error", overwrite: bool = False,
+    on_invalid: OnInvalid = "error", overwrite: bool = False, partition: PartitionBy | None = None,
+    partitions: int | None = None,
 ) -> DataFrame:  # fmt: skip
     """The rows of `frame` with a column for each lookup; null where a map has no value.
 
@@ -63,15 +65,22 @@ def enrich(
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column.
 
+    `partition="key"` shuffles the rows by key first, so that each of `partitions` tasks fetches and maps only its share
+    of the snapshots: for maps that are larger than the memory of a machine. All lookups must have the same key then,
+    and the order of the rows is lost. Without `partitions` there are as many tasks as run at once, or more, so that
+    none needs more than 256 MiB.
+
     Raises: `Invalid` for keys or times of a type that no lookup takes, or for an existing column; `NotFound` for a map
     that does not exist.
     """
     # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
+    from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
     from millpond.spark.udf import question_to
 
     single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
     if single is None and not (map is None and key is None and at is None and into is None):
         raise _no_lookups()
+    check_partition(partition, partitions)
     wanted = _lookups(lookups, single)
     for lookup in wanted:
         check_on_invalid(lookup.on_invalid)
@@ -88,7 +97,12 @@ def enrich(
         _check_types(frame, lookup, question)
     if not overwrite:
         _check_new(frame, wanted)
-    return _with_answers(frame, wanted, questions)
+    if partition is None:
+        return _with_answers(frame, wanted, questions)
+    one_key([_named(lookup.key) for lookup in wanted], [question.definition for question in questions])
+    shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
+    shuffled = by_share(frame, _column(wanted[0].key), questions[0], shares)
+    return _with_answers(shuffled, wanted, questions, shares).drop(SHARE)
 
 
 def _check_new(frame: DataFrame, lookups: Sequence[Lookup]) -> None:
@@ -140,7 +154,10 @@ def _column(column: ColumnLike) -> Column:
     return col(column) if isinstance(column, str) else column
 
 
-def _with_answers(frame: DataFrame, lookups: Sequence[Lookup], questions: Sequence[Question]) -> DataFrame:
+def _with_answers(
+    frame: DataFrame, lookups: Sequence[Lookup], questions: Sequence[Question], shares: int | None = None
+) -> DataFrame:
+    from millpond.spark.partition_by_key import SHARE
     from millpond.spark.udf import ask_all, in_batches
 
     columns: list[ColumnLike] = []
@@ -148,12 +165,12 @@ def _with_answers(frame: DataFrame, lookups: Sequence[Lookup], questions: Sequen
         (lookup.name, question, _place(columns, lookup.key), _time_place(columns, lookup, question))
         for lookup, question in zip(lookups, questions, strict=True)
     ]
-    inputs = [_column(column) for column in columns]
+    inputs = [_column(column) for column in columns] + ([] if shares is None else [col(SHARE)])
     if len(places) == 1:
-        only = in_batches(ask_all(places, alone=True), questions[0].spark)
+        only = in_batches(ask_all(places, alone=True, shares=shares), questions[0].spark)
         return frame.withColumn(places[0][0], only(*inputs))
     fields = [StructField(name, question.spark) for name, question, *_ in places]
-    together = in_batches(ask_all(places, alone=False), StructType(fields))
+    together = in_batches(ask_all(places, alone=False, shares=shares), StructType(fields))
     answered = frame.withColumn(_ANSWERS, together(*inputs))
     return answered.withColumns({name: answered[_ANSWERS][name] for name, *_ in places}).drop(_ANSWERS)
 

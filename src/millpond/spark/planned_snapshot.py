@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, pinned_rows, pinned_spans
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
+from millpond.maps.snapshots.hash_share import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.spark.places import NodesPlace
@@ -29,8 +30,8 @@ class PlannedSnapshots(Protocol):
 
     def __hash__(self) -> int: ...
 
-    def open(self, id_: str) -> Snapshot:
-        """The snapshot of that id, memory-mapped.
+    def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
+        """The snapshot of that id, or a share of it, memory-mapped.
 
         Raises: `NotFound` when it is kept no more; `Unavailable` when no node answers.
         """
@@ -48,10 +49,10 @@ class FolderSnapshots:
 
     where: str
 
-    def open(self, id_: str) -> Snapshot:
+    def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id."""
         objects = open_objects(self.where)
-        return Snapshot.open(objects, load_manifest(objects, id_))
+        return Snapshot.open(objects, load_manifest(objects, id_), share=share)
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""
@@ -69,9 +70,9 @@ class NodesSnapshots:
     place: NodesPlace
     pin: SnapshotPin
 
-    def open(self, id_: str) -> Snapshot:
+    def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id, fetched as far as this machine lacks it."""
-        return open_pinned(self.pin, id_, settings=self.place.settings())
+        return open_pinned(self.pin, id_, share=share, settings=self.place.settings())
 
     def spans(self, manifest: SnapshotManifest, whole: GroupSpan, bytes_max: int) -> list[GroupSpan]:
         """Pieces of a snapshot."""

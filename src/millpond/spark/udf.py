@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql.pandas.functions import ArrowUDFType, arrow_udf
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_type
@@ -22,14 +24,17 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.snapshots.hash_share import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
 from millpond.spark.planned_snapshot import PlannedSnapshots
 
-__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_snapshot", "question_to")
+__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_share", "open_snapshot", "question_to")
 
 SNAPSHOTS_OPEN = 32
 """Snapshots a worker keeps open; each holds address space and a lease, not memory."""
+SHARES_OPEN = 4
+"""Shares of snapshots a worker keeps open: a task needs one of each map, the next task others."""
 
 Columns: TypeAlias = "pa.Array | tuple[pa.Array, ...]"
 
@@ -39,7 +44,7 @@ class Question:
     """A lookup made for every row: a map, as it was when the query was planned.
 
     `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
-    for errors; `on_invalid` as in `Snapshot.lookup`.
+    for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes.
     """
 
     shelf: PlannedSnapshots
@@ -49,6 +54,7 @@ class Question:
     on_invalid: OnInvalid = "error"
     key: str | None = None
     time: str | None = None
+    size: int = 0
 
     @property
     def arrow(self) -> pa.DataType:
@@ -60,17 +66,37 @@ class Question:
         """The answer's type in Spark."""
         return from_arrow_type(answer_type(self.definition))
 
-    def ask(self, keys: pa.Array, at: pa.Array | None) -> pa.Array:
-        """The answer for each row.
+    def ask(self, keys: pa.Array, at: pa.Array | None, share: HashShare | None = None) -> pa.Array:
+        """The answer for each row, whose keys have hashes of one `share`.
 
         Raises: `Invalid` for keys or times that are not such.
         """
         instant = at if self.definition.kind.timed and at is not None else self.now_ms
         try:
-            answers = open_snapshot(self.shelf, self.snapshot).lookup(keys, instant, on_invalid=self.on_invalid)
+            answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
+
+    def ask_shares(self, keys: pa.Array, at: pa.Array | None, shares: npt.NDArray[np.int32], count: int) -> pa.Array:
+        """The answer for each row, whose key has a hash of that of `count` shares."""
+        found = np.unique(shares).tolist()
+        if len(found) == 1:
+            return self.ask(keys, at, HashShare(found[0], count))
+        rows = [np.flatnonzero(shares == number) for number in found]
+        answers = [
+            self.ask(
+                keys.take(pa.array(some)), None if at is None else at.take(pa.array(some)), HashShare(number, count)
+            )
+            for number, some in zip(found, rows, strict=True)
+        ]
+        back = np.argsort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
+        return pa.concat_arrays(answers).take(pa.array(back)) if answers else pa.nulls(0, self.arrow)
+
+    def _opened(self, share: HashShare | None) -> Snapshot:
+        if share is None:
+            return open_snapshot(self.shelf, self.snapshot)
+        return open_share(self.shelf, self.snapshot, share)
 
     def _placed(self, error: Invalid) -> Invalid:
         """The error with the column it is about; the row's place in a batch says nothing."""
@@ -89,26 +115,37 @@ def open_snapshot(shelf: PlannedSnapshots, id_: str) -> Snapshot:
     return shelf.open(id_)
 
 
+@lru_cache(maxsize=SHARES_OPEN)
+def open_share(shelf: PlannedSnapshots, id_: str, share: HashShare) -> Snapshot:
+    """A share of the snapshot of that id; the files of those that are not used any more are let go."""
+    return shelf.open(id_, share)
+
+
 def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
     shelf, manifest = place.pin(pond, name)
     now = SystemClock().now_ms() if manifest.definition.kind.timed else None
-    return Question(shelf, manifest.id, manifest.definition, now)
+    return Question(shelf, manifest.id, manifest.definition, now, size=manifest.size)
 
 
 def ask_all(
-    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool
+    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool, shares: int | None = None
 ) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:
     """A pass over batches of columns that answers several questions: name, question, places of key and time.
 
-    `alone`: there is one question, and its answers come bare; otherwise they come as a struct.
+    `alone`: there is one question, and its answers come bare; otherwise they come as a struct. `shares`: the last
+    column says in which of so many shares the key of each row is.
     """
 
     def answer(batches: Iterator[Columns]) -> Iterator[pa.Array]:
         for batch in batches:
             columns: Any = (batch,) if isinstance(batch, pa.Array) else batch
+            numbers = None if shares is None else columns[-1].to_numpy()
             answers = [
-                question.ask(columns[key], None if at is None else columns[at]) for _, question, key, at in questions
+                question.ask(columns[key], None if at is None else columns[at])
+                if numbers is None or shares is None
+                else question.ask_shares(columns[key], None if at is None else columns[at], numbers, shares)
+                for _, question, key, at in questions
             ]
             yield answers[0] if alone else pa.StructArray.from_arrays(answers, [name for name, *_ in questions])
 

@@ -33,15 +33,16 @@ from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
 from millpond.client.transport import Nodes
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.maps.snapshots.hash_share import HashShare
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
+from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.settings import Settings, load_settings
 from millpond.stores.objects import FolderObjects, Objects
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
-    from millpond.maps.snapshots.snapshot import Snapshot
 
 __all__ = (
     "PIN_SECONDS", "open_pinned", "open_remote", "pin_snapshot", "pinned_objects", "pinned_rows", "pinned_spans",
@@ -158,9 +159,12 @@ def _or_stand_in(
 
 
 def open_pinned(
-    where: SnapshotPin, manifest_id: str, *, settings: Settings | None = None, clock: Clock | None = None
-) -> Snapshot:
+    where: SnapshotPin, manifest_id: str, *, share: HashShare | None = None, settings: Settings | None = None,
+    clock: Clock | None = None,
+) -> Snapshot:  # fmt: skip
     """A chosen snapshot, open: fetched once for all processes of a machine, checked, mapped into memory.
+
+    Of a `share` of all keys only the files are fetched that it needs.
 
     Raises: `NotFound` when no node has it any more; `Corrupt`, `Unavailable` as reading a snapshot does; `Unavailable`,
     kind `snapshot_lost`, when the node that kept it is lost, and nothing stands in for it.
@@ -168,6 +172,8 @@ def open_pinned(
     fetch = _fetch(where.nodes, settings, clock)
 
     def opened(id_: str, node: Connection | None) -> Snapshot:
+        if share is not None:
+            return Snapshot.open(*_lazily(fetch, where.map, where.subset, id_, node), share=share)
         snapshot = fetch.named(where.map, where.subset, id_, whole=True, first=node).snapshot
         assert snapshot is not None, "all of it was asked for"
         return snapshot

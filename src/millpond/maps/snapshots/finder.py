@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from millpond.arrays.radix import I64, U64
 from millpond.arrays.xxh3 import byte_column, hash_keys
+from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
@@ -25,6 +26,7 @@ from millpond.maps.search.intervals import Intervals, find_ranges, find_ranges_a
 from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
+from millpond.maps.snapshots.hash_share import HashShare, shares_of
 
 __all__ = ("Finder", "Found")
 
@@ -59,10 +61,12 @@ class Finder:
 
     def __init__(
         self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
-        subset: SnapshotBounds | None = None,
+        subset: SnapshotBounds | None = None, share: HashShare | None = None,
     ) -> None:  # fmt: skip
+        assert share is None or definition.kind.keyed, "ranges have no hashes"
         self.definition = definition
         self.bounds = subset
+        self.share = share
         self.groups = groups
         self._load_intervals = intervals
         self._columns: dict[str, RowColumn] = {}
@@ -104,6 +108,8 @@ class Finder:
     # -- keyed kinds ----------------------------------------------------------------------------------
 
     def _find_keyed(self, keys: pa.Array, instants: I64) -> Found:
+        if self.share is not None and pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()  # a dictionary may have keys that no row has
         found = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
         self._rows(found, instants)
         return found
@@ -111,6 +117,8 @@ class Finder:
     def _groups_of_keys(self, keys: pa.Array) -> Found:
         count = len(keys)
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        if self.share is not None:
+            self._check_share(self.share, keys, hashes)
         positions = np.empty(count, np.int64)
         order, ordered = self._ordered(hashes, len(self.groups))
         column = byte_column(keys)
@@ -119,6 +127,18 @@ class Finder:
         known = self._directories
         find_groups(ordered, order, address, self.groups.address, known.layers, known.slots, positions)
         return Found(order, positions)
+
+    def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
+        """Refuse keys of which nothing is known here: a miss would be a wrong answer."""
+        outside = shares_of(hashes, share.count) != share.number
+        if keys.null_count:
+            outside &= keys.is_valid().to_numpy(zero_copy_only=False)
+        if outside.any():
+            raise Invalid(
+                "a key lies outside the share of the snapshot that is open", kind="key_outside_share",
+                map=self.definition.name, key=keys[int(np.argmax(outside))].as_py(), share=share.number,
+                shares=share.count, hint="open the share of the key, or the whole snapshot",
+            )  # fmt: skip
 
     def _groups_of_codes(self, keys: pa.Array) -> Found:
         """Each entry of the dictionary is searched once."""

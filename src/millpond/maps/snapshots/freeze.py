@@ -14,7 +14,7 @@ Invariants:
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.bounds import SnapshotBounds
+    from millpond.maps.snapshots.rows_of_groups import GroupSpan
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
@@ -164,15 +165,29 @@ def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once: int) -> l
 # -- what a reader opens ------------------------------------------------------------------------------
 
 
-def open_layers(objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> Groups:
-    """All layers of a snapshot, mapped where they lie.
+def open_layers(
+    objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, span: GroupSpan | None = None
+) -> Groups:  # fmt: skip
+    """All layers of a snapshot, mapped where they lie; of a `span` of order keys, the range files that it needs.
 
     Every file is read whole and compared with its name when this process opens it first; `verify`: also if it did.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     indexes = [ranges.load_index(objects, layer.index) for layer in manifest.layers]
+    if span is not None:
+        indexes = [_within(index, span) for index in indexes]
     return _open_indexes(objects, manifest.definition, indexes, verify)
+
+
+def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
+    """The index of the ranges alone that hold keys of a span."""
+    entries = tuple(
+        entry
+        for entry in index.entries
+        if (span.lower is None or entry.last >= span.lower) and (span.upper is None or entry.first < span.upper)
+    )
+    return replace(index, entries=entries)
 
 
 def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], verify: bool) -> Groups:

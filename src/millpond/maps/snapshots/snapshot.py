@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.hash_share import HashShare
     from millpond.stores.objects import Objects
 
 __all__ = ("Snapshot", "answer_type")
@@ -52,25 +53,33 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
 class Snapshot:
     """An open snapshot, from `Map.snapshot`. Use it as a context manager, or `close` it; or let it be collected."""
 
-    def __init__(self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> None:
+    def __init__(
+        self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None
+    ) -> None:  # fmt: skip
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
         self._lease = Lease(objects, manifest.id)
         self._finder: Finder | None = None
         try:
-            groups = open_layers(objects, manifest, verify=verify)
-            self._finder = Finder(self.definition, groups, partial(load_intervals, objects, manifest), manifest.bounds)
+            span = None if share is None else share.groups
+            groups = open_layers(objects, manifest, verify=verify, span=span)
+            intervals = partial(load_intervals, objects, manifest)
+            self._finder = Finder(self.definition, groups, intervals, manifest.bounds, share)
         except BaseException:
             self._lease.release()
             raise
 
     @classmethod
-    def open(cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False) -> Self:
+    def open(
+        cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None
+    ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
+
+        Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify)
+        return cls(objects, manifest, verify=verify, share=share)
 
     def __enter__(self) -> Self:
         return self
@@ -89,6 +98,11 @@ class Snapshot:
     def closed(self) -> bool:
         """True when it was closed."""
         return self._finder is None
+
+    @property
+    def mapped_bytes(self) -> int:
+        """The bytes of the range files that are mapped."""
+        return sum(batch.nbytes for batch in self._open_finder().groups.batches)
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX
