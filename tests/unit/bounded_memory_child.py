@@ -44,6 +44,14 @@ def rows(numbers: np.ndarray[Any, Any], seed: int = 0) -> pa.Table:
     return pa.table({"key": keys, "time": times, "value": values})
 
 
+def rows_of_one_key(count: int, first: int = 0) -> pa.Table:
+    """Rows of 1 KB, a second apart."""
+    numbers = np.arange(first, first + count)
+    values = pc.utf8_lpad(pa.array(numbers).cast(pa.string()), 1_000, "x")
+    times = pa.array(numbers * 1_000, pa.timestamp("ms", "UTC"))
+    return pa.table({"key": pa.repeat("the key", count), "time": times, "value": values})
+
+
 def digest(target: Map) -> Any:
     """The digest of the rows as they are."""
     with target.shard.view() as view:
@@ -94,6 +102,13 @@ def refreeze(target: Map) -> Any:
     return freeze(target)
 
 
+def one_key(target: Map) -> Any:
+    """The index of each layer, after a freeze and one more row."""
+    target.freeze()
+    target.load(rows_of_one_key(1, first=target.info()["rows"]))
+    return freeze(target)
+
+
 def seal(target: Map) -> Any:
     """The parts of all rows, as a task of Spark seals them."""
     with tempfile.TemporaryDirectory(dir=target.shard.folder) as folder:
@@ -121,7 +136,7 @@ def index_of(snapshot: Snapshot) -> Any:
 
 OPERATIONS: dict[str, Callable[[Map], Any]] = {
     "digest": digest, "verify": verify, "merge": merge, "condense": condense, "retain": retain, "compact": compact,
-    "freeze": freeze, "refreeze": refreeze, "seal": seal, "subset": subset, "window": window,
+    "freeze": freeze, "refreeze": refreeze, "one_key": one_key, "seal": seal, "subset": subset, "window": window,
 }  # fmt: skip
 
 
@@ -133,7 +148,7 @@ def main() -> None:
         if limit:
             most = memory()["VmData"] + limit
             resource.setrlimit(resource.RLIMIT_DATA, (most, most))
-        found = OPERATIONS[name](pond.map("large"))
+        found = OPERATIONS[name](pond.map("single" if name == "one_key" else "large"))
     print(json.dumps(found))
 
 

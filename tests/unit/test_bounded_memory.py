@@ -14,27 +14,32 @@ import pytest
 
 import millpond
 from millpond.maps.shard.row_batches import BATCH_BYTES_MAX, gathered
-from tests.unit.bounded_memory_child import OPERATIONS, rows
+from tests.unit.bounded_memory_child import OPERATIONS, rows, rows_of_one_key
 from tests.unit.versions_memory_child import MALLOC
 
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 96 << 20
+SLOW = ("seal", "window")
 
 
 @pytest.fixture(
     scope="module", params=["lookup", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("direct", "hash"))]
 )
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A pond with a small map, and with one of which the rows are 120 MB."""
+    """A pond with a small map, and with two of which the rows are 120 MB, in one of them of one key."""
     made: Path = tmp_path_factory.mktemp("bounded") / "pond"
     with millpond.open(made, events_reports=False) as pond:
         for name, count in (("small", 1_000), ("large", 120_000)):
             pond.create_map(name, kind="temporal_state", value="string", scheme=request.param)
             pond.map(name).load(rows(np.arange(count)))
+        pond.create_map("single", kind="temporal_state", value="string", scheme=request.param)
+        pond.map("single").load(rows_of_one_key(120_000))
     return made
 
 
-@pytest.mark.parametrize("operation", OPERATIONS)
+@pytest.mark.parametrize(
+    "operation", [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in OPERATIONS]
+)
 def test_a_map_larger_than_memory_is_worked_on_under_a_limit(tmp_path: Path, folder: Path, operation: str) -> None:
     """To hold its rows fails."""
     shutil.copytree(folder, tmp_path / "limited")

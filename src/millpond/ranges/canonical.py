@@ -224,6 +224,8 @@ def _sizes(array: pa.Array) -> Any:
         return inner * kind.list_size if np.isscalar(inner) else inner.reshape(-1, kind.list_size).sum(axis=1)
     if not (_is_bytes(kind) or is_type.is_list(kind) or is_type.is_large_list(kind)):
         return kind.bit_width // 8
+    if len(array) == 1:
+        return _total(array)  # one row may have millions of items
     offsets = _raw_offsets(array).astype(np.int64)
     offset_bytes = _offset_type(kind)().itemsize
     inner = 1 if _is_bytes(kind) else _sizes(array.values)
@@ -231,6 +233,23 @@ def _sizes(array: pa.Array) -> Any:
         return offset_bytes + np.diff(offsets) * inner
     summed = np.concatenate(([0], np.cumsum(inner)))
     return offset_bytes + summed[offsets[1:]] - summed[offsets[:-1]]
+
+
+def _total(array: pa.Array) -> int:
+    """The sum of `_sizes` of a canonical array."""
+    kind, count = array.type, len(array)
+    if is_type.is_null(kind):
+        return 0
+    if is_type.is_boolean(kind):
+        return count
+    if is_type.is_struct(kind):
+        return sum(_total(array.field(at)) for at in range(kind.num_fields))
+    if is_type.is_fixed_size_list(kind):
+        return _total(array.values)
+    if not (_is_bytes(kind) or is_type.is_list(kind) or is_type.is_large_list(kind)):
+        return int(kind.bit_width // 8 * count)
+    below = int(_raw_offsets(array)[-1]) if _is_bytes(kind) else _total(array.values)
+    return int(_offset_type(kind)().itemsize * count + below)
 
 
 def equal_rows(a: pa.RecordBatch, b: pa.RecordBatch) -> _Mask:

@@ -27,9 +27,11 @@ import xxhash
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.ranges.ids import FORMAT, Subject
 from millpond.ranges.packing import packed, unpacked
+from millpond.ranges.scratch_batch import scratch_buffer
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from millpond.stores.objects import Objects
 
@@ -63,12 +65,17 @@ def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
     return True
 
 
-def write_batch(batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions | None = None) -> pa.Buffer:
-    """A canonical batch as an Arrow IPC file; without `options`, not compressed, its buffers 8-byte aligned."""
+def write_batch(
+    batch: pa.RecordBatch, options: pa.ipc.IpcWriteOptions | None = None, *, folder: Path | None = None
+) -> pa.Buffer:
+    """A canonical batch as an Arrow IPC file; without `options`, not compressed, its buffers 8-byte aligned.
+
+    Given a folder, a file that is not compressed lies there, without a name, and not in memory.
+    """
     if options is None:
         # A stream that grows takes twice the bytes of the file.
-        frame = 3 * len(batch.schema.serialize()) + _FRAME_BYTES
-        data = pa.allocate_buffer(pa.ipc.get_record_batch_size(batch) + frame)
+        size = pa.ipc.get_record_batch_size(batch) + 3 * len(batch.schema.serialize()) + _FRAME_BYTES
+        data = pa.allocate_buffer(size) if folder is None else scratch_buffer(folder, size)
         with pa.FixedSizeBufferWriter(data) as sink:
             _write_file(sink, batch, pa.ipc.IpcWriteOptions(compression=None))
             size = sink.tell()
@@ -104,15 +111,18 @@ def sealed_bytes(
     *,
     options: pa.ipc.IpcWriteOptions | None = None,
     format_number: int = FORMAT,
+    folder: Path | None = None,
 ) -> pa.Buffer:
-    """A batch as a file with its seal, which stands beside what metadata its schema has.
+    """A batch as a file with its seal, which stands beside what metadata its schema has; `folder` as of `write_batch`.
 
     A canonical batch that is compressed is packed first (`packing.py`).
     """
     empty = f"{subject} {format_number} {id_} ".encode() + _ZEROS
     if options is not None and options.compression is not None:
         batch = packed(batch)
-    data = write_batch(batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options)
+    data = write_batch(
+        batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options, folder=folder
+    )
     places = _places(data, empty)
     assert len(places) == 2, "Arrow writes the schema in front and in the footer"
     # The digits are zeros now, so this is the checksum that a reader will make.

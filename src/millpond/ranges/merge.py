@@ -9,6 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.ranges.canonical import canonical, row_sizes
 from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, merge_keys
 from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
@@ -94,9 +96,17 @@ def _overlay(newest_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if older:
             merged = gathered([merged, below], rows)
             continue
-        step = max(1, len(rows) * PIECE_BYTES // max(1, merged.nbytes + below.nbytes))
-        for first in range(0, len(rows), step):
-            yield gathered([merged, below], rows[first : first + step])
+        sizes = np.concatenate([row_sizes(canonical(batch)) for batch in (merged, below)])[rows]
+        for first, stop in _pieces(sizes):
+            yield gathered([merged, below], rows[first:stop])
+
+
+def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
+    """Stretches of rows of about `PIECE_BYTES`; a larger row is alone, so that it is not copied."""
+    large = sizes > PIECE_BYTES
+    ends = np.cumsum(np.where(large, 0, sizes)) // PIECE_BYTES
+    begins = np.flatnonzero((ends[1:] != ends[:-1]) | large[1:] | large[:-1]) + 1
+    return pairwise([0, *begins.tolist(), len(sizes)]) if len(sizes) else iter(())
 
 
 def _without(batch: pa.RecordBatch, tombstones: Tombstones) -> pa.RecordBatch:

@@ -22,9 +22,11 @@ from millpond.ranges.files import put_content, sealed_bytes
 from millpond.ranges.ids import columns_id
 from millpond.ranges.index import DEFAULT_BOUNDARIES, Boundaries, Index, RangeEntry, range_name, store_index
 from millpond.ranges.key_columns import cut, first_unordered, key_column
+from millpond.ranges.scratch_batch import joined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
     from types import TracebackType
 
     from millpond.stores.objects import Objects
@@ -168,13 +170,27 @@ class RangeWriter:
         return len(self._writing) == _WRITING_MAX or bytes_there + size > self._bytes_at_once
 
     def _store(self, pieces: list[pa.RecordBatch]) -> RangeEntry:
-        batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+        folder = self._scratch_folder(sum(piece.nbytes for piece in pieces))
+        if folder is None or len(pieces) == 1:
+            batch = canonical(pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces))
+        else:
+            batch = joined(folder, self.schema, pieces)
         pieces.clear()
         id_ = columns_id("range", batch)
-        data = sealed_bytes("range", id_, batch, options=self._options)
+        data = sealed_bytes("range", id_, batch, options=self._options, folder=folder)
         put_content(self._objects, range_name(id_), data)
         keys = key_column(batch.column(self._key))
         return RangeEntry(id_, keys[0], keys[len(keys) - 1], batch.num_rows, data.size)
+
+    def _scratch_folder(self, size: int) -> Path | None:
+        """The folder in which a range of so many bytes is put together; None: in memory.
+
+        A range beyond its boundaries has one entry that is large, which may be any size.
+        """
+        if size <= max(2 * self.boundaries.bytes_max, self._bytes_at_once):
+            return None
+        file = self._objects.local_path("scratch")
+        return file.parent if file is not None and file.parent.is_dir() else None
 
     def adopt(self, entry: RangeEntry) -> None:
         """Take over a range of the same schema and boundaries that is stored already, without reading it."""

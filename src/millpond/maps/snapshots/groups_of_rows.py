@@ -25,6 +25,7 @@ import os
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
+from millpond.maps.snapshots.large_group import large_group
 from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
 
 __all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
@@ -57,6 +59,8 @@ RUN_ROWS_MIN = 2
 """With fewer rows of one key together than this on average, rows are sorted one by one."""
 
 THREADS_MAX = 4
+LARGE_BLOCKS = 2
+"""A block that has come out so many times as large as wanted is one key, or nearly so."""
 BLOCKS_ROWS_MIN = 500_000
 """As many rows are worth a block of their own, which another thread sorts."""
 
@@ -103,8 +107,15 @@ def freeze_groups(
     threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), 1 + runs.rows // BLOCKS_ROWS_MIN)
     block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, max(1, spill.bytes_max // threads))
 
+    times = _row_times(definition.kind)
+
     def block(bounds: tuple[int, int]) -> Iterator[pa.RecordBatch]:
-        return _freeze_block(definition, runs.between(*bounds), _touched_between(definition, gone, *bounds))
+        rows, touched_here = runs.between(*bounds), _touched_between(definition, gone, *bounds)
+        if spill is not None and times and sum(batch.nbytes for batch, _ in rows) > LARGE_BLOCKS * block_bytes:
+            large = _freeze_large(definition, rows, touched_here[0], spill.folder)
+            if large is not None:
+                return iter([large])
+        return _freeze_block(definition, rows, touched_here)
 
     for batches in ordered_results(block, _blocks(runs, block_bytes, threads), threads):
         yield from batches
@@ -144,7 +155,10 @@ def _blocks(runs: SortedRuns, block_bytes: int, least: int) -> list[tuple[int, i
     if count <= 1:
         return [(0, 1 << 64)]
     sample = runs.samples(SAMPLES_PER_BATCH)
-    cuts = sorted({int(sample[len(sample) * cut // count]) for cut in range(1, count)} - {0})
+    places = [int(sample[len(sample) * cut // count]) for cut in range(1, count)]
+    # What two cuts fall on has the rows of a whole block: it gets one of its own.
+    alone = {place + 1 for place, following in itertools.pairwise(places) if place == following}
+    cuts = sorted({*places, *alone} - {0, 1 << 64})
     return list(zip([0, *cuts], [*cuts, 1 << 64], strict=True))
 
 
@@ -191,6 +205,33 @@ def _freeze_block(
     columns = _keyed_group if definition.kind.keyed else _ranged_group
     grouped = columns(definition, batch, majors, gone[0])
     yield from _emit(definition, batch, grouped)
+
+
+def _freeze_large(
+    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: pa.Array, folder: Path
+) -> pa.RecordBatch | None:
+    """The group of rows that are all of one key, or range, put together in files; None when they are of several."""
+    batches = [batch for batch, _ in rows if batch.num_rows]
+    head, names = batches[0], ["key"] if definition.kind.keyed else ["key_start", "key_end"]
+    if any(not pc.all(pc.equal(batch.column(name), head.column(name)[0])).as_py()
+           for batch in batches for name in names):  # fmt: skip
+        return None
+    majors, none = rows[0][1][:1], pa.array([], pa.binary())
+    columns = _keyed_group if definition.kind.keyed else _ranged_group
+    grouped = columns(definition, head.slice(0, 1), majors, none)
+    if {*_order_keys(definition, gone)} - {*to_list(grouped.keys)}:
+        return None
+    schema = group_schema(definition)
+    row_type = schema.field("rows").type.value_type
+    found = large_group(batches, pa.schema(list(row_type)), _row_times(definition.kind), folder)
+    return _batch_of(definition, grouped, 0, 1, np.array([0, len(found)], np.int64), found)
+
+
+def _order_keys(definition: MapDefinition, touched: pa.Array) -> list[bytes]:
+    if not definition.kind.keyed:
+        return list(touched.to_pylist())
+    hashes = hash_keys(touched, bits=definition.hash_bits)
+    return [int(hash_).to_bytes(8, "big") + key for hash_, key in zip(hashes, touched.to_pylist(), strict=True)]
 
 
 def _times(definition: MapDefinition, batch: pa.RecordBatch | None, extra: int) -> list[U64]:
@@ -351,14 +392,22 @@ def _emit(definition: MapDefinition, batch: pa.RecordBatch | None, grouped: _Gro
         spans = grouped.starts[low : high + 1]
         chosen = grouped.order[spans[0] : spans[-1]]
         taken = _take_rows(definition, batch, chosen, row_type)
-        columns = [_key_slice(grouped.keys, low, high)]
-        if grouped.hashes is not None:
-            columns.append(pa.array(grouped.hashes[low:high]))
-        offsets = pa.array((spans - spans[0]).astype(np.int32))
-        columns.append(pa.ListArray.from_arrays(offsets, taken, type=schema.field("rows").type))
-        if definition.kind is Kind.SESSION:
-            columns.append(_cover(taken, spans - spans[0]))
-        yield pa.RecordBatch.from_arrays(columns, schema=schema)
+        yield _batch_of(definition, grouped, low, high, spans - spans[0], taken)
+
+
+def _batch_of(
+    definition: MapDefinition, grouped: _Grouped, low: int, high: int, spans: I64, rows: pa.Array
+) -> pa.RecordBatch:
+    """Some of the groups, whose rows these are."""
+    schema = group_schema(definition)
+    columns = [_key_slice(grouped.keys, low, high)]
+    if grouped.hashes is not None:
+        columns.append(pa.array(grouped.hashes[low:high]))
+    offsets = pa.array(spans.astype(np.int32))
+    columns.append(pa.ListArray.from_arrays(offsets, rows, type=schema.field("rows").type))
+    if definition.kind is Kind.SESSION:
+        columns.append(_cover(rows, spans))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def _take_rows(definition: MapDefinition, batch: pa.RecordBatch | None, chosen: I64, row_type: pa.DataType) -> pa.Array:

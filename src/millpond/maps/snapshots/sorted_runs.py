@@ -97,11 +97,11 @@ class SortedRuns:
         return np.sort(np.concatenate(found)) if found else np.zeros(0, np.uint64)
 
     def between(self, lower: int, upper: int) -> list[tuple[pa.RecordBatch, U64]]:
-        """The rows with `lower` ≤ major < `upper`, and their majors."""
+        """The rows with `lower` ≤ major < `upper`, and their majors; those of one major as they were added."""
         if (lower, upper) == (0, ALL):
-            return [*self._held, *self._written]
-        found = [_inside(batch, major, lower, upper) for batch, major in self._held]
-        found += [_slice(batch, major, lower, upper) for batch, major in self._written]
+            return [*self._written, *self._held]
+        found = [_slice(batch, major, lower, upper) for batch, major in self._written]
+        found += [_inside(batch, major, lower, upper) for batch, major in self._held]
         return [(batch, major) for batch, major in found if batch.num_rows]
 
 
