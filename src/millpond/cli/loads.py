@@ -182,8 +182,9 @@ def _load_by_spark(
     from millpond.cli.enrich.by_spark import running
     from millpond.spark.files import load_files
 
-    with running(master, quiet=quiet) as session, console.working("loading", quiet=quiet):
-        return load_files(session, files, cast(Any, pond), name, **options)
+    with running(master, quiet=quiet) as session, console.stages(quiet=quiet) as show:
+        show("reading", 0)
+        return load_files(session, files, cast(Any, pond), name, **options, show=show)
 
 
 def _tell(result: LoadResult, rejects: Path | None, *, as_json: bool) -> None:

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,11 +68,13 @@ def load_files(
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
     zone: str | None = None, time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
     freeze: bool = True, synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
+    show: Callable[[str, int], object] | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
     `freeze` adds the new rows to the snapshots when the load ends, instead of with the next bulk lookup (ponds in a
     folder). `synchronise` waits until every node has merged them. A file larger than `piece_bytes` is several tasks.
+    `show` is called with the stage and the rows so far, `reading` each second, then `merging`.
 
     Raises: as `Pond.load_files`.
     """
@@ -100,8 +103,10 @@ def load_files(
             reads: list[_PieceRead] = []
             try:
                 enough = max_rejects if rejects is None else max_rejects + ENOUGH
-                with rows_reported(staging_dir, job):
+                with rows_reported(staging_dir, job, None if show is None else partial(show, "reading")):
                     reads = _read_all(session, pieces, reading, staging_dir, (source, salt, enough))
+                if show is not None:
+                    show("merging", sum(read.count for read in reads))
                 with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                     _tell_rejects(reads, pieces, rejected)
                 entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze)

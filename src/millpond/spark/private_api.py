@@ -10,6 +10,8 @@ Of what `arrow_udf` makes: `_unwrapped._judf.builder(…)`
 Of `_gateway`: `python_parameters` (or `callback_server_parameters`) and its `propagate_java_exceptions`; of
 `SparkSession._jvm`: `java.lang.IllegalArgumentException`
     An error of ours while a query is planned, in its own words, not below two stack traces.
+Of `SparkContext._jsc`: `sc().statusStore().activeStages()`
+    The stages that run, with their tasks and the rows that these have read.
 Of `SparkSession._jvm`: `sql.classic.SparkSession` and its `getActiveSession`, `setActiveSession`, `clearActiveSession`
     A data source is registered in the *active* session, whichever that is.
 
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
@@ -31,7 +34,9 @@ from pyspark.sql import SparkSession
 from millpond.errors import Invalid
 
 __all__ = (
+    "StageTasks",
     "active",
+    "active_stage",
     "enter_function",
     "expression_of",
     "is_connect",
@@ -39,6 +44,26 @@ __all__ = (
     "planning_error",
     "refuse_function",
 )
+
+
+@dataclass(frozen=True, slots=True)
+class StageTasks:
+    """A stage of Spark that runs: its id, its tasks, those that have ended, and the rows that these have read."""
+
+    id: int
+    tasks: int
+    ended: int
+    rows: int
+
+
+def active_stage(session: SparkSession) -> StageTasks | None:
+    """The newest stage that runs in a classic session; None when none does."""
+    found = session.sparkContext._jsc.sc().statusStore().activeStages()
+    stages = [found.apply(place) for place in range(found.size())]
+    newest = max(stages, key=lambda stage: int(stage.stageId()), default=None)
+    if newest is None:
+        return None
+    return StageTasks(newest.stageId(), newest.numTasks(), newest.numCompleteTasks(), newest.inputRecords())
 
 
 def is_connect(session: object) -> bool:

@@ -226,14 +226,18 @@ def load(
 
 
 @contextmanager
-def rows_reported(staging_dir: StagingDir, job: JobReport) -> Iterator[None]:
-    """Report the rows that tasks have taken so far, while this lasts."""
+def rows_reported(
+    staging_dir: StagingDir, job: JobReport, noted: Callable[[int], object] | None = None
+) -> Iterator[None]:
+    """Report the rows that tasks have taken so far, while this lasts; `noted` hears of them, too."""
     stopping, clock = threading.Event(), SystemClock()
 
     def look() -> None:
         while not clock.wait(stopping, clock.monotonic() + LOOK_SECONDS):
             if rows := staging_dir.rows():
                 job.progress(rows)
+                if noted is not None:
+                    noted(rows)
 
     looking = threading.Thread(target=look, name="millpond-rows", daemon=True)
     looking.start()

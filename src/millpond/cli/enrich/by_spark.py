@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -45,6 +46,8 @@ __all__ = (
     "write_events",
 )
 
+LOOK_SECONDS = 0.5
+"""The time between two looks at what Spark is at."""
 _FORMATS = {
     ".parquet": "parquet", ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".gz": "",
     ".bz2": "", ".zst": "",
@@ -130,9 +133,32 @@ def enrich_files(
     frame = read_events(session, inputs, frozenset(lookup.key for lookup in wanted if lookup.textual))
     began = clock.monotonic()
     enriched = enrich_frame(frame, pond, wanted, zone=inputs.zone, on_invalid=on_invalid)
-    with console.working(f"enriching into {out}", quiet=quiet):
+    with _stages_shown(session, f"enriching into {out}", clock, quiet=quiet):
         done = write_events(enriched, wanted, out, flat=flat)
     return Enriched(done["rows"], {lookup.into: done[lookup.into] for lookup in wanted}, clock.monotonic() - began)
+
+
+@contextmanager
+def _stages_shown(session: SparkSession, what: str, clock: Clock, *, quiet: bool) -> Iterator[None]:
+    """Show on a terminal how many tasks of Spark's newest stage have ended, and the rows that they read."""
+    from millpond.spark.private_api import active_stage
+
+    over = threading.Event()
+    with console.stages(quiet=quiet) as show:
+
+        def look() -> None:
+            while not clock.wait(over, clock.monotonic() + LOOK_SECONDS):
+                stage = active_stage(session)
+                if stage is not None:
+                    show(f"{what}, stage {stage.id}", stage.rows, (stage.ended, stage.tasks))
+
+        looking = threading.Thread(target=look, name="millpond-stages", daemon=True)
+        looking.start()
+        try:
+            yield
+        finally:
+            over.set()
+            looking.join()
 
 
 def enrich_frame(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Advance",
+    "ShowStage",
     "console",
     "human_bytes",
     "human_count",
@@ -29,6 +30,7 @@ __all__ = (
     "print_table",
     "progress",
     "say",
+    "stages",
     "unseen",
     "working",
 )
@@ -143,6 +145,34 @@ def progress(what: str, *, total: int | None = None, unit: str = "rows", quiet: 
             bar.update(task, advance=count if part is None else part, rate=f"{counted:,} {unit}{speed}")
 
         yield advance
+
+
+class ShowStage(Protocol):
+    """Tell what work is at: its stage, the rows so far, and of how many tasks how many have ended."""
+
+    def __call__(self, stage: str, rows: int, tasks: tuple[int, int] = (0, 0), /) -> None: ...
+
+
+@contextmanager
+def stages(*, quiet: bool = False) -> Iterator[ShowStage]:
+    """Show the stages of work on a terminal: yields the function to call when something has changed."""
+    if quiet or not sys.stderr.isatty():
+        yield lambda _stage, _rows, _tasks=(0, 0), /: None
+        return
+    from rich import progress as bars
+
+    columns = [bars.SpinnerColumn(), bars.TextColumn("{task.description}"), bars.TextColumn("{task.fields[figures]}")]
+    with bars.Progress(*columns, bars.TimeElapsedColumn(), console=console(sys.stderr), transient=True) as bar:
+        task = bar.add_task("starting", total=None, figures="")
+
+        def show(stage: str, rows: int, tasks: tuple[int, int] = (0, 0), /) -> None:
+            elapsed = bar.tasks[task].elapsed or 0.0
+            figures = [f"{tasks[0]:,} of {tasks[1]:,} tasks"] if tasks[1] else []
+            figures += [f"{rows:,} rows"] if rows else []
+            figures += [f"{rows / elapsed:,.0f} rows/s"] if rows and elapsed > 1 else []
+            bar.update(task, description=stage, figures=" · ".join(figures))
+
+        yield show
 
 
 def unseen(_count: int, _part: int | None = None, /) -> None:
