@@ -438,7 +438,7 @@ SHAPES: dict[str, dict[str, Stage]] = {
     },
     "onion": {"load": load_onion, "freeze": freeze, "ask": ask_onion},
     "history": {
-        "write": write_history, "open": open_alone, "use": use_history, "serve": serve, "trim": trim_history,
+        "write": write_history, "open": open_alone, "use": use_history, "trim": trim_history, "serve": serve,
     },
 }  # fmt: skip
 

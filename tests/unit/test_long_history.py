@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.kernel.space import Transaction
+from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.maps.loads import retention
 from millpond.maps.loads.retention import cover, expire, part_folder
 from millpond.maps.log import log
 from millpond.maps.log.log import Change, first_position
-from millpond.maps.model.keyspaces import LOADS, RETAINED
+from millpond.maps.log.queue import Queued
+from millpond.maps.log.retained import put_retained
+from millpond.maps.model.keyspaces import LOADS, RETAINED, RETAINED_INDEXED, RETAINED_SINCE
 from millpond.pond import Pond, open_pond
 
 DAY = 86_400_000
@@ -92,3 +95,40 @@ def test_the_oldest_parts_go_first_and_no_more_than_memory_may_hold(
             assert left == [entry.position for entry in entries[gone:]]
             assert first_of(pond) == entries[gone - 1].position + 1
         assert expire(pond.loads, 2 * DAY) == 0
+
+
+def test_what_is_not_due_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor what went some other way; a pond that an earlier version wrote is put in order once."""
+    with filled(tmp_path, 6, "7d") as pond:
+        pond.clock.advance(DAY)
+        for number in range(6, 10):
+            pond.map("m").load([{"key": "a", "value": number}])
+        parts = [entry.body["parts"][0]["id"] for entry in pond.log.entries(0) if entry.kind == "load"]
+
+        def forget(tx: Transaction) -> None:
+            for key in [*tx.keys(RETAINED_SINCE.range()), *tx.keys(RETAINED_INDEXED.range())]:
+                tx.delete(key)
+
+        pond.space.write(forget)
+        assert expire(pond.loads, DAY) == 0
+        pond.space.write(lambda tx: tx.delete(RETAINED.pack(parts[0])))
+        pond.space.write(lambda tx: put_retained(tx, replace(_retained(tx, parts[1]), queued_ms=9 * DAY)))
+        read: list[int] = []
+        parse = Queued.from_json
+        with monkeypatch.context() as patch:
+            patch.setattr(Queued, "from_json", lambda row: (read.append(1), parse(row))[1])
+            assert expire(pond.loads, 2 * DAY) == 4
+            assert len(read) <= 2 * 5, "those that are due, and once more before they go"
+            read.clear()
+            assert expire(pond.loads, 2 * DAY) == 0
+            assert not read
+        assert expire(pond.loads, 3 * DAY) == 4
+        assert part_folder(pond.loads, parts[1])
+        with pond.space.read() as tx:
+            assert len(list(tx.keys(RETAINED_SINCE.range()))) == 1
+
+
+def _retained(tx: ReadTransaction, part: str) -> Queued:
+    row = tx.get(RETAINED.pack(part))
+    assert row is not None
+    return Queued.from_json(row)

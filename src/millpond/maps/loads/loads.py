@@ -50,6 +50,7 @@ from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.remembered import RememberedLoad, check_epoch, remembered
+from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.accepted import AcceptedParts
@@ -358,7 +359,7 @@ class Loads:
             for name in {queued.map for queued in parts}:
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
             for queued in parts if self.keep else ():
-                tx.put(RETAINED.pack(queued.part), replace(queued, queued_ms=now, again=False).to_json())
+                put_retained(tx, replace(queued, queued_ms=now, again=False))
             return [queued.part for queued in parts if tx.get(RETAINED.pack(queued.part)) is None]
 
         gone = self.space.write(leave)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from functools import partial
-from heapq import nsmallest
 from operator import attrgetter
 from pathlib import Path
 
@@ -27,6 +26,7 @@ from millpond.maps.log.queue import (
     queued_parts,
     waiting_maps,
 )
+from millpond.maps.log.retained import due, forget_retained, index_retained
 from millpond.maps.model.keyspaces import QUARANTINE, RETAINED
 from millpond.stores.files import remove_tree
 
@@ -117,10 +117,14 @@ def expire(loads: Loads, before_ms: int) -> int:
     """Remove parts that were merged before a time, the oldest up to `EXPIRED_MAX`, and the log that speaks of them; how
     many parts.
     """
+    index_retained(loads.space)
     with loads.space.read() as tx:
-        retained = (Queued.from_json(value) for _, value in tx.scan(RETAINED.range()))
-        # The oldest first: each write below trims the log by as many entries as it lets go of parts.
-        old = nsmallest(EXPIRED_MAX, (part for part in retained if part.queued_ms < before_ms), _position_of)
+        found = due(tx, before_ms, EXPIRED_MAX)
+    empty = [key for key, part in found if part is None]
+    if empty:
+        loads.space.write(lambda tx: [tx.delete(key) for key in empty])
+    # The oldest first: each write below trims the log by as many entries as it lets go of parts.
+    old = sorted((part for _, part in found if part is not None), key=_position_of)
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.
@@ -140,7 +144,7 @@ def _leave(old: Sequence[Queued], tx: Transaction) -> list[Queued]:
         if _retained_now(tx, part.part) == part and queued_part(tx, part.map, part.part) is None
     ]  # fmt: skip
     for part in gone:
-        tx.delete(RETAINED.pack(part.part))
+        forget_retained(tx, part)
     trim(tx, min(max((part.position for part in gone), default=0), applied_everywhere(tx)) + 1)
     return gone
 

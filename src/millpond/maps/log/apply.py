@@ -26,9 +26,10 @@ from millpond.maps.log.queue import (
     settings_of,
 )
 from millpond.maps.log.remembered import forget_streams, remember
+from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, RETAINED
+from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
 from millpond.maps.parts.part import PartManifest
 
 __all__ = ("follow", "load_body", "perform", "queue_entry", "record")
@@ -71,7 +72,7 @@ def perform(tx: Transaction, entry: Entry, *, keep: bool) -> None:
 def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
     if keep:
         for queued in queued_parts(tx, name):
-            tx.put(RETAINED.pack(queued.part), queued.to_json())
+            put_retained(tx, queued)
     remove_map(tx, name)
     forget_map(tx, name)
     forget_streams(tx, name)

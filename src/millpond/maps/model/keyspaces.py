@@ -9,7 +9,8 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
     "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "LOADS", "LOG", "MAINTENANCE", "NODE_LIST",
-    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "SNAPSHOT", "STREAMS",
+    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED",
+    "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -48,6 +49,13 @@ MAINTENANCE = REGISTRY.register(
 RETAINED = REGISTRY.register(
     "maps", "retained", ("part id",), _LOCAL, "JSON",
     "a part that was merged and whose files stay for a while; `queued_ms` says when it was merged",
+)  # fmt: skip
+RETAINED_SINCE = REGISTRY.register(
+    "maps", "retained_since", ("milliseconds", "position", "part id"), _LOCAL, "empty",
+    "retained parts in the order in which they go",
+)  # fmt: skip
+RETAINED_INDEXED = REGISTRY.register(
+    "maps", "retained_indexed", (), _LOCAL, "empty", "every retained part is in that order"
 )  # fmt: skip
 QUARANTINE = REGISTRY.register(
     "maps", "quarantine", ("map", "number"), _LOCAL, "JSON", "a part that could not be merged, and the reason"
