@@ -17,6 +17,7 @@ under it. The last lines show that run: a change of 20 % of the keys, which rewr
 from __future__ import annotations
 
 import argparse
+import itertools
 import shutil
 import statistics
 import sys
@@ -34,6 +35,7 @@ from millpond import ranges
 from millpond.maps.map import Map
 from millpond.maps.snapshots.freeze import SnapshotManifest, freeze
 from millpond.maps.snapshots.manifest import manifest_name
+from millpond.maps.snapshots.section_list import interval_files
 from millpond.stores.files import sync
 from millpond.stores.objects import Objects, open_objects
 
@@ -74,10 +76,7 @@ def rows_of(kind: str, chosen: np.ndarray, rows: int, from_time: int) -> pa.Tabl
 def fetch_snapshot(source: Objects, target: Objects, manifest: SnapshotManifest) -> int:
     """Bring a snapshot to another place; the bytes that travelled."""
     travelled = sum(ranges.fetch(source, target, layer.index).bytes for layer in manifest.layers)
-    names = [manifest_name(manifest.id)]
-    if manifest.intervals is not None:
-        names.append(f"intervals/{manifest.intervals}.arrow")
-    for name in names:
+    for name in itertools.chain(interval_files(target, manifest), [manifest_name(manifest.id)]):
         if not target.exists(name):
             data = source.get(name)
             target.put(name, data)

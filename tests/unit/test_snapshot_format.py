@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from hashlib import blake2b
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -127,9 +128,14 @@ def test_intervals(deep: bool, tmp_path: Path) -> None:
     gone = range_order_keys(*(pa.array([n], pa.int64()).to_numpy() for n in (5, 9)))
     written = freeze(objects, definition, [], base=base, touched=gone, shard_version=2, created_ms=2)
     known = [row[0] for row in rows if row[0][:2] != (5, 9)]
-    columns = {name: column[0].as_py() for name, column in zip(*_columns(tmp_path, written), strict=True)}
+    listed = one_row(tmp_path, str(manifest_of(tmp_path, written)["sections"]))
+    assert listed["lower"] == [INT64_MIN], "one section"
+    used = [listed["files"][number] for number in listed["uses"]]
+    assert len(used) == listed["offsets"][1]
+    columns = one_row(tmp_path, listed["id"][0].hex())
+    assert (listed["first"], listed["last"]) == (columns["breaks"][:1], columns["breaks"][-1:])
     assert (columns["leaves"] != [0]) == deep
-    pieces = [batch for layer in layers_of(tmp_path, written) for batch in layer]
+    pieces = [read(tmp_path, f"ranges/{id_.hex()}.arrow") for id_ in used]
     for number in (INT64_MIN, -51, -50, -1, 0, 5, 9, 10, 50, 60, 61, 101, 1_500, 5_000, 8_999, 2**63 - 1):
         for at in (5, 6, 8, 10):
             held = [span for span in known if span[0] <= number <= span[1] and span[2] <= at]
@@ -137,9 +143,9 @@ def test_intervals(deep: bool, tmp_path: Path) -> None:
             assert answer(columns, pieces, number, at) == (best and f"{best[0]}..{best[1]}"), (number, at)
 
 
-def _columns(folder: Path, written: SnapshotManifest) -> tuple[list[str], list[pa.Array]]:
-    batch = read(folder, f"intervals/{manifest_of(folder, written)['intervals']}.arrow")
-    return batch.schema.names, batch.columns
+def one_row(folder: Path, id_: str) -> dict[str, Any]:
+    [columns] = read(folder, f"intervals/{id_}.arrow").to_pylist()
+    return dict(columns)
 
 
 def answer(columns: dict[str, list[int]], pieces: list[pa.RecordBatch], number: int, at: int) -> str | None:

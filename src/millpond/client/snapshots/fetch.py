@@ -20,6 +20,7 @@ from millpond.kernel.steps import step
 from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.leases import pin
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
+from millpond.maps.snapshots.section_list import interval_files
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges.files import content_id
 from millpond.ranges.transfer import fetch
@@ -237,11 +238,9 @@ class SnapshotFetch:
     @staticmethod
     def fetch_intervals(objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
         """Bring the index over the ranges of a ranged map."""
-        if manifest.intervals is None:
-            return
-        name = f"intervals/{manifest.intervals}.arrow"
-        if not objects.exists(name):
-            objects.put(name, source.get(name))
+        for name in interval_files(objects, manifest):
+            if not objects.exists(name):
+                objects.put(name, source.get(name))
 
     def collect(self, request: SnapshotRequest) -> bool:
         """Remove the files of snapshots that were replaced and that nobody reads any more.

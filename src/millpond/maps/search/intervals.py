@@ -1,5 +1,7 @@
 """The innermost range of every number: derived once from a snapshot's ranges, so that a lookup is one search.
 
+The line of numbers is cut into *sections*, each with an index of its own: what is below is within one.
+
 The ends of all ranges cut the line of numbers into *intervals*; within one, the same ranges hold every number. For
 each interval the ranges that can ever answer are listed, best first: narrowest, then latest start. A range is worth
 listing only when it begins to be known earlier than every better one, so along a list `since` falls, and the answer
@@ -31,14 +33,17 @@ from millpond.arrays.memory import load_i64, prefetch
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
 from millpond.maps.search.kernels import AHEAD, BLOCK, directory_bits, last_not_after
 
-__all__ = ("INTERVALS_SCHEMA", "Intervals", "find_ranges", "find_ranges_as_of", "locate", "spread")
+__all__ = (
+    "ALWAYS", "INTERVALS_SCHEMA", "LAST_NUMBER", "LINE", "Intervals", "best_first", "choose_sections", "find_ranges",
+    "find_ranges_as_of", "locate", "spread",
+)  # fmt: skip
 
 WRITTEN_OUT_MAX = 8
 """Entries per range, on average, up to which lists are written out interval by interval; beyond, the tree is kept."""
 
-_LAST_NUMBER = np.iinfo(np.int64).max
-_ALWAYS = np.iinfo(np.int64).min
-
+LAST_NUMBER = np.iinfo(np.int64).max
+ALWAYS = np.iinfo(np.int64).min
+"""The instant since when a range is known of a map without times."""
 
 INTERVALS_SCHEMA = pa.schema(
     [(name, pa.large_list(pa.int64())) for name in ("breaks", "slots", "lists", "rank", "since", "place", "leaves")]
@@ -47,7 +52,7 @@ INTERVALS_SCHEMA = pa.schema(
 
 @dataclass(frozen=True, slots=True)
 class Intervals:
-    """The index of one snapshot.
+    """The index of one section.
 
     * `breaks`: where intervals begin. `slots`: the directory, the first break of each slot, at the end their number.
     * `lists`: offsets of each list over the entries; list `leaves + i` (written out: `i`) is interval i's.
@@ -64,13 +69,16 @@ class Intervals:
     leaves: int
 
     @classmethod
-    def build(cls, starts: I64, ends: I64, since: I64 | None, place: I64) -> Intervals:
-        """The index over ranges in order of (start, end), each known `since` an instant (None: always)."""
-        breaks = _breaks(starts, ends)
-        order = _best_first(starts, ends)
-        since = np.full(len(starts), _ALWAYS) if since is None else since
-        lower = np.searchsorted(breaks, starts[order])
-        upper = np.where(ends[order] == _LAST_NUMBER, len(breaks), np.searchsorted(breaks, ends[order] + 1))
+    def build(cls, section: tuple[int, int], starts: I64, ends: I64, since: I64, place: I64) -> Intervals:
+        """The index for the numbers of a section, its first and its last, over different ranges that hold one of them.
+
+        Each is known `since` an instant.
+        """
+        order = best_first(starts, ends)
+        first, last = np.maximum(starts, section[0]), np.where(ends >= section[1], LAST_NUMBER, ends)
+        breaks = _breaks(first, last)
+        lower = np.searchsorted(breaks, first[order])
+        upper = np.where(last[order] == LAST_NUMBER, len(breaks), np.searchsorted(breaks, last[order] + 1))
         leaves = 1 << max(len(breaks) - 1, 0).bit_length()
         lists, rank = _hang(lower, upper.astype(np.int64), since[order], leaves)
         leaf_lists = _written_out(lists, rank, since[order], leaves, len(breaks), WRITTEN_OUT_MAX * len(starts) + 1_024)
@@ -80,13 +88,13 @@ class Intervals:
         entries = order[rank]
         return cls(breaks, _directory(breaks), lists, rank, since[entries], place[entries], leaves)
 
-    @property
-    def addresses(self) -> tuple[int, ...]:
-        """Memory addresses of breaks, slots, lists, rank, since and place."""
-        return tuple(
-            int(column.ctypes.data)
-            for column in (self.breaks, self.slots, self.lists, self.rank, self.since, self.place)
-        )
+    def line(self, pieces: I64) -> list[int]:
+        """The line of the table of sections that kernels read; `pieces` are those that places count."""
+        first, last = (int(self.breaks[0]), int(self.breaks[-1])) if len(self.breaks) else (0, 0)
+        bits = len(self.slots).bit_length() - 1
+        columns = (self.breaks, self.slots, self.lists, self.rank, self.since, self.place, pieces)
+        return [*(int(column.ctypes.data) for column in columns),
+                64 - bits, first, last, 64 - max(_span_bits(self.breaks), 1), self.leaves]  # fmt: skip
 
     def to_batch(self) -> pa.RecordBatch:
         """One row of lists, to be kept as a file beside the snapshot."""
@@ -128,13 +136,14 @@ def _ascending(numbers: I64, last: int) -> bool:
 
 
 def _breaks(starts: I64, ends: I64) -> I64:
-    after = ends[ends != _LAST_NUMBER] + 1
-    breaks = np.sort(np.concatenate([starts, after]))  # np.unique hashes first, which costs ten times as much
+    after = ends[ends != LAST_NUMBER] + 1
+    # Timsort: starts ascend mostly, and so do ends. np.unique hashes first, which costs ten times as much.
+    breaks = np.sort(np.concatenate([starts, after]), kind="stable")
     return breaks[np.append(True, breaks[1:] != breaks[:-1])[: len(breaks)]]
 
 
-def _best_first(starts: I64, ends: I64) -> I64:
-    """Narrowest first, among equals the latest start."""
+def best_first(starts: I64, ends: I64) -> I64:
+    """The order of ranges: narrowest first, among equals the latest start."""
     widths: U64 = ends.view(np.uint64) - starts.view(np.uint64)
     return radix_order([widths, ~ordered_u64(starts)])
 
@@ -143,14 +152,14 @@ def _best_first(starts: I64, ends: I64) -> I64:
 def _hang(lower, upper, since, leaves):  # type: ignore[no-untyped-def]
     """Hang each range, best first, on the nodes that make up its intervals; per node only those worth listing."""
     lists = np.zeros(2 * leaves + 1, np.int64)
-    least = np.full(2 * leaves, _LAST_NUMBER)
+    least = np.full(2 * leaves, LAST_NUMBER)
     for counting in (True, False):
         if not counting:
             for node in range(2 * leaves):
                 lists[node + 1] += lists[node]
             entries = np.empty(lists[2 * leaves], np.int64)
             filled = lists[:-1].copy()
-        least[:] = _LAST_NUMBER
+        least[:] = LAST_NUMBER
         hung = np.zeros(2 * leaves, np.bool_)
         for rank in range(len(lower)):
             left, right = lower[rank] + leaves, upper[rank] + leaves
@@ -220,7 +229,7 @@ def _directory(breaks: I64) -> I64:
     bits = min(directory_bits(len(breaks)), max(_span_bits(breaks), 1))
     slots = np.full((1 << bits) + 1, len(breaks), np.int64)
     if len(breaks):
-        _fill_slots(spread(breaks, breaks), bits, slots)
+        _fill_slots(spread(int(breaks[0]), int(breaks[-1]), breaks), bits, slots)
     return slots
 
 
@@ -235,15 +244,12 @@ def _fill_slots(distances, bits, slots):  # type: ignore[no-untyped-def]
             slot += 1
 
 
-def spread(breaks: I64, numbers: I64) -> U64:
+def spread(first: int, last: int, numbers: I64) -> U64:
     """The distance of each number from the first break, in the upper bits; numbers outside count as the first or
     last.
     """
     out = np.empty(len(numbers), np.uint64)
-    if len(breaks):
-        _spread(int(breaks[0]), int(breaks[-1]), max(_span_bits(breaks), 1), numbers.ctypes.data, out)
-    else:
-        out[:] = 0
+    _spread(first, last, max((last - first).bit_length(), 1), numbers.ctypes.data, out)
     return out
 
 
@@ -255,49 +261,92 @@ def _spread(first, last, bits, numbers, out):  # type: ignore[no-untyped-def]
         out[i] = (np.uint64(number) - np.uint64(first)) << shift
 
 
-@kernel
-def locate(breaks, slots, bits, distances, order, numbers, found):  # type: ignore[no-untyped-def]
-    """The interval that holds each number, in the order given; -1 when it lies before the first.
+# -- what a batch of numbers is looked up with ----------------------------------------------------------
 
-    `breaks, slots, numbers` are addresses, `bits` those of a slot.
+_BREAKS, _SLOTS, _LISTS, _RANK, _SINCE, _PLACE, _PIECES, _SHIFT, _FIRST, _LAST, _SPAN_SHIFT, _LEAVES = range(12)
+LINE = 12
+"""The numbers of a line of the table of sections, see `Intervals.line`."""
+
+
+@kernel
+def choose_sections(lower, count, order, numbers, chosen, needed):  # type: ignore[no-untyped-def]
+    """The section of each number, in the order given, and which sections are needed.
+
+    `lower, numbers` are addresses; the first section begins with the first number there is.
     """
-    shift = np.uint64(64 - bits)
+    section, low, high = 0, ALWAYS, load_i64(lower + 8) - 1 if count > 1 else LAST_NUMBER
+    for i in range(len(chosen)):
+        if i + AHEAD < len(chosen):
+            prefetch(numbers + 8 * order[i + AHEAD])
+        number = load_i64(numbers + 8 * order[i])
+        if number < low or number > high:
+            section = last_not_after(lower, 0, count, number)
+            low = load_i64(lower + 8 * section)
+            high = load_i64(lower + 8 * section + 8) - 1 if section + 1 < count else LAST_NUMBER
+        needed[section] = True
+        chosen[i] = section
+
+
+@kernel
+def _slot(table, section, number):  # type: ignore[no-untyped-def]
+    first = table[section, _FIRST]
+    distance = np.uint64(min(max(number, first), table[section, _LAST])) - np.uint64(first)
+    slot = (distance << np.uint64(table[section, _SPAN_SHIFT])) >> np.uint64(table[section, _SHIFT])
+    return table[section, _SLOTS] + 8 * np.int64(slot)
+
+
+@kernel
+def locate(table, chosen, order, numbers, found):  # type: ignore[no-untyped-def]
+    """The interval that holds each number within its section, in the order given; -1 when it lies before the first.
+
+    `numbers` is an address.
+    """
+    slots = np.empty(BLOCK, np.int64)
     for block in range(0, len(found), BLOCK):
         stop = min(block + BLOCK, len(found))
         for i in range(block, stop):
-            prefetch(slots + 8 * np.int64(distances[i] >> shift))
-            prefetch(numbers + 8 * order[i])
+            slots[i - block] = _slot(table, chosen[i], load_i64(numbers + 8 * order[i]))
+            prefetch(slots[i - block])
         for i in range(block, stop):
-            prefetch(breaks + 8 * load_i64(slots + 8 * np.int64(distances[i] >> shift)))
+            prefetch(table[chosen[i], _BREAKS] + 8 * load_i64(slots[i - block]))
         for i in range(block, stop):
-            slot = slots + 8 * np.int64(distances[i] >> shift)
+            slot, breaks = slots[i - block], table[chosen[i], _BREAKS]
             found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), load_i64(numbers + 8 * order[i]))
 
 
 @kernel
-def find_ranges(lists, rank, place, leaves, found):  # type: ignore[no-untyped-def]
+def _group(table, section, entry):  # type: ignore[no-untyped-def]
+    """The position of the group of an entry: what pieces are called is a matter of the snapshot."""
+    place = load_i64(table[section, _PLACE] + 8 * entry)
+    return (load_i64(table[section, _PIECES] + 8 * (place >> 32)) << 32) | (place & 0xFFFFFFFF)
+
+
+@kernel
+def find_ranges(table, chosen, found):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that holds the number, in place; -1 where there is none."""
     for i in range(len(found)):
         ahead = i + AHEAD
         if ahead < len(found) and found[ahead] >= 0:
-            prefetch(lists + 8 * (leaves + found[ahead]))
+            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + found[ahead]))
         if found[i] < 0:
             continue
+        section = chosen[i]
+        lists, rank, leaves = table[section, _LISTS], table[section, _RANK], table[section, _LEAVES]
         node = leaves + found[i]
-        found[i] = -1
-        best = _LAST_NUMBER
+        entry, best = -1, LAST_NUMBER
         while True:
             first = load_i64(lists + 8 * node)
             if first < load_i64(lists + 8 * node + 8) and load_i64(rank + 8 * first) < best:
                 best = load_i64(rank + 8 * first)
-                found[i] = load_i64(place + 8 * first)
+                entry = first
             node >>= 1
             if leaves == 0 or node == 0:
                 break
+        found[i] = _group(table, section, entry) if entry >= 0 else -1
 
 
 @kernel
-def find_ranges_as_of(lists, rank, since, place, leaves, order, instants, step, found):  # type: ignore[no-untyped-def]
+def find_ranges_as_of(table, chosen, order, instants, step, found):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that is known at the number's instant, in place; -1: none.
 
     `instants` is an address; they are `step` bytes apart (0: one for all).
@@ -305,26 +354,28 @@ def find_ranges_as_of(lists, rank, since, place, leaves, order, instants, step, 
     for i in range(len(found)):
         ahead = i + AHEAD
         if ahead < len(found) and found[ahead] >= 0:
-            prefetch(lists + 8 * (leaves + found[ahead]))
+            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + found[ahead]))
             prefetch(instants + step * order[ahead])
         if found[i] < 0:
             continue
+        section = chosen[i]
+        lists, rank, leaves = table[section, _LISTS], table[section, _RANK], table[section, _LEAVES]
         instant = load_i64(instants + step * order[i])
         node = leaves + found[i]
-        found[i] = -1
-        best = _LAST_NUMBER
+        entry, best = -1, LAST_NUMBER
         while True:
             low, high = load_i64(lists + 8 * node), load_i64(lists + 8 * node + 8)
             stop = high
             while low < high:
                 middle = (low + high) >> 1
-                if load_i64(since + 8 * middle) <= instant:
+                if load_i64(table[section, _SINCE] + 8 * middle) <= instant:
                     high = middle
                 else:
                     low = middle + 1
             if low < stop and load_i64(rank + 8 * low) < best:
                 best = load_i64(rank + 8 * low)
-                found[i] = load_i64(place + 8 * low)
+                entry = low
             node >>= 1
             if leaves == 0 or node == 0:
                 break
+        found[i] = _group(table, section, entry) if entry >= 0 else -1

@@ -6,11 +6,13 @@ freezes the map in full, which writes what is missing anew. Readers that have it
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.kernel.verify import Report, checked, problem
 from millpond.maps.model.snapshot_pointer import current_snapshot
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
+from millpond.maps.snapshots.section_list import interval_files, intervals_name
 from millpond.ranges import Verifier
 
 if TYPE_CHECKING:
@@ -59,8 +61,17 @@ def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Repor
     yield from _check_manifest(pond_map, manifest, version)
     for layer in manifest.layers:
         yield verifier.index(layer.index)
-    if manifest.intervals is not None:
-        yield verifier.file(f"intervals/{manifest.intervals}.arrow")
+    yield from _check_intervals(pond_map, manifest, verifier)
+
+
+def _check_intervals(pond_map: Map, manifest: SnapshotManifest, verifier: Verifier) -> Iterator[Report]:
+    top = manifest.sections or manifest.intervals
+    if top is None:
+        return
+    report = verifier.file(intervals_name(top))
+    yield report
+    if report.ok:
+        yield from (verifier.file(name) for name in islice(interval_files(pond_map.objects, manifest), 1, None))
 
 
 def _check_manifest(pond_map: Map, manifest: SnapshotManifest, version: int | None) -> Iterator[Report]:

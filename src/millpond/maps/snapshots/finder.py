@@ -22,8 +22,9 @@ from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instan
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
 from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
-from millpond.maps.search.intervals import Intervals, find_ranges, find_ranges_as_of, locate, spread
+from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.maps.snapshots.hash_share import HashShare, shares_of
@@ -60,7 +61,7 @@ class Finder:
     """Searches the groups of one snapshot."""
 
     def __init__(
-        self, definition: MapDefinition, groups: Groups, intervals: Callable[[Groups], Intervals],
+        self, definition: MapDefinition, groups: Groups, sections: Callable[[Groups], OpenSections],
         subset: SnapshotBounds | None = None, share: HashShare | None = None,
     ) -> None:  # fmt: skip
         assert share is None or definition.kind.keyed, "ranges have no hashes"
@@ -68,7 +69,7 @@ class Finder:
         self.bounds = subset
         self.share = share
         self.groups = groups
-        self._load_intervals = intervals
+        self._open_sections = sections
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, npt.NDArray[np.int64]] = {}
 
@@ -85,9 +86,9 @@ class Finder:
             check_offsets(batch.column(column), name)
 
     @cached_property
-    def _intervals(self) -> Intervals:
+    def _sections(self) -> OpenSections:
         self._check("rows")
-        return self._load_intervals(self.groups)
+        return self._open_sections(self.groups)
 
     def find(self, keys: Any, at: Any, on_invalid: OnInvalid = "error") -> Found:
         """The rows that answer.
@@ -172,19 +173,21 @@ class Finder:
     def _find_ranged(self, array: pa.Array, instants: I64) -> Found:
         there = array.is_valid().to_numpy(zero_copy_only=False) if array.null_count else ()
         numbers = (array.fill_null(0) if array.null_count else array).to_numpy()
-        index, count = self._intervals, len(numbers)
-        distances = spread(index.breaks, numbers)
-        order, ordered = self._ordered(distances, len(index.breaks))
-        positions, bits = np.empty(count, np.int64), len(index.slots).bit_length() - 1
-        breaks, slots, lists, rank, since, place = index.addresses
-        locate(breaks, slots, bits, ordered, order, numbers.ctypes.data, positions)
+        sections, count = self._sections, len(numbers)
+        order, _ = self._ordered(spread(sections.first, sections.last, numbers), len(self.groups))
+        positions, chosen = np.empty(count, np.int64), np.empty(count, np.int32)
+        needed = np.zeros(len(sections.lower), np.bool_)
+        lower, table = sections.lower, sections.table
+        choose_sections(lower.ctypes.data, len(lower), order, numbers.ctypes.data, chosen, needed)
+        sections.need(needed)
+        locate(table, chosen, order, numbers.ctypes.data, positions)
         if len(there):
             positions[~there[order]] = -1
         if self.definition.kind.timed:
             step = 0 if len(instants) == 1 else 8
-            find_ranges_as_of(lists, rank, since, place, index.leaves, order, instants.ctypes.data, step, positions)
+            find_ranges_as_of(table, chosen, order, instants.ctypes.data, step, positions)
         else:
-            find_ranges(lists, rank, place, index.leaves, positions)
+            find_ranges(table, chosen, positions)
         found = Found(order, positions)
         self._rows(found, instants)
         return found

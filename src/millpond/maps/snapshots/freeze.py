@@ -14,22 +14,21 @@ Invariants:
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from millpond import ranges
-from millpond.arrays.radix import I64, unordered_i64
+from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
-from millpond.maps.search.groups import COUNT, Groups
-from millpond.maps.search.intervals import INTERVALS_SCHEMA, Intervals
-from millpond.maps.search.validate import check_positions, damaged
-from millpond.maps.search.visible import tombstones, visible_groups
-from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema, range_bounds
+from millpond.maps.search.groups import Groups
+from millpond.maps.search.sections import OpenSections, group_counts, pieces_of
+from millpond.maps.search.validate import damaged
+from millpond.maps.search.visible import tombstones
+from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.leases import end_lease
 from millpond.maps.snapshots.manifest import (
     Layer,
@@ -39,24 +38,32 @@ from millpond.maps.snapshots.manifest import (
     manifest_name,
     store_manifest,
 )
-from millpond.ranges.files import content_id, read_batch, write_batch
+from millpond.maps.snapshots.section_list import (
+    INTERVALS,
+    interval_files,
+    intervals_name,
+    load_section,
+    load_sections,
+)
+from millpond.maps.snapshots.sections_of_layers import write_sections
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
 from millpond.stores.objects import FolderObjects, sweep_partial
-from millpond.stores.verified import is_verified, verify_once
+from millpond.stores.verified import is_verified
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.search.intervals import Intervals
     from millpond.maps.snapshots.bounds import SnapshotBounds
     from millpond.maps.snapshots.rows_of_groups import GroupSpan
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_intervals",
-    "load_manifest", "open_layers",
+    "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
+    "open_layers", "open_sections",
 )  # fmt: skip
 
 LAYER_RATIO = 8
@@ -64,8 +71,6 @@ LAYER_RATIO = 8
 
 KEEP_MS = 10 * 60_000
 """The time for which a replaced snapshot stays, for readers who got its id but have not opened it yet."""
-
-INTERVALS = "intervals"
 
 OPENING_THREADS_MAX = 8
 """The number of files of a snapshot that are verified concurrently."""
@@ -111,11 +116,27 @@ def freeze(
         value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
         shard_version=shard_version, created_ms=created_ms,
         layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
-        intervals=None if definition.kind.keyed else _write_intervals(objects, definition, layers),
         bounds=subset,
+        sections=None if definition.kind.keyed else _write_sections(objects, definition, layers, base, touched, spill),
     )  # fmt: skip
     store_manifest(objects, manifest)
     return manifest
+
+
+def _write_sections(
+    objects: Objects, definition: MapDefinition, layers: Sequence[ranges.Index], base: SnapshotManifest | None,
+    touched: pa.Array | None, spill: SpillTo | None,
+) -> str:  # fmt: skip
+    """Work out which range answers for each number, over all layers, where that changed."""
+    known = None
+    if base is not None and base.sections is not None:
+        with suppress(NotFound, Corrupt):  # then all are worked out
+            known = load_sections(objects, base)
+    return write_sections(
+        objects, layers, lambda indexes: _open_indexes(objects, definition, indexes, verify=False),
+        temporal=definition.kind.temporal, known=known, touched=touched,
+        bytes_max=None if spill is None else spill.bytes_max,
+    )  # fmt: skip
 
 
 def _write_layer(
@@ -223,60 +244,23 @@ def _sound(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatc
     return batch
 
 
-def _intervals_name(id_: str) -> str:
-    return f"{INTERVALS}/{id_}.arrow"
-
-
-def _write_intervals(objects: Objects, definition: MapDefinition, layers: Sequence[ranges.Index]) -> str:
-    """Work out which range answers for each number, over all layers, and write it down."""
-    groups = _open_indexes(objects, definition, layers, verify=False)
-    starts, ends, since, place = [], [], [], []
-    for piece, (batch, seen) in enumerate(zip(groups.batches, visible_groups(groups), strict=True)):
-        first, last = range_bounds(batch.column("key"))
-        starts.append(unordered_i64(first[seen]))
-        ends.append(unordered_i64(last[seen]))
-        place.append((np.int64(piece) << 32) | np.flatnonzero(seen))
-        if definition.kind.temporal:
-            since.append(_known_since(batch.column("rows"), seen))
-    empty = [np.zeros(0, np.int64)]
-    index = Intervals.build(
-        np.concatenate(starts or empty), np.concatenate(ends or empty),
-        np.concatenate(since or empty) if definition.kind.temporal else None,
-        np.concatenate(place or empty),
-    )  # fmt: skip
-    data = write_batch(index.to_batch())
-    id_ = content_id(data)
-    if not objects.exists(_intervals_name(id_)):
-        objects.put(_intervals_name(id_), data)
-    return id_
-
-
-def _known_since(rows: pa.Array, seen: npt.NDArray[np.bool_]) -> I64:
-    """The least effective time of each group that is seen."""
-    offsets = np.frombuffer(rows.buffers()[1], np.int32)[rows.offset : rows.offset + len(rows)]
-    times = rows.values.field("effective_time").to_numpy()
-    return times[offsets[seen]]
-
-
-def load_intervals(objects: Objects, manifest: SnapshotManifest, groups: Groups) -> Intervals:
-    """The index over the ranges of a ranged map, mapped where it lies.
+def open_sections(objects: Objects, manifest: SnapshotManifest, groups: Groups) -> OpenSections:
+    """The index over the ranges of a ranged map; each section is mapped, and checked, when it is needed.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    assert manifest.intervals is not None, "ranged maps have one"
-    id_, name = manifest.intervals, _intervals_name(manifest.intervals)
-    data, file = objects.get(name), objects.local_path(name)
-    if not (content_id(data) == id_ if file is None else verify_once(file, lambda: content_id(data) == id_)):
-        raise damaged(name)
-    try:
-        batch = _sound(read_batch(data, name), INTERVALS_SCHEMA, name)
-        index = Intervals.from_batch(batch)
-    except (pa.ArrowException, UnicodeError) as error:
-        raise damaged(name) from error
-    if index is None:
-        raise damaged(name)
-    check_positions(index.place, groups.table[:, COUNT], name)
-    return index
+    names = [name.removeprefix("ranges/").removesuffix(".arrow") for name in groups.names]
+    known = load_sections(objects, manifest, names)
+    assert known is not None, "ranged maps have one"
+    listed = intervals_name(manifest.sections or manifest.intervals or "")
+    uses = pieces_of(groups, [[ranges.range_name(id_) for id_ in section.uses] for section in known.sections], listed)
+
+    def load(number: int) -> tuple[Intervals, str]:
+        id_ = known.sections[number].id
+        return load_section(objects, id_), intervals_name(id_)
+
+    breaks = min(section.first for section in known.sections), max(section.last for section in known.sections)
+    return OpenSections(known.lower, breaks, uses, group_counts(groups), load)
 
 
 # -- collecting ---------------------------------------------------------------------------------------
@@ -330,5 +314,4 @@ def _files(objects: Objects, manifest: SnapshotManifest) -> Iterable[str]:
     for layer in manifest.layers:
         yield ranges.index_name(layer.index)
         yield from (ranges.range_name(entry.id) for entry in ranges.load_index(objects, layer.index).entries)
-    if manifest.intervals is not None:
-        yield _intervals_name(manifest.intervals)
+    yield from interval_files(objects, manifest)

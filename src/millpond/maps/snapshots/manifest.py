@@ -3,7 +3,7 @@
     manifests/<id>.json      what this module reads and writes
     indexes/<id>.arrow       one per layer, see `ranges/index.py`
     ranges/<id>.arrow        the groups themselves
-    intervals/<id>.arrow     maps of ranges: which range answers for each number, see `intervals.py`
+    intervals/<id>.arrow     maps of ranges: which range answers for each number, see `section_list.py`
     subsets/<spec>/…         the same again, for snapshots of some keys or of a window of time, see `subset.py`
 
 Invariants:
@@ -36,6 +36,8 @@ __all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "mani
 FORMAT = 1
 SUBSET_FORMAT = 2
 """Readers that know nothing of bounds must not take a subset for the whole."""
+SECTIONS_FORMAT = 3
+"""Ranged maps, whole or subsets; keyed ones stay as they were."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,8 +53,9 @@ class Layer:
 class SnapshotManifest:
     """The files of a snapshot, and the map and position it was made of.
 
-    `shard_version` is the version of the shard it was frozen from; `intervals` the id of the index over the ranges
-    of a ranged map. `bounds` are those of a snapshot that is a subset.
+    `shard_version` is the version of the shard it was frozen from; `sections` the id of the list of
+    sections of a ranged map; those that were written in format 1 and 2 have one index over all their ranges instead,
+    `intervals`. `bounds` are those of a snapshot that is a subset.
     """
 
     map: str
@@ -65,6 +68,7 @@ class SnapshotManifest:
     layers: tuple[Layer, ...]
     intervals: str | None = None
     bounds: SnapshotBounds | None = None
+    sections: str | None = None
 
     @cached_property
     def id(self) -> str:
@@ -91,7 +95,10 @@ class SnapshotManifest:
 
     def to_bytes(self) -> bytes:
         """JSON with one way to be: names in order, no spaces."""
+        if self.sections is not None:
+            return stable_json(_SECTIONS.plain(self), compact=True)
         payload = (_WHOLE if self.bounds is None else _SUBSET).plain(self)
+        del payload["sections"]
         if self.bounds is None:
             del payload["bounds"]
         return stable_json(payload, compact=True)
@@ -103,21 +110,24 @@ class SnapshotManifest:
         Raises: `Corrupt` naming the file; `Invalid` for a format that is newer than this reader.
         """
         try:
-            form = _SUBSET if format_of(data) == SUBSET_FORMAT else _WHOLE
+            found = format_of(data)
+            form = _SUBSET if found == SUBSET_FORMAT else _SECTIONS if found == SECTIONS_FORMAT else _WHOLE
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, FORMAT) from error
+            raise _other_format(error.found, SECTIONS_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
                 object=manifest_name(content_id(data)), reason=error,
             ) from error  # fmt: skip
-        if (manifest.bounds is None) != (form is _WHOLE):
-            raise _other_format(form.format, FORMAT if manifest.bounds is None else SUBSET_FORMAT)
+        right = SECTIONS_FORMAT if manifest.sections else FORMAT if manifest.bounds is None else SUBSET_FORMAT
+        if form.format != right:
+            raise _other_format(form.format, right)
         return manifest
 
 
 _WHOLE, _SUBSET = JsonForm(SnapshotManifest, format=FORMAT), JsonForm(SnapshotManifest, format=SUBSET_FORMAT)
+_SECTIONS = JsonForm(SnapshotManifest, format=SECTIONS_FORMAT)
 
 
 def _other_format(found: object, known: int) -> Invalid:

@@ -22,8 +22,8 @@ from millpond import ranges
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.steps import step
-from millpond.maps.snapshots.freeze import INTERVALS
 from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
+from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges.files import put_content
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
@@ -151,8 +151,7 @@ def copy_snapshot(source: Objects, target: Objects, manifest: SnapshotManifest) 
     Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.
     """
     parts = [ranges.fetch(source, target, layer.index) for layer in manifest.layers]
-    if manifest.intervals is not None:
-        name = f"{INTERVALS}/{manifest.intervals}.arrow"
+    for name in interval_files(target, manifest):
         if not target.exists(name):
             data = source.get(name)
             check_file(data, name, source.where)

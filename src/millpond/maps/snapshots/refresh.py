@@ -137,7 +137,7 @@ def _refreeze(
         collect(objects, manifest, now_ms=clock.now_ms())
         if isinstance(objects, FolderObjects):
             collect_subsets(objects, manifest, now_ms=clock.now_ms())
-    except Corrupt as error:
+    except (Corrupt, NotFound) as error:
         # An older snapshot is damaged. The new one counts already; what only the old one holds stays on the disk.
         _LOG.warning("%s; millpond verify quarantines it", error)
     return manifest

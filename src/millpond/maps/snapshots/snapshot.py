@@ -28,7 +28,7 @@ from millpond.maps.model.definition import Kind
 from millpond.maps.model.values import NULL, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.finder import Finder, Found
-from millpond.maps.snapshots.freeze import load_intervals, open_layers
+from millpond.maps.snapshots.freeze import open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
 
 if TYPE_CHECKING:
@@ -63,8 +63,8 @@ class Snapshot:
         try:
             span = None if share is None else share.groups
             groups = open_layers(objects, manifest, verify=verify, span=span)
-            intervals = partial(load_intervals, objects, manifest)
-            self._finder = Finder(self.definition, groups, intervals, manifest.bounds, share)
+            sections = partial(open_sections, objects, manifest)
+            self._finder = Finder(self.definition, groups, sections, manifest.bounds, share)
         except BaseException:
             self._lease.release()
             raise
