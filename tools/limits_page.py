@@ -231,7 +231,7 @@ DISK = [
     constant("files that neither maps nor connections take", "maps.shard.open_shards.FILES_RESERVED",
              "a quarter of all files, where `ulimit -n` is less than 1,024"),
     constant("open maps, all ponds of a process together", "maps.shard.open_shards.SHARDS_MAX",
-             "the same: an open map takes up to 160 KB of memory, and reserves address space"),
+             "the same: an open map takes 25 KB of memory in a node, up to 250 KB elsewhere, and address space"),
     Limit("open files", "the system's", "`ulimit -n`, which the `millpond` command raises as far as it may",
           "maps are closed first, then `limit_reached`"),
 ]  # fmt: skip

@@ -12,11 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from millpond.arrays.byte_columns import Bytes
+from millpond.stores.lmdb.bulk_read import Piece, read_pieces
+from millpond.stores.lmdb.bulk_write import LEAF_VALUES_BYTES_MAX
 from millpond.stores.lmdb.page_check import check_file
 from millpond.stores.lmdb.probe import MAIN, read_through
 from millpond.stores.lmdb.stream_write import EnvironmentWriter
 
 Rows = dict[bytes, bytes]
+TABLE = "rows"
 
 
 def column(texts: list[bytes]) -> Bytes:
@@ -103,3 +106,24 @@ def test_an_unfinished_file_is_no_environment(tmp_path: Path) -> None:
         writer.add(column([b"%d" % number for number in range(10)]), column([b""] * 10))
     with pytest.raises(lmdb.Error):
         lmdb.open(str(tmp_path), readonly=True, lock=False)
+
+
+def test_a_leaf_ends_when_the_values_beside_it_are_many_bytes(tmp_path: Path) -> None:
+    """So readers hold a few of them; LMDB takes such a file, also when it deletes and puts rows in it."""
+    rows = {b"%03d" % number: bytes([number]) * (1 << 20) for number in range(40)}
+    folder = write(tmp_path / "large", {TABLE: rows}, [7, 20])
+    check_file(folder / "data.mdb", {TABLE: False})
+    with lmdb.open(str(folder), max_dbs=8, map_size=1 << 30) as environment:
+        opened = environment.open_db(TABLE.encode(), create=False)
+        with environment.begin(db=opened, write=True) as transaction:
+            record = transaction.get(TABLE.encode(), db=environment.open_db(None, transaction))
+            assert record is not None
+            assert 5 <= transaction.stat(opened)["leaf_pages"] <= 9
+            pieces = list(read_pieces(folder / "data.mdb", record, 1_000))
+            assert max(len(piece.values) for piece in pieces if isinstance(piece, Piece)) <= LEAF_VALUES_BYTES_MAX
+            for number in range(0, 40, 3):
+                assert transaction.delete(b"%03d" % number)
+                rows.pop(b"%03d" % number)
+            rows[b"017x"] = b"new"
+            transaction.put(b"017x", b"new")
+    assert rows_of(folder, TABLE) == rows

@@ -21,7 +21,8 @@ __all__ = ("give_memory_back", "keep_memory")
 TRIM_BYTES = 64 << 20
 """So much free memory the process keeps."""
 MAPPED_BYTES_MIN = 2 << 20
-"""Larger pieces are given back when they are let go of."""
+"""Larger pieces are given back when they are let go of. LMDB takes some of 1 and 2 MiB for each file, uses little of
+them, and clears those that are not new."""
 ARENAS = 4
 """Heaps that threads allocate from: each keeps pages of its own, and few of a node's threads run at once."""
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8  # of malloc.h

@@ -27,8 +27,9 @@ __all__ = (
 FILES_PER_SHARD = 4
 """The pointer to the current generation; the data file, twice; its lock."""
 SHARDS_MAX = 2048
-"""The most shards open at once, whatever the system allows: each takes up to 160 KB of memory, nearly all of it LMDB's,
-and reserves 16 GiB of 128 TiB of address space."""
+"""The most shards open at once, whatever the system allows: each takes 25 KB of memory in a node, and up to 250
+where the C library maps no large pieces by themselves (`arrays/malloc.py`); nearly all of it is LMDB's. And
+each reserves 16 GiB of 128 TiB of address space."""
 FILES_RESERVED = 256
 """The files that neither shards nor connections take; a quarter of all where a process may have fewer than 1,024."""
 _SHARDS_MIN = 8

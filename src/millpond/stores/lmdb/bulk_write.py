@@ -200,24 +200,31 @@ def overflow_chunks(page: int, key_offsets: I64, _key_data: U8, value_offsets: I
         first, done = last, int(ends[last - 1].item())
 
 
+LEAF_VALUES_BYTES_MAX = 8 << 20
+"""A leaf ends when the values beside it are so many bytes: readers and writers hold the rows of a leaf in memory."""
+
+
 @kernel
 def plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-def]
     """Fill in the row that begins each leaf; how many leaves there are, and how many overflow pages."""
-    count = overflow = used = 0
+    count = overflow = used = beside = 0
     rows = len(key_offsets) - 1
     for i in range(rows):
         value = value_offsets[i + 1] - value_offsets[i]
         size = 8 + key_offsets[i + 1] - key_offsets[i]
+        large = 0
         if size + value > NODE_BYTES_MAX:
             overflow += (HEADER - 1 + value) // PAGE + 1
+            large = value
             value = 8
         size += value
         size += (size & 1) + 2
-        if i == 0 or used + size > ROOM:
+        if i == 0 or used + size > ROOM or (beside and beside + large > LEAF_VALUES_BYTES_MAX):
             begins[count] = i
             count += 1
-            used = 0
+            used = beside = 0
         used += size
+        beside += large
     begins[count] = rows
     return count, overflow
 
