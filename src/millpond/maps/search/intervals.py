@@ -269,8 +269,8 @@ LINE = 12
 
 
 @kernel
-def choose_sections(lower, count, order, numbers, chosen, needed):  # type: ignore[no-untyped-def]
-    """The section of each number, in the order given, and which sections are needed.
+def choose_sections(lower, count, order, numbers, ordered, chosen, needed):  # type: ignore[no-untyped-def]
+    """The numbers in the order given, the section of each, and which sections are needed.
 
     `lower, numbers` are addresses; the first section begins with the first number there is.
     """
@@ -284,6 +284,7 @@ def choose_sections(lower, count, order, numbers, chosen, needed):  # type: igno
             low = load_i64(lower + 8 * section)
             high = load_i64(lower + 8 * section + 8) - 1 if section + 1 < count else LAST_NUMBER
         needed[section] = True
+        ordered[i] = number
         chosen[i] = section
 
 
@@ -296,22 +297,19 @@ def _slot(table, section, number):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def locate(table, chosen, order, numbers, found):  # type: ignore[no-untyped-def]
-    """The interval that holds each number within its section, in the order given; -1 when it lies before the first.
-
-    `numbers` is an address.
-    """
+def locate(table, chosen, ordered, found):  # type: ignore[no-untyped-def]
+    """The interval that holds each number within its section; -1 when it lies before the first."""
     slots = np.empty(BLOCK, np.int64)
     for block in range(0, len(found), BLOCK):
         stop = min(block + BLOCK, len(found))
         for i in range(block, stop):
-            slots[i - block] = _slot(table, chosen[i], load_i64(numbers + 8 * order[i]))
+            slots[i - block] = _slot(table, chosen[i], ordered[i])
             prefetch(slots[i - block])
         for i in range(block, stop):
             prefetch(table[chosen[i], _BREAKS] + 8 * load_i64(slots[i - block]))
         for i in range(block, stop):
             slot, breaks = slots[i - block], table[chosen[i], _BREAKS]
-            found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), load_i64(numbers + 8 * order[i]))
+            found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), ordered[i])
 
 
 @kernel

@@ -175,12 +175,12 @@ class Finder:
         numbers = (array.fill_null(0) if array.null_count else array).to_numpy()
         sections, count = self._sections, len(numbers)
         order, _ = self._ordered(spread(sections.first, sections.last, numbers), len(self.groups))
-        positions, chosen = np.empty(count, np.int64), np.empty(count, np.int32)
+        positions, ordered, chosen = np.empty(count, np.int64), np.empty(count, np.int64), np.empty(count, np.int32)
         needed = np.zeros(len(sections.lower), np.bool_)
         lower, table = sections.lower, sections.table
-        choose_sections(lower.ctypes.data, len(lower), order, numbers.ctypes.data, chosen, needed)
+        choose_sections(lower.ctypes.data, len(lower), order, numbers.ctypes.data, ordered, chosen, needed)
         sections.need(needed)
-        locate(table, chosen, order, numbers.ctypes.data, positions)
+        locate(table, chosen, ordered, positions)
         if len(there):
             positions[~there[order]] = -1
         if self.definition.kind.timed:
