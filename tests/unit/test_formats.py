@@ -106,7 +106,7 @@ def test_a_snapshot_of_another_format(pond: Pond) -> None:
     payload = json.loads(manifest.to_bytes()) | {"format": OTHER}
     with pytest.raises(Invalid) as caught:
         SnapshotManifest.from_bytes(json.dumps(payload).encode())
-    check_refusal(caught.value, "snapshot_format", snapshot_manifest.FORMAT)
+    check_refusal(caught.value, "snapshot_format", snapshot_manifest.SECTIONS_FORMAT)
 
 
 @pytest.mark.parametrize("row", [b"", b"{", b"[]", b"5", b'{"format": 1}', b'{"format": 1, "maps": 5}'])
