@@ -32,8 +32,8 @@ TOUCHED_MIN = 10_000
 TOUCHED_SHARE = 8
 """A key read alone takes about as long as this many read in order."""
 ROWS_MIN = 50_000
-ROWS_SHARE = 16
-"""Rows of single keys are read by a cursor, which takes as long as this many read in order, at most."""
+ROWS_SHARE = TOUCHED_SHARE
+"""Rows of single keys, too: they are read by a cursor. Keys that have as many rows as others never meet this limit."""
 
 _LOG = logging.getLogger(__name__)
 FREEZE_LOCK_SECONDS = 3600.0
