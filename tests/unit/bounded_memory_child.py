@@ -52,6 +52,14 @@ def rows_of_one_key(count: int, first: int = 0) -> pa.Table:
     return pa.table({"key": pa.repeat("the key", count), "time": times, "value": values})
 
 
+def ranges(numbers: np.ndarray[Any, Any], seed: int = 0) -> pa.Table:
+    """Ranges of which each tenth holds the nine that follow; of these tenths every other lies within all before it."""
+    ten, place = np.divmod(numbers, 10)
+    start = ten * 1_000 + place * 100
+    last = np.where(place, start + 99, np.where(ten % 2, start + 999, (1 << 40) - start))
+    return pa.table({"key_start": start, "key_end": last, "value": numbers + seed})
+
+
 def digest(target: Map) -> Any:
     """The digest of the rows as they are."""
     with target.shard.view() as view:
@@ -102,6 +110,15 @@ def refreeze(target: Map) -> Any:
     return freeze(target)
 
 
+def sections(target: Map) -> Any:
+    """The index of each layer and the list of sections, of a map of ranges before and after some have changed."""
+    first = target.freeze()
+    count = target.info()["rows"]
+    target.load(ranges(np.arange(count // 2, count // 2 + 1_000), seed=1))
+    second = target.freeze()
+    return [[[layer.index for layer in made.layers], made.sections] for made in (first, second)]
+
+
 def one_key(target: Map) -> Any:
     """The index of each layer, after a freeze and one more row."""
     target.freeze()
@@ -136,7 +153,8 @@ def index_of(snapshot: Snapshot) -> Any:
 
 OPERATIONS: dict[str, Callable[[Map], Any]] = {
     "digest": digest, "verify": verify, "merge": merge, "condense": condense, "retain": retain, "compact": compact,
-    "freeze": freeze, "refreeze": refreeze, "one_key": one_key, "seal": seal, "subset": subset, "window": window,
+    "freeze": freeze, "refreeze": refreeze, "one_key": one_key, "sections": sections, "seal": seal, "subset": subset,
+    "window": window,
 }  # fmt: skip
 
 
