@@ -88,7 +88,10 @@ def test_racing_commits_lose_nothing_and_none_fails(space: Space) -> None:
                 branch.staging.link(entry(f"{number}/{turn}"))
                 with suppress(Invalid):  # another commit took it
                     branch.commit(f"{number}/{turn}")
-                assert f"{number}/{turn}" in listed(repository, "main@")
+                # The commit of another thread that took it may still be on its way.
+                due = SystemClock().monotonic() + 10
+                while f"{number}/{turn}" not in listed(repository, "main@"):
+                    assert SystemClock().monotonic() < due, f"{number}/{turn} is in no commit"
 
         return act
 
