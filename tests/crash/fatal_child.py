@@ -1,6 +1,6 @@
 """A process that opens a pond and merges what waits, and dies while a part of a certain load is being merged.
 
-python -m tests.crash.fatal_child <pond> <load id>
+python -m tests.crash.fatal_child <pond> <load id> [<step>]
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from millpond.maps.loads import merge_queue
 FATAL_STEP = "shard.changed_uncommitted"
 
 
-def main(folder: Path, load: str) -> None:
+def main(folder: Path, load: str, fatal_step: str = FATAL_STEP) -> None:
     """Open the pond, which merges."""
     merging = merge_queue._merge_whole
 
     def watched(loads, shard, parts):  # type: ignore[no-untyped-def]
         def die(step: str) -> None:
-            if step == FATAL_STEP and any(queued.load == load for queued, _ in parts):
+            if step == fatal_step and any(queued.load == load for queued, _ in parts):
                 os.kill(os.getpid(), signal.SIGKILL)
 
         with listening(die):
@@ -36,4 +36,4 @@ def main(folder: Path, load: str) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), sys.argv[2])
+    main(Path(sys.argv[1]), *sys.argv[2:])

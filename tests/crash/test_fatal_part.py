@@ -7,6 +7,8 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
+import pytest
+
 import millpond
 from millpond.clock import ManualClock
 from millpond.maps.loads.attempts import MergeAttempts
@@ -34,8 +36,8 @@ def answers(pond: Pond) -> dict[str, object]:
     return {load: pond.map("m").get(f"{load}-two") for load in LOADS}
 
 
-def merge_in_child(folder: Path) -> int:
-    command = [sys.executable, "-m", "tests.crash.fatal_child", str(folder), "fatal"]
+def merge_in_child(folder: Path, *step: str) -> int:
+    command = [sys.executable, "-m", "tests.crash.fatal_child", str(folder), "fatal", *step]
     return subprocess.run(command, check=False).returncode
 
 
@@ -60,6 +62,25 @@ def test_a_part_that_ends_the_process_twice_is_quarantined(tmp_path: Path) -> No
         # Who mended what was wrong takes them again.
         assert [part.state for part in pond.parts.retry()] == ["retained", "retained"]
         assert answers(pond)["fatal"] == "fatal"
+
+
+@pytest.mark.parametrize("rows_before", [True, False])
+def test_a_part_whose_rows_are_in_the_map_is_not_quarantined(tmp_path: Path, rows_before: bool) -> None:
+    """The process ended twice at its merge, but the second time the shard had its rows."""
+    folder = tmp_path / "pond"
+    with millpond.open(folder, clock=ManualClock(now=1)) as pond:
+        pond.create_map("m", kind="state", value="string")
+        pond.create_map("other", kind="state", value="string").load({"key": ["k"], "value": ["v"]})
+        if rows_before:
+            pond.map("m").load({"key": ["first"], "value": ["v"]})
+        queue(pond, "fatal")
+    assert merge_in_child(folder, "shard.changed_uncommitted") == -signal.SIGKILL
+    assert merge_in_child(folder, "shard.changed") == -signal.SIGKILL
+    with millpond.open(folder, clock=ManualClock(now=9)) as pond:
+        assert pond.map("m").get("fatal-two") == "fatal"
+        assert not pond.parts.quarantined()
+        assert not pond.parts.queued_maps()
+        assert MergeAttempts(pond.map("m").shard.folder).counts() == {}
 
 
 def test_a_merge_that_returns_leaves_no_attempt(tmp_path: Path) -> None:

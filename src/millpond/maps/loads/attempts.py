@@ -10,7 +10,7 @@ its power says nothing about a part.
 Invariants:
 * who reads or writes the file holds the lock of the map;
 * while it names a part, loads of the map are merged one at a time, so that the next attempt shows which of them it is;
-* a part with `ATTEMPTS_MAX` attempts is not merged again, but quarantined;
+* a part with `ATTEMPTS_MAX` attempts is not merged again, but quarantined, unless the shard has its rows already;
 * a part that was merged has no attempts when it is queued again.
 """
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,7 +39,9 @@ from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
-__all__ = ("Arrived", "MergeReport", "Received", "give_back_first", "merge_loads", "merge_parts", "part_rows")
+__all__ = (
+    "Arrived", "MergeReport", "Received", "give_back_first", "merge_loads", "merge_parts", "part_rows", "rows_held",
+)  # fmt: skip
 
 ROWS_PER_BATCH = 65_536
 
@@ -93,9 +95,8 @@ def merge_loads(
         Unavailable: the disk is full; nothing was merged.
     """
     rows = sum(part.manifest.rows for load in loads for part in load.parts)
-    with shard.view() as view:
-        absorbed, position = view.number("absorbed"), view.number("position")
-    due = [load for load in loads if load.again or not (load.number <= absorbed or 0 < load.position <= position)]
+    has = rows_held(shard)
+    due = [load for load in loads if load.again or not has(load.number, load.position)]
     if not due:
         return MergeReport(rows, shard.stats().rows, repeated=True)
     parts = [part for load in due for part in load.parts]
@@ -118,6 +119,13 @@ def merge_loads(
         longest=longest,
     )  # fmt: skip
     return MergeReport(rows, shard.stats().rows, repeated=False)
+
+
+def rows_held(shard: Shard) -> Callable[[int, int], bool]:
+    """Tells of the number and position of a load whether the shard, as it is now, has its rows already."""
+    with shard.view() as view:
+        absorbed, last = view.number("absorbed"), view.number("position")
+    return lambda number, position: number <= absorbed or 0 < position <= last
 
 
 def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> bool:

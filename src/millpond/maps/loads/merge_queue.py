@@ -4,7 +4,8 @@ Invariants:
 * who works on a map holds its lock from the moment it looks at what waits until that waits no more;
 * several small loads are folded into one change of the shard, with the same result as one after another;
 * a part that cannot be merged goes to `quarantine/` with its reason, alone, and never blocks those behind it;
-* a part that ended the process `ATTEMPTS_MAX` times while it was merged goes there as well (`attempts.py`);
+* a part that ended the process `ATTEMPTS_MAX` times before its rows were in the shard goes there as well
+  (`attempts.py`);
 * a full disk stops the merge; the parts stay queued and are merged next time.
 """
 
@@ -20,7 +21,7 @@ from itertools import groupby
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import Arrived, Received, give_back_first, merge_loads, part_rows
+from millpond.maps.loads.merge import Arrived, Received, give_back_first, merge_loads, part_rows, rows_held
 from millpond.maps.log.queue import (
     MaintenanceOrder,
     Quarantined,
@@ -213,9 +214,15 @@ def _merge(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) 
 def _without_fatal(
     loads: Loads, shard: Shard, attempts: MergeAttempts, parts: Sequence[Queued], merged: Merged
 ) -> Sequence[Queued]:  # fmt: skip
-    """Quarantine the parts that ended the process before; the others."""
+    """Quarantine the parts that ended the process before; the others.
+
+    A part whose rows the shard has is not suspected: only the end of its merge was cut off.
+    """
     counts = attempts.counts()
     fatal = [queued for queued in parts if counts.get(queued.part, 0) >= ATTEMPTS_MAX]
+    if fatal:
+        has = rows_held(shard)
+        fatal = [queued for queued in fatal if queued.again or not has(queued.load_number, queued.position)]
     for queued in fatal:
         reason = f"the process ended {counts[queued.part]} times while the part was merged"
         give_back_first(shard, loads.places.part(queued.part))
