@@ -15,7 +15,8 @@ import trustme
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
 
 from millpond.clock import SystemClock
-from tests.s3_server import end, free_port, java_command
+from tests.ports import free_ports
+from tests.s3_server import end, java_command
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -43,7 +44,7 @@ def running(folder: Path, *, authority: trustme.CA | None = None) -> Iterator[st
     With an authority it takes connections over TLS alone, from the user `USER` with `PASSWORD` (SASL PLAIN).
     """
     assert CONNECTOR, "Kafka is missing: run `make kafka`"
-    port, controller, internal = free_port(), free_port(), free_port()
+    port, controller, internal = free_ports(3)
     settings, log = folder / "server.properties", folder / "kafka.log"
     listeners = f"listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}"
     if authority is not None:

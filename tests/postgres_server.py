@@ -12,7 +12,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -21,16 +20,11 @@ from functools import cache
 from pathlib import Path
 
 from millpond.clock import SystemClock
+from millpond.testing.cluster import free_port
 
 START_SECONDS = 60.0
 CLOCK = SystemClock()
 _NAMES = itertools.count()
-
-
-def _free_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 @dataclass
@@ -38,7 +32,7 @@ class PostgresServer:
     """A server that can be stopped and started again on its port."""
 
     folder: Path
-    port: int = field(default_factory=_free_port)
+    port: int = field(default_factory=free_port)
     password: str = field(default_factory=CLOCK.random_id)
     process: subprocess.Popen[bytes] | None = None
 

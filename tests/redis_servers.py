@@ -11,6 +11,7 @@ import socket
 import subprocess
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -18,6 +19,7 @@ from pathlib import Path
 import redis
 
 from millpond.clock import SystemClock
+from millpond.testing.cluster import free_port
 
 START_SECONDS = 60.0
 CLOCK = SystemClock()
@@ -25,13 +27,12 @@ _NAMES = itertools.count()
 
 
 def _free_port() -> int:
-    """A free port below 55,536: a node of a cluster also takes the port 10,000 above its own."""
+    """A free port whose cluster port, 10,000 above it, is free as well and given to no outgoing connection."""
     while True:
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
-            port = int(taken.getsockname()[1])
-        if port < 55_536:
-            return port
+        port = free_port()
+        with suppress(OSError), socket.create_server(("127.0.0.1", port + 10_000)):
+            if port < 22_000:
+                return port
 
 
 @dataclass

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -23,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from millpond.clock import SystemClock
+from millpond.testing.cluster import free_port
 
 JARS = Path(sys.prefix) / "s3-server"
 KEY, SECRET = "millpond-tests", "of-no-use-elsewhere"
@@ -98,13 +98,6 @@ def end(process: subprocess.Popen[bytes], seconds: float) -> None:
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()
-
-
-def free_port() -> int:
-    """A port that nobody listens on."""
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
 
 
 def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:

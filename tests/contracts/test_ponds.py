@@ -10,7 +10,8 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.testing.contracts.ponds import PondContract
-from tests.nodes.conftest import BEGIN, Served, free_ports
+from tests.nodes.conftest import BEGIN, Served
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

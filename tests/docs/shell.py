@@ -13,7 +13,7 @@ from pathlib import Path
 import urllib3
 
 from tests.docs.snippets import ROOT
-from tests.nodes.conftest import free_ports
+from tests.ports import free_ports
 
 PORTS = ("7433", "7434", "7435")
 

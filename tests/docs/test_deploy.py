@@ -32,7 +32,7 @@ from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
 from millpond.settings import Settings, load_settings, unknown_in_environment
 from tests.docs.snippets import ROOT
-from tests.nodes.conftest import free_ports
+from tests.ports import free_ports
 
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "millpond.service"

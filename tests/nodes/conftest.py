@@ -16,10 +16,8 @@ def test_by_hand(serve):                  # as many as one wants
 from __future__ import annotations
 
 import json
-import socket
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -32,8 +30,8 @@ from millpond.nodes.node import Node
 from millpond.pond import Pond
 from millpond.server.run import Service
 from millpond.settings import load_settings
-from millpond.testing.cluster import free_port
 from millpond.testing.passing_time import until, while_time_passes
+from tests.ports import free_ports
 
 T = TypeVar("T")
 
@@ -162,19 +160,6 @@ class ClusterHere:
     def url(self) -> str:
         """The address that `millpond.open` takes."""
         return ",".join(self.urls)
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports of the loopback that nobody listens on, as on the next ones, where gRPC is served.
-
-    They lie below those that outgoing connections are given: no connection takes one before its node does.
-    """
-    found: list[int] = []
-    while len(found) < count:
-        port = free_port()
-        with suppress(OSError), socket.create_server(("127.0.0.1", port + 1)):
-            found += [port] * (not {port - 1, port, port + 1} & set(found))
-    return found
 
 
 @pytest.fixture

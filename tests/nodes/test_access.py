@@ -351,7 +351,7 @@ def test_a_node_speaks_https(serve: Callable[..., Served], certificates: dict[st
 
 
 def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: dict[str, str]) -> None:
-    from tests.nodes.conftest import free_ports
+    from tests.ports import free_ports
 
     ports = free_ports(2)
     nodes = [f"https://localhost:{port}" for port in ports]

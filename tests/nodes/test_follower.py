@@ -19,8 +19,8 @@ from millpond.nodes.replication.peer import LogPage, Peer
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte
 from millpond.testing.passing_time import until
-from tests.nodes.conftest import free_ports
 from tests.nodes.following import SECONDS, caught_up, compared, load, rows, served_again
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served

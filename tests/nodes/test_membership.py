@@ -15,8 +15,9 @@ from millpond.clock import ManualClock
 from millpond.errors import MillpondError
 from millpond.maps.log.node_list import NodeList
 from millpond.nodes.membership.fence import Word
-from tests.nodes.conftest import ClusterHere, free_ports
+from tests.nodes.conftest import ClusterHere
 from tests.nodes.following import compared, rows, served_again, ticking, until
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served

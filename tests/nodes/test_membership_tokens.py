@@ -10,9 +10,10 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.nodes.tokens import hash_token
-from tests.nodes.conftest import ClusterHere, free_ports
+from tests.nodes.conftest import ClusterHere
 from tests.nodes.following import rows, ticking
 from tests.nodes.test_membership import run
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from millpond.nodes.tokens import Caller

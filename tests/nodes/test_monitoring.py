@@ -19,7 +19,7 @@ import yaml
 
 from millpond.clock import SystemClock
 from tests.docs.snippets import ROOT
-from tests.nodes.conftest import free_ports
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served

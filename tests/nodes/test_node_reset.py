@@ -10,9 +10,10 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from tests.nodes.conftest import ClusterHere, free_ports
+from tests.nodes.conftest import ClusterHere
 from tests.nodes.following import ticking
 from tests.nodes.test_membership import answer_of, ordered, put, run
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served

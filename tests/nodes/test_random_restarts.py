@@ -17,8 +17,8 @@ import pytest
 
 from millpond.client.pond import open_nodes
 from millpond.errors import MillpondError, Unavailable
-from tests.nodes.conftest import free_ports
 from tests.nodes.following import ticking
+from tests.ports import free_ports
 
 if TYPE_CHECKING:
     from millpond.clock import ManualClock

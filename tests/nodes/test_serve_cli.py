@@ -23,7 +23,7 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.nodes.tokens import hash_token
-from tests.nodes.conftest import free_ports
+from tests.ports import free_ports
 
 
 def environment(variables: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:

@@ -25,7 +25,8 @@ from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.pages import in_older_words
 from millpond.server.routes.table import JSON_BYTES_MAX
 from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
-from tests.nodes.conftest import ClusterHere, Served, free_ports
+from tests.nodes.conftest import ClusterHere, Served
+from tests.ports import free_ports
 
 CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)]
 

@@ -11,8 +11,9 @@ import pytest
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.errors import Unavailable
 from millpond.testing.faulty_proxy import FaultyProxy, Trouble
-from tests.nodes.conftest import Served, free_ports
+from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load
+from tests.ports import free_ports
 
 PATIENT = {"read_timeout": "1h", "replication_interval": "1h", "shutdown_timeout": "1s"}
 

@@ -24,7 +24,8 @@ from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.model import json_values
 from millpond.settings import Settings, load_settings
-from tests.nodes.acted import Stage, cut, free_port, half, half_of_headers, refuse, say, silence
+from millpond.testing.cluster import free_port
+from tests.nodes.acted import Stage, cut, half, half_of_headers, refuse, say, silence
 
 
 def quick(**options: Any) -> Settings:

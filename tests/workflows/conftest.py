@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -21,6 +20,8 @@ pytest.importorskip("littlehorse")
 from google.protobuf.message import Message
 from littlehorse.model import service_pb2_grpc
 
+from tests.ports import free_ports
+
 PROGRAM = Path(__file__).with_name("program.py")
 SECONDS = 90
 
@@ -32,7 +33,7 @@ class WorkflowServer:
         """`options` are more words of `millpond serve`."""
         self.folder, self.store, self.options = folder, store, options
         self.settings: dict[str, str] = {}
-        self.port = free_ports()
+        [self.port] = free_ports(1)
         self.process: subprocess.Popen[str] | None = None
 
     @property
@@ -50,7 +51,10 @@ class WorkflowServer:
             env=environment | self.settings, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
         )  # fmt: skip
         assert self.process.stdout is not None
-        assert json.loads(self.process.stdout.readline())["grpc_port"] == self.grpc_port
+        ready = json.loads(self.process.stdout.readline() or "{}")
+        if ready.get("grpc_port") != self.grpc_port:
+            self.end(signal.SIGKILL)
+        assert ready.get("grpc_port") == self.grpc_port
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the process."""
@@ -75,20 +79,6 @@ class WorkflowServer:
         return subprocess.Popen(
             [sys.executable, str(PROGRAM), *words], env=self.environment(), text=True, stdout=output, stderr=output
         )
-
-
-def free_ports() -> int:
-    """A port that is free, as the one after it is."""
-    for _ in range(100):
-        with socket.socket() as first, socket.socket() as second:
-            first.bind(("127.0.0.1", 0))
-            port: int = first.getsockname()[1]
-            try:
-                second.bind(("127.0.0.1", port + 1))
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no two ports are free")
 
 
 @pytest.fixture

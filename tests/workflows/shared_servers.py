@@ -15,7 +15,8 @@ import grpc
 from littlehorse.model import service_pb2_grpc
 
 from tests import kafka_server
-from tests.workflows.conftest import PROGRAM, SECONDS, free_ports
+from tests.ports import free_ports
+from tests.workflows.conftest import PROGRAM, SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,7 @@ class SharedServer:
 
     def __init__(self, folder: Path, log: str, checkpoints: Path | str, **more: str) -> None:
         """`more` are settings by the names of their variables."""
-        self.folder, self.port = folder, free_ports()
+        self.folder, [self.port] = folder, free_ports(1)
         self.process: subprocess.Popen[str] | None = None
         self.settings = {
             "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
