@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from millpond.errors import Invalid
@@ -113,6 +113,22 @@ def test_scalar_and_column_refuse_the_same_text(texts: list[str]) -> None:
     millis, invalid = to_millis(pa.array(texts, pa.string()))
     assert millis.to_pylist() == [alone(text) for text in texts]
     assert invalid.to_pylist() == [alone(text) is None for text in texts]
+
+
+def instant_or_none(text: str) -> int | None:
+    try:
+        return parse_instant(text)
+    except Invalid:
+        return None
+
+
+@given(st.from_regex(r"[0-9W+ -]{4}-[0-3W +][0-9]-[0-9 ]{2}T[0-2][0-9a]:[0-9 ]{2}:[0-9 ]{2}Z", fullmatch=True))
+@example("2024-02-29T24:00:00Z")
+@example("2024-W01-1T00:00:00Z")
+@example("2024-12-31T23:59:60Z")
+def test_whole_seconds_are_read_as_every_other_form(text: str) -> None:
+    """They are read by a way of their own; with a space before them they are not."""
+    assert instant_or_none(text) == instant_or_none(" " + text)
 
 
 def test_summer_time_is_distinguished_by_its_offset() -> None:

@@ -149,8 +149,24 @@ def _text_of(value: pa.Scalar[Any]) -> str:
 
 
 def _parse_text(text: str) -> int:
+    if (whole := _whole_second(text)) is not None:
+        return whole
     number = _parse_number(text, _DIGITS)
     return _parse_iso(text)[0] if number is None else number * 1000
+
+
+def _whole_second(text: str) -> int | None:
+    """Microseconds of text as people and programs mostly write it, 2013-02-08T18:00:00Z; None for every other form."""
+    if (
+        len(text) != 20
+        or text[4] + text[7] + text[10] + text[13] + text[16] + text[19] != "--T::Z"
+        or text[11:13] > "23"
+    ):
+        return None
+    try:
+        return (datetime.fromisoformat(text) - _EPOCH) // _MICROSECOND
+    except ValueError:
+        return None
 
 
 def _parse_number(text: str, digits: tuple[int, int]) -> int | None:

@@ -48,6 +48,7 @@ CODES: dict[ScalarType, int] = {
     ScalarType.STRING: 7, ScalarType.BINARY: 64, ScalarType.JSON: 65,
 }  # fmt: skip
 """The type byte of each scalar."""
+_SCALARS = {code: scalar for scalar, code in CODES.items()}
 XML = 13
 TYPE_NAMES: dict[int, str] = {0: "null", 13: "xml", STRUCT: "struct"} | {c: str(s) for s, c in CODES.items()}
 WIDTHS: dict[ScalarType, int] = {
@@ -265,7 +266,7 @@ def present_values(encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _as_text(column: Bytes, code: int, chosen: npt.NDArray[np.bool_]) -> pa.Array:
-    scalar = next((known for known, number in CODES.items() if number == code), ScalarType.STRING)
+    scalar = _SCALARS.get(code, ScalarType.STRING)
     if code == STRUCT:
         raise Corrupt("a struct value is stored in a map without a declared type", kind="value_type_stored")
     starts, lengths = column.offsets[:-1][chosen] + 1, column.lengths[chosen] - 1
@@ -289,9 +290,8 @@ def python_value(encoded: bytes, value: ValueType | None) -> Any:
         return _python_struct(payload, value)
     if code == XML:
         return payload.decode()
-    for scalar, number in CODES.items():
-        if number == code:
-            return _python_scalar(payload, scalar)
+    if code in _SCALARS:
+        return _python_scalar(payload, _SCALARS[code])
     raise Corrupt("stored value has an unknown type byte", kind="value_type_stored", found=code)
 
 
