@@ -64,6 +64,30 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("counted")
+def test_a_node_under_a_limit_catches_up_with_a_load_that_is_larger(tmp_path: Path) -> None:
+    """It was off while the load was entered, and gets its parts from the other nodes."""
+    settings = {"memory_max": "16MiB", "threads": 4, "large_threads": 2, "write_to": "majority"}
+    with Cluster(tmp_path, 3, settings=settings, armed=False) as cluster, millpond.open(cluster.url) as pond:
+        for name in ("small", "large"):
+            pond.create_map(name, kind="temporal_state", value="string")
+        position = pond.map("small").load(rows(np.arange(1_000))).position
+        digest(cluster, 2, "small", position)
+        snapshot(cluster, 2, "small")
+        base = limit(cluster, 2)
+        cluster.stop(2)
+        position = pond.map("large").load(rows(np.arange(ROWS))).position
+        wanted = digest(cluster, 0, "large", position), snapshot(cluster, 0, "large")
+        limit(cluster, 0)
+        cluster.start(2, wait=False)
+        limit(cluster, 2, base)
+        cluster.wait_ready(2)
+        wait_for(lambda: digest(cluster, 2, "large", position) == wanted[0], "the rows", SECONDS)
+        assert wanted[0][0] == ROWS
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("counted")
 def test_a_map_larger_than_memory_comes_to_nodes_under_a_limit(tmp_path: Path) -> None:
     """As parts that are sent, and to a node that lost its disk as a copy."""
     settings = {"memory_max": "16MiB", "threads": 4, "large_threads": 2}
