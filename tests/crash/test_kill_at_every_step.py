@@ -138,7 +138,9 @@ def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) 
         kill_and_go_on(teller, moment, verify=number % 4 == 0)
 
 
-@pytest.mark.parametrize("second", [1, 4, 9])
+@pytest.mark.parametrize(
+    "second", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(9, marks=pytest.mark.slow)]
+)
 def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
     for moment in [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))][::3]:
         name = f"{moment.replace(':', '-')}-{second}"

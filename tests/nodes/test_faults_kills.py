@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 PRIMARY, REPLICA, NEWCOMER = 0, 1, 2
 SHARES = 6
 ROOT = Path(__file__).resolve().parents[2]
-# A few that differ most; all of them are in the slow test.
-SAMPLE = ((PRIMARY, "load.committed"), (REPLICA, "merge.dequeued"), (NEWCOMER, "clone.ready"))
+# Those that differ most; all of them are in the slow test.
+SAMPLE = ((PRIMARY, "load.committed"), (NEWCOMER, "clone.ready"))
 # What no node takes in a round, and who does: writers, readers, and nodes that mend what was damaged or is missing.
 ELSEWHERE = (
     "part", "upload", "spark", "epoch", "snapshot", "narrow", "ranges.fetched", "ranges.index_fetched",

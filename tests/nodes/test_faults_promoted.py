@@ -103,6 +103,7 @@ def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_m
     story.check()
 
 
+@pytest.mark.slow
 def test_the_orders_of_a_campaign_bring_back_a_primary_whose_log_went_its_own_way(story: Story) -> None:
     story.create("lost")
     story.load("lost", 0)
@@ -131,7 +132,7 @@ def answers(story: Story, number: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("late", [False, True])
+@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_new_primary_takes_what_only_the_old_one_has_while_it_applied_nothing_of_its_own(
     story: Story, late: bool
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_node_dies_while_another_one_becomes_the_primary(cluster: Cluster, at_
     assert members(cluster)[0] == new
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("at_new", "step"), steps((False, "nodes.entered"), (False, "nodes.followed"), (True, "nodes.adopted"))
 )

@@ -78,6 +78,7 @@ def killed_at(scratch: Path, *steps: str) -> None:
         assert left_behind(pond) == []
 
 
+@pytest.mark.slow
 def test_a_query_that_dies_amid_the_writes_of_an_epoch(scratch: Path) -> None:
     killed_at(scratch, "events.runs_appended:2")
 
