@@ -417,7 +417,9 @@ def _killed(prepared: Path, what: str, at: str, do: Callable[..., int]) -> None:
     shutil.rmtree(folder)
 
 
-@pytest.mark.parametrize("what", PREPARED)
+@pytest.mark.parametrize(
+    "what", [pytest.param(what, marks=pytest.mark.slow if what == "restore" else ()) for what in PREPARED]
+)
 def test_killed_at_each_kind_of_step(tmp_path: Path, what: str, do: Callable[..., int]) -> None:
     prepared = tmp_path / "prepared"
     prepared.mkdir()

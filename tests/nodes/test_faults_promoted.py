@@ -78,6 +78,7 @@ def is_forked(story: Story, number: int) -> bool:
     return answer.status == 503 and any("another one than its peer's" in reason for reason in answer.json()["reasons"])
 
 
+@pytest.mark.slow
 def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_made_a_copy(story: Story) -> None:
     """Its last load was not acknowledged, so it was done again: the new primary has entered it as its own."""
     story.create("lost")

@@ -104,6 +104,7 @@ def submit(scratch: Path, url: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
 
 
+@pytest.mark.slow
 def test_a_submitted_application_loads_and_enriches(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         pond.create_map("numbers", kind="temporal_state", value="long")

@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 112 << 20
 """Less than the rows of a map, and a good deal more than the work on one takes: threads take turns as they like."""
 RANGES_LIMIT_BYTES = 80 << 20
-SLOW = ("seal", "window", "digest", "condense", "compact", "freeze", "subset", "retain")
+SLOW = ("seal", "window", "digest", "condense", "compact", "freeze", "subset", "retain", "one_key")
 """Their like is done by the others, too."""
 RANGED = ("sections",)
 

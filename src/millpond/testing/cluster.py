@@ -57,9 +57,12 @@ QUICK: dict[str, Any] = {
 
 
 def free_port() -> int:
-    """A port of the loopback that nobody listens on, below those that outgoing connections are given."""
+    """A port of the loopback that nobody listens on, below those that outgoing connections are given.
+
+    It is above 15,002, where Spark Connect listens unless it is told otherwise.
+    """
     for attempt in range(1000):
-        port = 15_000 + (os.getpid() * 131 + time.monotonic_ns() // 1000 + attempt * 17) % 15_000
+        port = 16_000 + (os.getpid() * 131 + time.monotonic_ns() // 1000 + attempt * 17) % 14_000
         with suppress(OSError), socket.create_server(("127.0.0.1", port)):
             return port
     raise AssertionError("no port is free")
