@@ -1,13 +1,16 @@
 # Each target works on a fresh Debian machine: the first one run makes .venv from requirements.lock.
 
 VENV  := .venv
+LEDGER := compare
+UNIT := tests/test_tidy.py tests/unit tests/models tests/contracts tests/simulation tests/cli
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
-# Three workers on two cores, for many tests wait; a file of tests stays in one of them, so that it starts Spark once.
-PYTEST := $(BIN)/python -m pytest -n 3 --dist loadfile
+# Three workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
+PYTEST := $(BIN)/python -m pytest --dist loadgroup
+SERVERS := s3 kafka postgres redis armada network prometheus
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo test test-full lint check docs format bench soak chaos proof lock fresh clean
+.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo unit test test-full ledger lint check docs format bench soak chaos proof lock fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -45,11 +48,20 @@ network:
 demo: $(READY) java ## real flights enriched with the weather of their hour, by Spark
 	@$(BIN)/millpond demo
 
-test: s3 kafka postgres redis armada network prometheus ## every test but the slow ones
-	@$(PYTEST) -m "not slow"
+unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and little time
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+	@$(BIN)/lint-imports --no-cache >/dev/null || $(BIN)/lint-imports --no-cache
+	@$(PYTEST) -n 2 -m unit $(UNIT)
 
-test-full: s3 kafka postgres redis armada network prometheus ## every test
-	@$(PYTEST)
+test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled steps (TEST_SEED=N repeats a sample)
+	@$(PYTEST) -n 3 -m "not full" --ledger=$(LEDGER)
+
+test-full: $(SERVERS) ## ring 3: every moment of every kill, every parameter, large memory, long machines
+	@MILLPOND_TEST_RING=full $(PYTEST) -n 3
+
+ledger: ## ring 2, and what each file of it costs into tests/durations.json
+	@$(MAKE) test LEDGER=write
 
 lint: $(READY) ## style, types, and the arrows between the parts
 	@$(BIN)/ruff check

@@ -17,10 +17,16 @@ import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
-from tests.s3_server import S3Server, running
+from tests.rings.ledger import Ledger
+from tests.rings.order import Order
+from tests.rings.resources import RESOURCES, Resources
+from tests.rings.sampling import Sampling
+from tests.rings.servers import Keeper, shared
+from tests.s3_server import S3Server
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from tests.postgres_server import PostgresServer
+    from tests.redis_servers import RedisCluster, RedisServer
 
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
 
@@ -41,14 +47,69 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 _BUCKETS = itertools.count()
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--ledger", choices=("off", "compare", "write"), default="off",
+        help="compare what the files of tests cost with tests/durations.json, or write it there",
+    )  # fmt: skip
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config: pytest.Config) -> None:
+    for name, words in RESOURCES.items():
+        config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
+    plugins = [Ledger(config.getoption("--ledger")), Resources(), Sampling(), Order()]
+    if not hasattr(config, "workerinput"):
+        plugins.append(Keeper())
+    for plugin in plugins:
+        config.pluginmanager.register(plugin)
+
+
+@pytest.fixture
+def process() -> None:
+    """The right to start processes and to open sockets: a test that has it is no unit test."""
+
+
 @pytest.fixture(scope="session")
-def s3_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    """A real S3 server, started when a test first asks for it."""
-    with running(tmp_path_factory.mktemp("s3")) as server:
-        yield server
+def s3_server() -> S3Server:
+    """The S3 server of the run."""
+    found: S3Server = shared("s3")
+    return found
+
+
+@pytest.fixture(scope="session")
+def redis_server() -> RedisServer:
+    """The Redis server of the run."""
+    from tests import redis_servers
+
+    return redis_servers.server()
+
+
+@pytest.fixture(scope="session")
+def redis_cluster() -> RedisCluster:
+    """The Redis Cluster of the run."""
+    from tests import redis_servers
+
+    return redis_servers.cluster()
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> PostgresServer:
+    """The PostgreSQL server of the run."""
+    from tests import postgres_server
+
+    return postgres_server.server()
+
+
+@pytest.fixture(scope="session")
+def kafka_server() -> str:
+    """The address of the Kafka broker of the run."""
+    found: str = shared("kafka")
+    return found
 
 
 @pytest.fixture
 def bucket(s3_server: S3Server) -> ObjectStore:
     """Objects of a fresh bucket, below a prefix."""
-    return open_objects(f"{s3_server.make_bucket(f'bucket-{next(_BUCKETS)}')}/some/prefix", **s3_server.config())
+    name = f"bucket-{os.getpid()}-{next(_BUCKETS)}"
+    return open_objects(f"{s3_server.make_bucket(name)}/some/prefix", **s3_server.config())

@@ -6,8 +6,9 @@ import socket
 import subprocess
 import sys
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 import pyspark
@@ -35,6 +36,11 @@ USER, PASSWORD = "millpond", "of-no-use-elsewhere"
 START_SECONDS = 90.0
 _SPARKS = ("scala-library", "slf4j-api", "log4j-api-2", "log4j-core", "log4j-slf4j2")
 _CLUSTER = "AAAAAAAAAAAAAAAAAAAAAA"
+
+
+def start_server(stack: ExitStack) -> str:
+    """Start a broker that is stopped with the stack; its address."""
+    return stack.enter_context(running(Path(stack.enter_context(TemporaryDirectory(prefix="millpond-kafka-")))))
 
 
 @contextmanager

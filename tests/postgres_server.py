@@ -6,7 +6,6 @@ The server ends with the process that started it, even when that is killed.
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import pwd
@@ -15,12 +14,14 @@ import signal
 import subprocess
 import tempfile
 import threading
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
 from millpond.clock import SystemClock
 from millpond.testing.cluster import free_port
+from tests.rings.servers import shared
 
 START_SECONDS = 60.0
 CLOCK = SystemClock()
@@ -80,19 +81,25 @@ class PostgresServer:
         shutil.rmtree(self.folder)
 
 
-@cache
-def server() -> PostgresServer:
-    """The server of this process: started when a test first uses it."""
+def start_server(stack: ExitStack) -> PostgresServer:
+    """Start a server that is stopped with the stack; as workers get it."""
     found = PostgresServer(Path(tempfile.mkdtemp(prefix="millpond-postgres-")))
-    atexit.register(found.remove)
+    stack.callback(found.remove)
     found.make()
     found.start()
+    return replace(found, process=None)
+
+
+@cache
+def server() -> PostgresServer:
+    """The server that all tests share; one that is to be stopped is made by its test."""
+    found: PostgresServer = shared("postgres")
     return found
 
 
 def new_location() -> str:
     """A space on the server that holds nothing yet."""
-    return f"{server().url()}#space-{next(_NAMES)}"
+    return f"{server().url()}#space-{os.getpid()}-{next(_NAMES)}"
 
 
 def _as_user() -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import itertools
 import os
 import shutil
@@ -11,8 +10,8 @@ import socket
 import subprocess
 import tempfile
 import threading
-from contextlib import suppress
-from dataclasses import dataclass, field
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -20,6 +19,7 @@ import redis
 
 from millpond.clock import SystemClock
 from millpond.testing.cluster import free_port
+from tests.rings.servers import shared
 
 START_SECONDS = 60.0
 CLOCK = SystemClock()
@@ -156,20 +156,32 @@ def _until(true: object) -> None:
         threading.Event().wait(0.02)
 
 
+def start_server(stack: ExitStack) -> RedisServer:
+    """Start a server that is stopped with the stack; as workers get it."""
+    found = RedisServer()
+    stack.callback(found.remove)
+    found.start()
+    return replace(found, process=None)
+
+
+def start_cluster(stack: ExitStack) -> RedisCluster:
+    """Start a cluster that is stopped with the stack; as workers get it."""
+    found = RedisCluster.start()
+    stack.callback(found.remove)
+    return RedisCluster([replace(node, process=None) for node in found.nodes])
+
+
 @cache
 def server() -> RedisServer:
-    """The server of this process: started when a test first uses it."""
-    found = RedisServer()
-    atexit.register(found.remove)
-    found.start()
+    """The server that all tests share; one that is to be stopped is made by its test."""
+    found: RedisServer = shared("redis")
     return found
 
 
 @cache
 def cluster() -> RedisCluster:
-    """The cluster of this process."""
-    found = RedisCluster.start()
-    atexit.register(found.remove)
+    """The cluster that all tests share."""
+    found: RedisCluster = shared("redis_cluster")
     return found
 
 

@@ -17,9 +17,10 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from millpond.clock import SystemClock
 from millpond.testing.cluster import free_port
@@ -56,6 +57,11 @@ class S3Server:
             "endpoint": self.url, "access_key_id": KEY, "secret_access_key": SECRET, "region": "us-east-1",
             "allow_http": True,
         }  # fmt: skip
+
+
+def start_server(stack: ExitStack) -> S3Server:
+    """Start a server that is stopped with the stack."""
+    return stack.enter_context(running(Path(stack.enter_context(TemporaryDirectory(prefix="millpond-s3-")))))
 
 
 @contextmanager

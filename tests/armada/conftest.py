@@ -171,3 +171,8 @@ def run_program(python: Path, scenario: str, *arguments: str) -> Sequence[str]:
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout.splitlines()
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

@@ -173,3 +173,8 @@ def repository(sdk: LakeFSClient) -> str:
     made = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=f"local://{name}", default_branch="main")
     sdk.repositories_api.create_repository(made)
     return name
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,6 @@ from millpond.kernel.keys import Prefix
 from millpond.stores.memory import MemorySpace
 from millpond.testing.contracts.command_logs import CommandLogContract
 from millpond.workflows.logs.embedded import EmbeddedLog
-from tests import kafka_server
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -38,11 +38,10 @@ class TestEmbeddedLog(CommandLogContract):
 
 
 @pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def broker(kafka_server: str) -> str:
     if find_spec("confluent_kafka") is None:
         pytest.skip("the extra kafka is not installed")
-    with kafka_server.running(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
+    return kafka_server
 
 
 class TestKafkaLog(CommandLogContract):
@@ -52,7 +51,7 @@ class TestKafkaLog(CommandLogContract):
     @pytest.fixture
     def log(self, broker: str) -> Iterator[CommandLog]:
         self.servers, self.logs = broker, []
-        yield self._open(f"commands-{next(_NUMBERS)}")
+        yield self._open(f"commands-{next(_NUMBERS)}-{os.getpid()}")
         for log in self.logs:
             log.close()
 

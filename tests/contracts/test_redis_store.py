@@ -315,7 +315,7 @@ def test_slots_that_move_are_followed() -> None:
         client.close()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_replica_takes_over_and_what_was_uncertain_is_delivered_again() -> None:
     own = RedisCluster.start(primaries=3, replicas=3)
     try:

@@ -65,7 +65,7 @@ def create(folder: Path) -> None:
         pond.create_map("m", kind="temporal_state", value="long")
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.full)])
 def test_killed_at_every_step(tmp_path: Path, whole: tuple[list[tuple[object, ...]], list[str]], stride: int) -> None:
     """The quick form dies at one of five."""
     expected, steps = whole

@@ -139,7 +139,7 @@ def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) 
 
 
 @pytest.mark.parametrize(
-    "second", [pytest.param(1, marks=pytest.mark.slow), 4, pytest.param(9, marks=pytest.mark.slow)]
+    "second", [pytest.param(1, marks=pytest.mark.full), 4, pytest.param(9, marks=pytest.mark.full)]
 )
 def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
     for moment in [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))][::3]:
@@ -155,7 +155,7 @@ def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], seco
         check_end(folder, verify=False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("share", range(SHARES))
 def test_killed_at_every_moment(teller: Teller, moments: list[str], share: int) -> None:
     for moment in moments[share::SHARES]:

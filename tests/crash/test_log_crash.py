@@ -121,7 +121,7 @@ def test_killed_at_one_moment_of_every_step(teller: Teller, whole: tuple[list[st
         kill_and_go_on(teller, moment, whole[1])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("share", range(SHARES))
 def test_killed_at_every_moment(teller: Teller, whole: tuple[list[str], dict[str, object]], share: int) -> None:
     for moment in whole[0][share::SHARES]:

@@ -15,3 +15,8 @@ from tests.docs.shell import Shell
 def shell(tmp_path: Path) -> Iterator[Shell]:
     with closing(Shell(tmp_path)) as made:
         yield made
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

@@ -24,11 +24,11 @@ def _on_a_cluster() -> RedisSite:
 TestRedisStreams = machine_case(_on_a_server, max_examples=15, stateful_step_count=30)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 class TestManyRedisStreams(machine_case(_on_a_server, max_examples=300, stateful_step_count=50)):  # type: ignore[misc]
     """The same at length."""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 class TestRedisClusterStreams(machine_case(_on_a_cluster, max_examples=50, stateful_step_count=40)):  # type: ignore[misc]
     """The same on a cluster."""

@@ -45,7 +45,7 @@ TestMemoryStreams = machine_case(lambda: CheckedSite(MemorySpace()), max_example
 TestLmdbStreams = machine_case(_in_folder, max_examples=15, stateful_step_count=30)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 class TestManyMemoryStreams(
     machine_case(lambda: CheckedSite(MemorySpace()), max_examples=2000, stateful_step_count=50)  # type: ignore[misc]
 ):

@@ -60,7 +60,7 @@ def shared(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     yield Shared(folders, new_location(), objects, environment)
 
 
-@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.slow), pytest.param(3, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [1, pytest.param(2, marks=pytest.mark.full), pytest.param(3, marks=pytest.mark.full)])
 def test_processes_that_work_on_the_same_branches_lose_nothing(
     shared: Shared, seed: int, request: pytest.FixtureRequest
 ) -> None:

@@ -214,3 +214,8 @@ def cluster_of(serve: Callable[..., Served]) -> Callable[..., ClusterHere]:
 def cluster(request: pytest.FixtureRequest, cluster_of: Callable[..., ClusterHere]) -> ClusterHere:
     """Three nodes of one pond."""
     return cluster_of(**_marked(request))
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

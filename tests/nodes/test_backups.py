@@ -418,7 +418,7 @@ def _killed(prepared: Path, what: str, at: str, do: Callable[..., int]) -> None:
 
 
 @pytest.mark.parametrize(
-    "what", [pytest.param(what, marks=pytest.mark.slow if what == "restore" else ()) for what in PREPARED]
+    "what", [pytest.param(what, marks=pytest.mark.full if what == "restore" else ()) for what in PREPARED]
 )
 def test_killed_at_each_kind_of_step(tmp_path: Path, what: str, do: Callable[..., int]) -> None:
     prepared = tmp_path / "prepared"
@@ -429,7 +429,7 @@ def test_killed_at_each_kind_of_step(tmp_path: Path, what: str, do: Callable[...
         _killed(prepared, what, at, do)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("what", PREPARED)
 def test_killed_at_every_step(tmp_path: Path, what: str, do: Callable[..., int]) -> None:
     prepared = tmp_path / "prepared"

@@ -61,7 +61,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_STACK, before)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("counted")
 def test_a_node_under_a_limit_catches_up_with_a_load_that_is_larger(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_node_under_a_limit_catches_up_with_a_load_that_is_larger(tmp_path: Pa
         assert wanted[0][0] == ROWS
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(600)
 @pytest.mark.usefixtures("counted")
 def test_a_map_larger_than_memory_comes_to_nodes_under_a_limit(tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ def test_a_load_of_which_all_errors_said_that_it_is_nowhere_is_a_surprise() -> N
 
 @pytest.mark.parametrize(
     ("seed", "write_to", "minutes"),
-    [(CAMPAIGN_SEED, "all", "1"), pytest.param("7", "majority", "2", marks=pytest.mark.slow)],
+    [(CAMPAIGN_SEED, "all", "1"), pytest.param("7", "majority", "2", marks=pytest.mark.full)],
 )
 def test_nodes_stand_a_campaign(tmp_path: Path, seed: str, write_to: str, minutes: str) -> None:
     """Real faults on real processes, as `make chaos` runs them for longer."""

@@ -278,7 +278,7 @@ QUICK = ("plain", "interned")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in MAPS if name != "empty"]
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.full) for name in MAPS if name != "empty"]
 )
 def test_one_map_becomes_a_copy(source: Served, place: Path, name: str) -> None:
     with open_pond(place / "new", serve=True) as pond:
@@ -402,7 +402,7 @@ def kill_clone(source: Served, before: Path, folder: Path, children: Children, m
     return new
 
 
-@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_killed_at_a_step_of_a_clone(source: Served, other: Path, place: Path, children: Children, every: bool) -> None:
     shutil.copytree(other, place / "whole")
     assert children.clone(place / "whole", source.url) == 0

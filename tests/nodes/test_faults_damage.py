@@ -216,7 +216,7 @@ def _enter_without(story: Story, name: str, load: int) -> None:
 
 @pytest.mark.parametrize(
     "kill_at",
-    [None, *(pytest.param(step, marks=pytest.mark.slow) for step in ("merge.quarantine_moved", "retry.part_replaced"))],
+    [None, *(pytest.param(step, marks=pytest.mark.full) for step in ("merge.quarantine_moved", "retry.part_replaced"))],
 )
 def test_a_staged_part_that_is_damaged_is_quarantined_reported_and_merged_when_an_intact_copy_is_found(
     story: Story, kill_at: str | None

@@ -83,7 +83,7 @@ def fill(disk: Path, leaving: int = 0) -> Path:
 
 
 @pytest.mark.parametrize(
-    "leaving", [0, *(pytest.param(left << 20, marks=pytest.mark.slow) for left in (8, 24, 30)), 36 << 20]
+    "leaving", [0, *(pytest.param(left << 20, marks=pytest.mark.full) for left in (8, 24, 30)), 36 << 20]
 )
 def test_a_load_that_one_disk_cannot_hold_is_reported_and_goes_on_when_there_is_space(
     whole: Story, disk: Path, leaving: int
@@ -174,7 +174,7 @@ def test_an_applied_load_is_queued_while_the_disk_is_full_and_merged_later(whole
     story.check(full=False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_node_that_begins_anew_waits_for_space_and_copies_the_maps_then(whole: Story, disk: Path) -> None:
     """Half a copy is none: nothing of it is shown, and what came is gone on with."""
     story = whole

@@ -184,7 +184,7 @@ def test_killed_at_a_step(rounds: Rounds, steps: dict[int, Counter[str]], number
     kill_and_go_on(rounds, number, name)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("number", [PRIMARY, REPLICA, NEWCOMER])
 def test_killed_at_every_step(rounds: Rounds, steps: dict[int, Counter[str]], number: int, share: int) -> None:

@@ -78,7 +78,7 @@ def is_forked(story: Story, number: int) -> bool:
     return answer.status == 503 and any("another one than its peer's" in reason for reason in answer.json()["reasons"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_made_a_copy(story: Story) -> None:
     """Its last load was not acknowledged, so it was done again: the new primary has entered it as its own."""
     story.create("lost")
@@ -104,7 +104,7 @@ def test_a_primary_that_comes_back_with_an_entry_nobody_heard_of_is_forked_and_m
     story.check()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_orders_of_a_campaign_bring_back_a_primary_whose_log_went_its_own_way(story: Story) -> None:
     story.create("lost")
     story.load("lost", 0)
@@ -133,7 +133,7 @@ def answers(story: Story, number: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_new_primary_takes_what_only_the_old_one_has_while_it_applied_nothing_of_its_own(
     story: Story, late: bool
 ) -> None:

@@ -115,7 +115,7 @@ def put_in_order(story: Story, loads: Sequence[Load]) -> None:
         story.put(load["map"], [((key,), load["value"]) for key in load["keys"]])
 
 
-@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.slow), PROCESSES])
+@pytest.mark.parametrize("processes", [pytest.param(1, marks=pytest.mark.full), PROCESSES])
 def test_fifty_loads_at_once_over_five_maps_end_the_same_everywhere(
     story: Story, tmp_path: Path, processes: int
 ) -> None:

@@ -103,7 +103,7 @@ def traffic_of(cluster: Cluster) -> Traffic:
 def steps(*chosen: tuple[bool, str]) -> list[Any]:
     """The steps of an order; all but one are for the full form."""
     return [
-        pytest.param(place, step, marks=() if step == "nodes.entered" else pytest.mark.slow) for place, step in chosen
+        pytest.param(place, step, marks=() if step == "nodes.entered" else pytest.mark.full) for place, step in chosen
     ]
 
 
@@ -126,7 +126,7 @@ def test_a_node_dies_while_another_one_becomes_the_primary(cluster: Cluster, at_
     assert members(cluster)[0] == new
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("at_new", "step"), steps((False, "nodes.entered"), (False, "nodes.followed"), (True, "nodes.adopted"))
 )

@@ -320,7 +320,7 @@ print(cache.reader("weather").snapshot().lookup(["k00003"], 1_000).to_pylist())
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_processes_of_a_machine_fetch_once(weather: Any, tmp_path: Path) -> None:
     def read(number: int) -> str:
         environment = {**os.environ, STEPS_LOG: str(tmp_path / f"log{number}")}

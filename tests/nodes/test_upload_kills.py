@@ -30,7 +30,7 @@ ENDS = {
 """The steps by which each way of bringing a part ends."""
 
 
-@pytest.mark.parametrize("way", [pytest.param(way, marks=() if way == "whole" else pytest.mark.slow) for way in ENDS])
+@pytest.mark.parametrize("way", [pytest.param(way, marks=() if way == "whole" else pytest.mark.full) for way in ENDS])
 def test_a_crash_at_any_step_leaves_what_can_be_continued(tmp_path: Path, way: str) -> None:
     assert run_child(tmp_path / "whole", tmp_path / "steps", way) == 0
     prefixes = ("receive.", "upload.") if way != "whole" else ("receive.checked", "load.")

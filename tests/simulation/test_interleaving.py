@@ -12,7 +12,7 @@ def test_no_state_is_seen_that_never_was(seed: int) -> None:
     interleave(seed, operations=120)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(100, 160))
 def test_no_state_is_seen_that_never_was_in_many_runs(seed: int) -> None:
     interleave(seed, operations=250)

@@ -22,7 +22,7 @@ def test_a_simulation_ends_well(seed: int) -> None:
     simulate(seed, STEPS)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", SLOW)
 def test_a_long_simulation_ends_well(seed: int) -> None:
     simulate(seed, 250)

@@ -221,7 +221,7 @@ def test_runs_end_and_the_log_makes_the_same_rows(seed: int) -> None:
     check(seed, 60)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("seed", range(1_000, 1_400))
 def test_many_more(seed: int) -> None:
     check(seed, 150)

@@ -49,3 +49,8 @@ def pond(tmp_path: Path) -> Iterator[millpond.Pond]:
     """A pond that stays open in this process while Spark, in its own, writes to it."""
     with millpond.open(tmp_path / "pond") as opened:
         yield opened
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

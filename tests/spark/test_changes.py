@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Iterator[Pond]:

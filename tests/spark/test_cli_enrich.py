@@ -17,7 +17,7 @@ from tests.cli.conftest import Shell, millpond, weather  # noqa: F401 - fixtures
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("spark")]
+pytestmark = pytest.mark.usefixtures("spark")
 
 FLIGHTS = """\
 flight,tail,origin,departure,scheduled

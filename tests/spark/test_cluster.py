@@ -20,7 +20,6 @@ import millpond
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.spark
 
 SPARK = Path(pyspark.__file__).parent
 LOOPBACK = "127.0.0.1"
@@ -104,7 +103,7 @@ def submit(scratch: Path, url: str, *arguments: str) -> None:
     assert done.returncode == 0, done.stdout[-3_000:] + done.stderr[-3_000:]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_submitted_application_loads_and_enriches(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         pond.create_map("numbers", kind="temporal_state", value="long")

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def flights(spark: SparkSession) -> DataFrame:

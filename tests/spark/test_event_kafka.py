@@ -6,37 +6,27 @@ import shutil
 from collections import Counter
 from typing import TYPE_CHECKING
 
-import pytest
-
-from tests.kafka_server import running
-
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from pyspark.sql import SparkSession
 
     import millpond
 
-pytestmark = pytest.mark.spark
-TOPIC = "jobs"
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with running(tmp_path_factory.mktemp("kafka")) as address:
-        yield address
+TOPIC = "jobs-of-spark"
 
 
 def test_messages_are_stored_once_also_from_an_older_checkpoint_or_none(
-    spark: SparkSession, pond: millpond.Pond, broker: str, tmp_path: Path
+    spark: SparkSession, pond: millpond.Pond, kafka_server: str, tmp_path: Path
 ) -> None:
     def produce(first: int, last: int) -> None:
         rows = spark.range(first, last).selectExpr("cast(id as string) key", "concat('event ', id) value")
-        rows.write.format("kafka").option("kafka.bootstrap.servers", broker).option("topic", TOPIC).save()
+        rows.write.format("kafka").option("kafka.bootstrap.servers", kafka_server).option("topic", TOPIC).save()
 
     def consume(checkpoint: str) -> None:
-        reader = spark.readStream.format("kafka").option("kafka.bootstrap.servers", broker).option("subscribe", TOPIC)
+        reader = (
+            spark.readStream.format("kafka").option("kafka.bootstrap.servers", kafka_server).option("subscribe", TOPIC)
+        )
         messages = reader.option("startingOffsets", "earliest").option("maxOffsetsPerTrigger", 15).load()
         rows = messages.selectExpr("topic", "partition", "offset", "timestamp time", "value payload", "'new' kind")
         query = rows.writeStream.format("millpond.events").option("pond", str(pond.folder)).trigger(availableNow=True)

@@ -16,8 +16,6 @@ import pytest
 import millpond
 from tests.spark.test_loads import left_behind
 
-pytestmark = pytest.mark.spark
-
 ROOT = Path(__file__).parents[2]
 EPOCHS = 2
 ROWS = 30
@@ -78,17 +76,17 @@ def killed_at(scratch: Path, *steps: str) -> None:
         assert left_behind(pond) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_query_that_dies_amid_the_writes_of_an_epoch(scratch: Path) -> None:
     killed_at(scratch, "events.runs_appended:2")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
     killed_at(scratch, "events.runs_appended:1", "events.runs_appended:3", "events.epoch_appended:1")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("step", STEPS)
 def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
     killed_at(scratch, step)

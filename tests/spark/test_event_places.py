@@ -29,12 +29,10 @@ if TYPE_CHECKING:
     from millpond.events.events import Events
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.spark
-
 
 def places(quick: str) -> pytest.MarkDecorator:
     """Both places; one of them in the quick form, for each query of Spark takes seconds."""
-    found = [pytest.param(name, marks=() if name == quick else pytest.mark.slow) for name in ("redis", "node")]
+    found = [pytest.param(name, marks=() if name == quick else pytest.mark.full) for name in ("redis", "node")]
     return pytest.mark.parametrize("place", found, indirect=True)
 
 
@@ -110,7 +108,7 @@ def test_rows_are_appended_once(spark: SparkSession, place: Somewhere) -> None:
     assert sorted(found) == sorted(f"event {n}".encode() for n in range(50))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("place", ["redis", "node"], indirect=True)
 def test_a_stream_of_rows_is_appended_and_followed(spark: SparkSession, place: Somewhere, tmp_path: Path) -> None:
     source = tmp_path / "source"

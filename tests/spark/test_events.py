@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
 
 DAY = 20_000
 SCHEMA = "queue string, job_set string, time timestamp, kind string, payload string, headers map<string,string>"

@@ -16,7 +16,6 @@ from millpond.spark.files import load_files
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
 
 PIECE_BYTES = 2_000
 """So small that every file is read by several tasks."""

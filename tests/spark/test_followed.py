@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture(autouse=True)
 def _time_passes(clock: ManualClock) -> Iterator[None]:

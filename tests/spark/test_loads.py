@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.spark.staging import StagingDir
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def numbers(pond: Pond) -> Map:

@@ -29,8 +29,6 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture(autouse=True)
 def _time_passes(clock: ManualClock) -> Iterator[None]:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
-pytestmark = pytest.mark.spark
 
 KEYS = 500
 EVENTS = 4_000

@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.spark
 
 KEYS = 40_000
 ROWS = KEYS + KEYS // 4

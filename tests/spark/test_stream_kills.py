@@ -21,7 +21,6 @@ from tests.spark.test_loads import left_behind
 if TYPE_CHECKING:
     from millpond import Pond
 
-pytestmark = pytest.mark.spark
 
 JOB = Path(__file__).with_name("stream_job.py")
 EPOCHS = 3
@@ -93,12 +92,12 @@ def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scra
     killed_at(scratch, "load.committed:1")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
     killed_at(scratch, "epoch.tasks_done:1", "load.committed:1", "epoch.committed:1")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("step", STEPS)
 def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
     killed_at(scratch, step)

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture
 def numbers(pond: Pond) -> Map:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from millpond import Pond
     from millpond.maps.model.definition import MapDefinition
 
-pytestmark = pytest.mark.spark
-
 
 def write(frame: DataFrame, pond: Pond, name: str) -> None:
     frame.write.format("millpond").option("pond", str(pond.folder)).option("map", name).mode("append").save()

@@ -27,7 +27,7 @@ RANGED = ("sections",)
 
 
 @pytest.fixture(
-    scope="module", params=["lookup", *(pytest.param(scheme, marks=pytest.mark.slow) for scheme in ("direct", "hash"))]
+    scope="module", params=["lookup", *(pytest.param(scheme, marks=pytest.mark.full) for scheme in ("direct", "hash"))]
 )
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A pond with a small map, and with two of which the rows are 120 MB, in one of them of one key."""
@@ -43,7 +43,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.mark.parametrize(
     "operation",
-    [pytest.param(name, marks=pytest.mark.slow if name in SLOW else ()) for name in OPERATIONS if name not in RANGED],
+    [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in OPERATIONS if name not in RANGED],
 )
 def test_a_map_larger_than_memory_is_worked_on_under_a_limit(tmp_path: Path, folder: Path, operation: str) -> None:
     """To hold its rows fails."""
@@ -54,7 +54,7 @@ def test_a_map_larger_than_memory_is_worked_on_under_a_limit(tmp_path: Path, fol
     assert json.loads(limited.stdout) == json.loads(free.stdout)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_map_of_ranges_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> None:
     """One index over all its ranges took twice the limit."""
     made = tmp_path / "limited"

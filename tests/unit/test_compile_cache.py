@@ -150,12 +150,12 @@ def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
     assert report == {"folder": str(world.own), "beside": False, "called": 0, "hits": 1, "misses": 0}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_list_of_kernels_is_up_to_date() -> None:
     assert kernels.LIST.read_text(encoding="utf-8") == kernels.kernels(), "run `make docs`"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_nothing_is_compiled_after_warming(world: World) -> None:
     environment = {**os.environ, "NUMBA_CACHE_DIR": str(world.temporary / "warm"), "PYTHONPATH": str(world.site)}
     command = [sys.executable, "-m", "millpond", "warm", "--json"]

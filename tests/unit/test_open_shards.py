@@ -30,7 +30,7 @@ def test_more_maps_than_files() -> None:
     use_maps(maps=120, files=160)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_five_thousand_maps_under_a_thousand_files() -> None:
     print(use_maps(maps=5_000, files=1_024))
 

@@ -273,7 +273,7 @@ def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
     assert collect(objects, full(objects, range(4), 2), now_ms=LATER).snapshots == 1
 
 
-@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", Kind)
 def test_offsets_that_lead_astray_are_an_error_and_no_crash(objects: FolderObjects, kind: Kind, step: int) -> None:
     """One byte of the files after the other becomes another: a lookup answers, or names the file."""

@@ -35,7 +35,7 @@ def test_a_million_entries_in_half_of_their_memory(tmp_path: Path) -> None:
     assert allocated(tmp_path, 1_000_000, cache=8 << 20, limit=limit) <= limit
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.timeout(3600)
 def test_ten_million_entries_in_a_fraction_of_their_memory(tmp_path: Path) -> None:
     limit = 320 << 20

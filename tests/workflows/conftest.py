@@ -95,3 +95,8 @@ def code_of(call: Any, request: Message, **options: Any) -> tuple[grpc.StatusCod
     with pytest.raises(grpc.RpcError) as caught:
         call(request, timeout=SECONDS, **options)
     return caught.value.code(), caught.value.details()
+
+
+@pytest.fixture(autouse=True)
+def _process(process: None) -> None:
+    """Tests of this folder may start processes and open sockets."""

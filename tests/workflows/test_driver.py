@@ -16,8 +16,6 @@ from millpond.pipelines.driver import SparkDriver
 from millpond.testing.proof.killer import children
 from tests.workflows.test_client import wait_for
 
-pytestmark = pytest.mark.spark
-
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[SparkDriver]:

@@ -12,7 +12,7 @@ from typing import Any
 import anyio.to_thread
 from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
-from starlette.types import Lifespan
+from starlette.types import Lifespan, Scope
 
 from millpond.errors import MillpondError
 from millpond.nodes.node import Node
@@ -89,8 +89,15 @@ def make_app(node: Node) -> FastAPI:
     app.state.routes = _listed(routers)
     app.state.versions_api = Api()
     app.router.routes.insert(0, app.state.versions_api)
-    app.openapi()  # routes are worked out when they are first asked for: here, rather than while requests wait
+    _work_out(app)
     return app
+
+
+def _work_out(app: FastAPI) -> None:
+    """Let FastAPI work out the routes, as it does when one is first looked for: now, not while requests wait."""
+    scope: Scope = {"type": "http", "method": "GET", "path": "/no-route", "root_path": "", "headers": []}
+    for route in app.routes:
+        route.matches(scope)
 
 
 @asynccontextmanager

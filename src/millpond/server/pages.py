@@ -13,6 +13,7 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.openapi.docs import get_swagger_ui_html
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
+from starlette.concurrency import run_in_threadpool
 from starlette.staticfiles import StaticFiles
 from swagger_ui_bundle import swagger_ui_path
 
@@ -63,7 +64,7 @@ def routes(app: FastAPI) -> APIRouter:
 
     @router.get("/openapi.json", include_in_schema=False)
     async def openapi() -> JSONResponse:
-        return JSONResponse(app.openapi())
+        return JSONResponse(await run_in_threadpool(app.openapi))
 
     @router.get(f"{_ASSETS}/{{file:path}}", include_in_schema=False)
     async def asset(request: Request, file: str) -> Response:

@@ -108,7 +108,7 @@ def test_any_commands_lead_to_an_end(spec: str, script: list[str]) -> None:
     play(spec, script)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @settings(max_examples=5000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=40))
 def test_many_commands_lead_to_an_end(spec: str, script: list[str]) -> None:

@@ -271,7 +271,7 @@ def test_random_specifications_end_as_the_interpreter_says(program: tuple[object
     check(program)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @settings(max_examples=3000, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_many_random_specifications(program: tuple[object, ...]) -> None:

@@ -1,0 +1,38 @@
+"""The rings of the tests: what they cost is compared, and what is sampled is drawn by a seed."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.rings.ledger import Cost, grown
+from tests.rings.sampling import drawn
+
+
+def test_a_file_that_grew_by_half_is_named() -> None:
+    before = {"a.py": Cost(9, 10), "b.py": Cost(9, 10), "c.py": Cost(9, 10)}
+    [words] = grown(before, before | {"b.py": Cost(9, 16)})
+    assert words == "b.py: 16.0 s of processor time, 10.0 s before on this machine"
+
+
+def test_a_slower_machine_is_no_growth() -> None:
+    before = {name: Cost(0, 10) for name in "abc"}
+    assert grown(before, {name: Cost(0, 30) for name in "abc"}) == []
+    assert len(grown(before, {"a": Cost(0, 30), "b": Cost(0, 30), "c": Cost(0, 60)})) == 1
+
+
+def test_small_and_new_files_are_not_named() -> None:
+    before = {"a": Cost(0, 0.2), "b": Cost(0, 5)}
+    assert grown(before, {"a": Cost(0, 1.9), "b": Cost(0, 5), "new": Cost(0, 50)}) == []
+
+
+def test_a_sample_follows_from_the_seed_and_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEST_SEED", "7")
+    monkeypatch.delenv("MILLPOND_TEST_RING", raising=False)
+    first = drawn(range(100), 5, name="kills")
+    assert first == sorted(first) == drawn(range(100), 5, name="kills")
+    assert first != drawn(range(100), 5, name="other")
+    monkeypatch.setenv("TEST_SEED", "8")
+    assert first != drawn(range(100), 5, name="kills")
+    assert drawn(range(3), 5) == [0, 1, 2]
+    monkeypatch.setenv("MILLPOND_TEST_RING", "full")
+    assert drawn(range(100), 5) == list(range(100))
