@@ -88,16 +88,16 @@ format: $(READY) ## rewrite the code in the project's style
 
 bench: $(READY) java ## every benchmark, one after another
 	@for claim in $(filter-out bench/soak.py,$(wildcard bench/[a-z]*.py)); do \
-		echo "== $$claim"; $(BIN)/python $$claim || exit 1; done
+		echo "== $$claim"; PYTHONPATH=. $(BIN)/python $$claim || exit 1; done
 
 soak: $(READY) ## three nodes at work for MINUTES=30: every answer right, nothing grows
-	@$(BIN)/python bench/soak.py --minutes $(or $(MINUTES),30)
+	@PYTHONPATH=. $(BIN)/python bench/soak.py --minutes $(or $(MINUTES),30)
 
 chaos: $(READY) ## three nodes under faults drawn from SEED for MINUTES=10: nothing acknowledged is lost
-	@$(BIN)/python -m millpond.testing.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=. $(BIN)/python -m tests.harness.chaos --minutes $(or $(MINUTES),10) $(if $(SEED),--seed $(SEED))
 
 proof: $(READY) java ## the demo's pipeline while server, worker and driver are killed KILLS=200 times, by SEED
-	@$(BIN)/python -m millpond.testing.proof --kills $(or $(KILLS),200) $(if $(SEED),--seed $(SEED))
+	@PYTHONPATH=. $(BIN)/python -m tests.harness.proof --kills $(or $(KILLS),200) $(if $(SEED),--seed $(SEED))
 
 # One set of versions for every Python that is promised: resolved for the oldest, tried for the newest.
 OLDEST := 3.11.0

@@ -8,8 +8,8 @@
 The bare route is `/healthz` of the same node: the same server, connections and generator, with next to no work behind.
 The generator is one process with an event loop, and shares the machine with the node: *ours* is its processor time.
 
-    python bench/connections.py            12 s a line
-    python bench/connections.py --quick    3 s a line
+    PYTHONPATH=. python bench/connections.py            12 s a line
+    PYTHONPATH=. python bench/connections.py --quick    3 s a line
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import pyarrow as pa
 import uvloop
 
 import millpond
-from millpond.testing.cluster import Cluster
+from tests.harness.cluster import Cluster
 
 CONNECTIONS, KEYS = 2_000, 200_000
 RATES = (500, 1_000, 2_000, 0)

@@ -3,8 +3,8 @@
 The same rows, from the same Parquet files, go into a pond's folder, a node and a Redis; beside it Spark writes them as
 Parquet, and as one bare `XADD` an event, pipelined, from each partition. Then one job set in twenty is read from each.
 
-    python bench/events_spark.py            200,000 events
-    python bench/events_spark.py --quick    a tenth of it
+    PYTHONPATH=. python bench/events_spark.py            200,000 events
+    PYTHONPATH=. python bench/events_spark.py --quick    a tenth of it
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from _measure import Contest, print_table
 from _servers import redis_server
 from events import payloads
 from millpond import spark as mp
-from millpond.testing.cluster import Cluster, free_port
+from tests.harness.cluster import Cluster, free_port
 
 JOB_SETS, FILES = 20, 4
 START_MS = 1_700_000_000_000

@@ -11,8 +11,8 @@
   as it is there;
 * **snapshots**: a reader fetches a map of a million keys whole; then, after 1 % of the keys changed, what is new.
 
-    python bench/nodes.py            full size
-    python bench/nodes.py --quick    a tenth of it
+    PYTHONPATH=. python bench/nodes.py            full size
+    PYTHONPATH=. python bench/nodes.py --quick    a tenth of it
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream, parse_head
 from millpond.stores.files import checksum_file, sync
-from millpond.testing.cluster import Cluster, free_port
+from tests.harness.cluster import Cluster, free_port
 
 WRITERS = 4
 

@@ -7,8 +7,8 @@
 The machine runs node and clients. With two processors and nothing else to do, the goals are: 99 % of `get` below 200
 ms, and the node below 1 GiB.
 
-    python bench/overload.py            full size
-    python bench/overload.py --quick    a tenth of the rows
+    PYTHONPATH=. python bench/overload.py            full size
+    PYTHONPATH=. python bench/overload.py --quick    a tenth of the rows
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import psutil
 import pyarrow as pa
 
 import millpond
-from millpond.testing.cluster import Cluster
+from tests.harness.cluster import Cluster
 
 SCANS, GETTERS, CONNECTIONS = 64, 8, 2_000
 HEAD = "Host: 127.0.0.1\r\nContent-Type: application/json\r\n"

@@ -5,8 +5,8 @@ Beside it, on the same machine, in the same run:
   is the least that any client can do;
 * Redis `GET`, and a route of the same ASGI server that answers a constant.
 
-    python bench/remote.py            a million keys
-    python bench/remote.py --quick    a tenth of them
+    PYTHONPATH=. python bench/remote.py            a million keys
+    PYTHONPATH=. python bench/remote.py --quick    a tenth of them
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ import urllib3
 import millpond
 from _measure import Contest, print_table, rounds
 from _servers import bare_server, redis_server
-from millpond.testing.cluster import Cluster, free_port
+from tests.harness.cluster import Cluster, free_port
 
 QUERIES = 100_000
 BATCH = 1_000

@@ -8,7 +8,7 @@ It fails on the first wrong answer, and at the end when the own memory (without 
 a process that lived long grew after it was warm, or when the nodes do not agree.
 
     make soak                                30 minutes
-    python bench/soak.py --minutes 1         a quick look, too short to judge growth
+    PYTHONPATH=. python bench/soak.py --minutes 1         a quick look, too short to judge growth
 """
 
 from __future__ import annotations
@@ -320,8 +320,8 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     arguments = parser.parse_args()
-    from millpond.testing.cluster import Cluster
-    from millpond.testing.cluster_audit import settle
+    from tests.harness.cluster import Cluster
+    from tests.harness.cluster_audit import settle
 
     with tempfile.TemporaryDirectory(prefix="millpond-soak-", dir=os.environ.get("BENCH_DIR")) as folder:
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"

@@ -11,8 +11,8 @@ Into a folder's pond, and into nodes on this machine. The rivals, for the time a
 * Spark alone: a sink that drops the rows; the micro-batch's own end counts;
 * tasks that write to Redis by `foreachBatch`, in pipelines, and `GET` there; nothing is exactly once in this.
 
-    python bench/stream.py            60 epochs of 10,000 rows
-    python bench/stream.py --quick    15 epochs of 1,000 rows
+    PYTHONPATH=. python bench/stream.py            60 epochs of 10,000 rows
+    PYTHONPATH=. python bench/stream.py --quick    15 epochs of 1,000 rows
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from millpond import spark as mp
 from millpond.kernel import steps
 from millpond.spark.places import FolderPlace, Rights
 from millpond.spark.sources import MapSource
-from millpond.testing.cluster import Cluster, free_port
+from tests.harness.cluster import Cluster, free_port
 
 LAST = "last"
 """The key that every epoch ends with; its value is the number of the epoch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import socket
 from contextlib import suppress
 
-from millpond.testing.cluster import free_port
+from tests.harness.cluster import free_port
 
 
 def free_ports(count: int) -> list[int]:

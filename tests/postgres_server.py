@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 
 from millpond.clock import SystemClock
-from millpond.testing.cluster import free_port
+from tests.harness.cluster import free_port
 from tests.rings.servers import shared
 
 START_SECONDS = 60.0

@@ -18,7 +18,7 @@ from pathlib import Path
 import redis
 
 from millpond.clock import SystemClock
-from millpond.testing.cluster import free_port
+from tests.harness.cluster import free_port
 from tests.rings.servers import shared
 
 START_SECONDS = 60.0

@@ -23,7 +23,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from millpond.clock import SystemClock
-from millpond.testing.cluster import free_port
+from tests.harness.cluster import free_port
 
 JARS = Path(sys.prefix) / "s3-server"
 KEY, SECRET = "millpond-tests", "of-no-use-elsewhere"

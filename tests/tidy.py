@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tests.reserved import RESERVED
 
+HARNESS = "tests/harness/"  # held to the taste of what ships
+
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
 PUBLIC_METHODS_MAX = 12
@@ -53,7 +55,7 @@ CLOCKS = {
 # Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience,
 # and one runs another system's process, which asks the nodes.
 SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py", "test_monitoring.py")
-CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "bench/")
+CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", HARNESS, "bench/")
 
 # this -> that: as any word of a name, `told_later` as well as `told`
 NAME_WORDS = {
@@ -94,6 +96,7 @@ JSON_DOORS = {
     "src/millpond/cli/main.py": "errors, which may name files that are no UTF-8",
     "src/millpond/stores/lmdb/probe.py": "a child process that imports nothing of ours",
     "src/millpond/testing/": "a second reading of the same bytes",
+    HARNESS: "the same, and reports of campaigns",
 }
 # A prefix made anywhere else would be one that no registry knows; the contract of spaces makes rows of no pond.
 PREFIX_DOORS = ("src/millpond/kernel/keys.py", "src/millpond/kernel/keyspace.py", "src/millpond/testing/contracts/")
@@ -137,6 +140,11 @@ class Source:
     def shipped(self) -> bool:
         return self.python and self.path.startswith("src/")
 
+    @property
+    def styled(self) -> bool:
+        """True for what is held to the whole taste: what ships, and the harness."""
+        return self.shipped or (self.python and self.path.startswith(HARNESS))
+
 
 Rule = Callable[[Source], Iterator[str]]
 
@@ -172,8 +180,8 @@ def names_say_something(source: Source) -> Iterator[str]:
 
 
 def modules_are_introduced(source: Source) -> Iterator[str]:
-    """Every module that ships opens with a docstring, and so does every public function and class."""
-    if not source.shipped:
+    """Every module of what ships and of the harness opens with a docstring; so does every public function and class."""
+    if not source.styled:
         return
     if ast.get_docstring(source.tree) is None:
         yield "open the module by saying what lives here"
@@ -191,7 +199,7 @@ def _is_overload(node: ast.stmt) -> bool:
 
 def doors_are_exact(source: Source) -> Iterator[str]:
     """`__all__` is a tuple, and names what is there: every public function and class, and nothing that is not."""
-    if not source.shipped or source.path.endswith("__main__.py"):
+    if not source.styled or source.path.endswith("__main__.py"):
         return
     defined, reachable = _public_names(source.tree)
     listed = _listed_names(source.tree)
@@ -256,7 +264,7 @@ def nodes_in_tests_have_manual_clocks(source: Source) -> Iterator[str]:
 
 def keyspaces_are_registered(source: Source) -> Iterator[str]:
     """Nothing that ships makes a prefix of keys by hand: it is a registered keyspace, or lies within one."""
-    if not source.shipped or source.path.startswith(PREFIX_DOORS):
+    if not source.styled or source.path.startswith(PREFIX_DOORS):
         return
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Prefix", "Keyspace"):
@@ -265,7 +273,7 @@ def keyspaces_are_registered(source: Source) -> Iterator[str]:
 
 def json_has_one_codec(source: Source) -> Iterator[str]:
     """Nothing that ships reads or writes JSON but through the one codec, or for a reason that is listed."""
-    if not source.shipped or source.path.startswith(tuple(JSON_DOORS)):
+    if not source.styled or source.path.startswith(tuple(JSON_DOORS)):
         return
     for node in ast.walk(source.tree):
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
@@ -366,13 +374,13 @@ TEXT_RULES: tuple[Rule, ...] = (nothing_points_elsewhere,)
 
 
 def classes_are_small(sources: list[Source]) -> Iterator[str]:
-    """At most 12 public methods in what ships, properties and what is inherited counted.
+    """At most 12 public methods in what ships and in the harness, properties and what is inherited counted.
 
     Protocols and errors are exempt: they only say what others have.
     """
     classes = [
         (source.path, node)
-        for source in sources if source.shipped
+        for source in sources if source.styled
         for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)
     ]  # fmt: skip
     known = {node.name: node for _, node in classes}
@@ -412,12 +420,12 @@ def _public_methods(node: ast.ClassDef, known: _Classes) -> set[str]:
 def dead_names(sources: list[Source]) -> Iterator[str]:
     """Every function and class at the top of a module that ships is used by what ships, not by its tests alone.
 
-    What `millpond.testing` offers is for tests. `RESERVED` names the exceptions.
+    What `millpond.testing` and the harness offer is for tests. `RESERVED` names the exceptions.
     """
-    shipped = [source for source in sources if source.shipped]
-    ours = Counter(word for source in shipped if not _is_testing(source) for word in _used_words(source.tree))
+    styled = [source for source in sources if source.styled]
+    ours = Counter(word for source in styled if not _is_testing(source) for word in _used_words(source.tree))
     everywhere = Counter(word for source in sources if source.python for word in _used_words(source.tree))
-    for source in shipped:
+    for source in styled:
         used = everywhere if _is_testing(source) else ours
         for node in source.tree.body:
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("__"):
@@ -432,7 +440,7 @@ def dead_names(sources: list[Source]) -> Iterator[str]:
 
 
 def _is_testing(source: Source) -> bool:
-    return source.path.startswith("src/millpond/testing/")
+    return source.path.startswith(("src/millpond/testing/", HARNESS))
 
 
 def _used_words(tree: ast.AST) -> Iterator[str]:

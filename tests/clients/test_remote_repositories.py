@@ -13,10 +13,10 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.nodes.tokens import TokenFile, draw_token
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
 from millpond.versions.imports.locations import PrefixLocation, TableLocation
 from millpond.versions.protocols import RepositoryLike
 from tests.clients.conftest import Server
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 
 _NAMES = itertools.count()
 

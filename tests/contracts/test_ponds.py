@@ -9,7 +9,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.testing.contracts.ponds import PondContract
+from tests.harness.contracts.ponds import PondContract
 from tests.nodes.conftest import BEGIN, Served
 from tests.ports import free_ports
 

@@ -22,7 +22,7 @@ from millpond.stores.postgres.sessions import NAME_BYTES_MAX
 from millpond.stores.postgres.space import RUNS_MAX, PostgresSpace
 from millpond.stores.postgres.transaction import PAGE_ROWS_MAX
 from millpond.testing.contracts.spaces import SpaceContract
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.postgres_server import PostgresServer, new_location, server
 
 if TYPE_CHECKING:

@@ -21,9 +21,9 @@ from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
 from millpond.events.redis.store import RedisStore
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, STREAM, TODAY, append
 from tests.contracts.test_redis_streams import RedisSite
 from tests.contracts.test_streams import EmbeddedSite
+from tests.harness.contracts.stream_site import NOON, STREAM, TODAY, append
 from tests.redis_servers import cluster, new_place, server
 
 

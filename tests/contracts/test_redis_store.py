@@ -23,8 +23,8 @@ from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
 from millpond.events.redis.store import RedisStore
-from millpond.testing.contracts.stream_site import NOON, RULES, TODAY, everything
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import RedisCluster, RedisServer, cluster, new_place, server
 
 STREAM = StreamName("etl", "nightly")

@@ -14,8 +14,8 @@ import redis
 from millpond.clock import ManualClock
 from millpond.events.redis.keys import Place
 from millpond.events.redis.store import RedisStore
-from millpond.testing.contracts.stream_site import NOON, RULES
-from millpond.testing.contracts.streams import StreamContract
+from tests.harness.contracts.stream_site import NOON, RULES
+from tests.harness.contracts.streams import StreamContract
 from tests.redis_servers import cluster, new_place, server
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 import millpond
-from millpond.testing.contracts.repositories import RepositoriesContract
 from tests.clients.conftest import serving
+from tests.harness.contracts.repositories import RepositoriesContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

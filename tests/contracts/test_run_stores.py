@@ -11,7 +11,7 @@ pytest.importorskip("littlehorse")
 
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.run_stores import RunStoreContract
+from tests.harness.contracts.run_stores import RunStoreContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,8 +12,8 @@ from millpond.events.embedded.rows import keys_of
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, RULES
-from millpond.testing.contracts.streams import StreamContract
+from tests.harness.contracts.stream_site import NOON, RULES
+from tests.harness.contracts.streams import StreamContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 from millpond.clock import ManualClock
 from millpond.maps.loads.merger import Merger
 from millpond.pond import open_pond
-from millpond.testing.audit import canonical_bits
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
 from tests.crash import story
+from tests.harness.audit import canonical_bits
 
 if TYPE_CHECKING:
     from collections.abc import Callable

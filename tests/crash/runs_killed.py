@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.testing.contracts.run_stores import store_in
 from millpond.testing.faults import arm
 from millpond.workflows.store import delete_run, migrate_store
+from tests.harness.contracts.run_stores import store_in
 
 
 def main(verb: str, folder: str) -> None:

@@ -24,9 +24,9 @@ from millpond.events.index import State
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore, Work
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.testing.contracts.stream_site import NOON, RULES, TODAY, everything
 from millpond.testing.faults import occurrences
 from tests.crash.versions_killed import forked, killed_at, logged
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 
 STREAM = StreamName("crash", "stream")
 LATER = NOON + 4 * DAY_MS

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 ROOT = Path(__file__).parents[2]
 

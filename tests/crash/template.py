@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.testing.faults import arm
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 
 def child(story: Any, task: dict[str, Any]) -> None:

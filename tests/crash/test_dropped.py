@@ -15,8 +15,8 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import NotFound
 from millpond.maps.snapshots.leases import pin
-from millpond.testing.contracts.dropped import CALLS, rows
 from millpond.testing.faults import KILL_AT
+from tests.harness.contracts.dropped import CALLS, rows
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,12 +16,12 @@ import pytest
 
 import millpond
 from millpond.kernel.verify import Report
-from millpond.testing.audit import audit_map, canonical_bits
 from millpond.testing.faults import occurrences
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 from tests.crash import story
 from tests.crash.telling import Teller, telling
+from tests.harness.audit import audit_map, canonical_bits
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

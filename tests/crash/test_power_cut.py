@@ -17,11 +17,11 @@ from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.stores.shared_sync import SharedSync
-from millpond.testing import power_cut
+from tests.harness import power_cut
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
-    from millpond.testing.power_cut import PowerCut
+    from tests.harness.power_cut import PowerCut
 
 BEFORE, AFTER = {"a": 1, "b": 2}, {"a": 1, "b": 3, "c": 4}
 

@@ -20,9 +20,9 @@ from millpond.events.index import State
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.store import RedisStore
-from millpond.testing.contracts.stream_site import NOON, RULES, TODAY, everything
 from millpond.testing.faults import occurrences
 from tests.crash.versions_killed import forked, killed_at, logged
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.redis_servers import RedisServer, new_place, server
 
 STREAM = StreamName("crash", "stream")

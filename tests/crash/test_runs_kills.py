@@ -16,9 +16,9 @@ pytest.importorskip("littlehorse")
 from littlehorse.model import WfRunId
 
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.testing.contracts.run_stores import objects_of_run, put_all, put_legacy, rows_of, store_in
 from millpond.testing.faults import KILL_AT, STEPS_LOG
 from millpond.workflows.store import Kind, RunReads, delete_run, migrate_store
+from tests.harness.contracts.run_stores import objects_of_run, put_all, put_legacy, rows_of, store_in
 
 PROGRAM = Path(__file__).parent / "runs_killed.py"
 NODES = 8

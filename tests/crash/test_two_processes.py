@@ -14,9 +14,9 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
-from millpond.testing.audit import audit_map
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
+from tests.harness.audit import audit_map
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -22,7 +22,7 @@ import pyarrow as pa
 from millpond.clock import ManualClock
 from millpond.pond import POND_FORMAT, Pond, open_pond
 from millpond.testing.faults import flip_byte
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -14,10 +14,10 @@ from millpond.clock import ManualClock
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
-from millpond.testing.audit import canonical_bits
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.audit import canonical_bits
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from millpond.clock import ManualClock
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import Kind
 from millpond.testing import strategies
-from millpond.testing.audit import audit_map, audit_sql
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of, table_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.audit import audit_map, audit_sql
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Hashable

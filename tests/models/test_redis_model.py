@@ -8,8 +8,8 @@ pytest.importorskip("redis")
 
 import redis
 
-from millpond.testing.contracts.stream_machine import machine_case
 from tests.contracts.test_redis_streams import RedisSite
+from tests.harness.contracts.stream_machine import machine_case
 from tests.redis_servers import cluster, new_place, server
 
 

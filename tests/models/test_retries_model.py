@@ -15,7 +15,7 @@ from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 from tests.models.test_log_model import DAY, KINDS, NOW, SCHEMES, held, rows
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from millpond.maps.model.address import escape_key
 from millpond.maps.model.definition import Kind
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
-from millpond.testing.audit import audit_shard
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.audit import audit_shard
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from millpond.testing.models import Address, Row

@@ -11,8 +11,8 @@ import pytest
 from millpond.events.embedded.check import check_streams
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_machine import machine_case
 from tests.contracts.test_streams import EmbeddedSite
+from tests.harness.contracts.stream_machine import machine_case
 
 
 @dataclass

@@ -20,11 +20,11 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import Kind
-from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import audit_cluster, audit_queue, settle
-from millpond.testing.faulty_proxy import FaultyProxy
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of, table_of
+from tests.harness.cluster import Cluster, wait_for
+from tests.harness.cluster_audit import audit_cluster, audit_queue, settle
+from tests.harness.faulty_proxy import FaultyProxy
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 
 import millpond
 from millpond.arrays.malloc import TRIM_BYTES
-from millpond.testing.cluster import Cluster, wait_for
+from tests.harness.cluster import Cluster, wait_for
 from tests.unit.bounded_memory_child import rows
 from tests.unit.versions_memory_child import MALLOC, memory
 

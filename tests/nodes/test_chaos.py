@@ -13,17 +13,18 @@ from pathlib import Path
 import pytest
 
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.testing.chaos.batches import MAPS, Batch, LoadId, batch_of, mark_question
-from millpond.testing.chaos.oracle import Oracle, Sight
-from millpond.testing.chaos.plan import DESTRUCTIVE, KINDS, NODES, PRIMARY, plan_of
-from millpond.testing.chaos.sights import sight_of_answers, sight_of_rows
 from millpond.testing.models import MapModel
 from millpond.testing.rows import presented
+from tests.harness.chaos.batches import MAPS, Batch, LoadId, batch_of, mark_question
+from tests.harness.chaos.oracle import Oracle, Sight
+from tests.harness.chaos.plan import DESTRUCTIVE, KINDS, NODES, PRIMARY, plan_of
+from tests.harness.chaos.sights import sight_of_answers, sight_of_rows
 
 SEED = 5
 FIRST, SECOND = LoadId("state", 0, 1), LoadId("state", 0, 2)
 STATE = MapDefinition(name="state", kind=Kind.STATE, incarnation="i", value=parse_value_type("long"))
 CAMPAIGN_SEED = "20"
+ROOT = Path(__file__).parents[2]
 
 
 # -- the plan and the data ----------------------------------------------------------------------------
@@ -31,10 +32,10 @@ CAMPAIGN_SEED = "20"
 
 def test_the_plan_of_a_seed_is_always_the_same() -> None:
     """Also in a process whose hashes are salted otherwise."""
-    script = f"from millpond.testing.chaos.plan import plan_of; print(plan_of({SEED}, 60))"
+    script = f"from tests.harness.chaos.plan import plan_of; print(plan_of({SEED}, 60))"
     other = subprocess.run(
         [sys.executable, "-c", script], env={**os.environ, "PYTHONHASHSEED": "77"}, capture_output=True, text=True,
-        check=True,
+        check=True, cwd=ROOT,
     )  # fmt: skip
     assert other.stdout.strip() == str(plan_of(SEED, 60))
     assert plan_of(SEED, 60) != plan_of(SEED + 1, 60)
@@ -200,9 +201,9 @@ def test_a_load_of_which_all_errors_said_that_it_is_nowhere_is_a_surprise() -> N
 def test_nodes_stand_a_campaign(tmp_path: Path, seed: str, write_to: str, minutes: str) -> None:
     """Real faults on real processes, as `make chaos` runs them for longer."""
     ran = subprocess.run(
-        [sys.executable, "-m", "millpond.testing.chaos", "--minutes", minutes, "--seed", seed,
+        [sys.executable, "-m", "tests.harness.chaos", "--minutes", minutes, "--seed", seed,
          "--folder", str(tmp_path), "--json"],
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, cwd=ROOT,
     )  # fmt: skip
     assert ran.stderr.startswith(f"seed {seed}\nwrite_to {write_to}\n"), ran.stderr
     report = json.loads(ran.stdout or "{}")

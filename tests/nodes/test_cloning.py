@@ -31,7 +31,7 @@ from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond, open_pond
 from millpond.settings import load_settings
 from millpond.testing.faults import flip_byte, occurrences
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.maps.model.definition import Kind
-from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import fetch_json
-from millpond.testing.faulty_proxy import Trouble
+from tests.harness.cluster import wait_for
+from tests.harness.cluster_audit import fetch_json
+from tests.harness.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, rows_of, running_story
 
 if TYPE_CHECKING:

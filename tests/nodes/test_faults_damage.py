@@ -17,17 +17,17 @@ from millpond.cli.main import app
 from millpond.errors import Corrupt, Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.maps.parts.bundle import write_bundle
-from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import fetch_json, parts_of
 from millpond.testing.faults import flip_byte
-from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
+from tests.harness.cluster import wait_for
+from tests.harness.cluster_audit import fetch_json, parts_of
+from tests.harness.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from millpond.testing.cluster import Answer
+    from tests.harness.cluster import Answer
 
 REPLICA, NEWCOMER = 1, 2
 

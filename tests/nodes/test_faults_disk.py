@@ -15,9 +15,9 @@ from urllib3.exceptions import HTTPError
 import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
-from millpond.testing.cluster import Place, wait_for
-from millpond.testing.cluster_audit import fetch_json, parts_of, position_of
 from millpond.testing.rows import table_of
+from tests.harness.cluster import Place, wait_for
+from tests.harness.cluster_audit import fetch_json, parts_of, position_of
 from tests.nodes.fault_story import Story, patient, rows_of, running_story
 
 if TYPE_CHECKING:

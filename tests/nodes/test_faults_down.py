@@ -14,10 +14,10 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
 from millpond.maps.parts.bundle import write_bundle
-from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import parts_of, position_of, settle
-from millpond.testing.faulty_proxy import Trouble
 from millpond.testing.rows import canonical_of, table_of
+from tests.harness.cluster import wait_for
+from tests.harness.cluster_audit import parts_of, position_of, settle
+from tests.harness.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, patient, rows_of, running_story, wait_struck
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ import pytest
 from urllib3.exceptions import HTTPError
 
 from millpond.errors import NotFound, Unavailable
-from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import fetch_json
+from tests.harness.cluster import Cluster, wait_for
+from tests.harness.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, patient, running_story
 
 if TYPE_CHECKING:

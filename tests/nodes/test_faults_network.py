@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.errors import Unavailable
-from millpond.testing.cluster import Place
-from millpond.testing.cluster_audit import settle
+from tests.harness.cluster import Place
+from tests.harness.cluster_audit import settle
 from tests.nodes.fault_story import Story, patient, running_story
 
 if TYPE_CHECKING:

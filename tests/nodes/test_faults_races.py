@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import millpond
-from millpond.testing.cluster_audit import fetch_json
+from tests.harness.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, rows_of, running_story, state_table
 
 if TYPE_CHECKING:

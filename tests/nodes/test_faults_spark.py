@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark.errors import PySparkException
 
-from millpond.testing.cluster import wait_for
-from millpond.testing.cluster_audit import fetch_json
+from tests.harness.cluster import wait_for
+from tests.harness.cluster_audit import fetch_json
 from tests.nodes.fault_story import Story, running_story
 from tests.spark.conftest import spark as spark
 

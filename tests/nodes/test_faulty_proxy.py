@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

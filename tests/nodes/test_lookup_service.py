@@ -31,7 +31,7 @@ from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
 from millpond.testing.models import bits_of
 from millpond.testing.rows import table_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 
 def as_stream(**columns: Any) -> bytes:

@@ -16,8 +16,8 @@ from urllib3.exceptions import HTTPError
 
 import millpond
 from millpond.cli.main import app
-from millpond.testing.cluster import Cluster, wait_for
-from millpond.testing.cluster_audit import fetch_json
+from tests.harness.cluster import Cluster, wait_for
+from tests.harness.cluster_audit import fetch_json
 from tests.nodes.following import rows
 from tests.nodes.traffic import Traffic
 

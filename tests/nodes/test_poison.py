@@ -21,7 +21,7 @@ from millpond.errors import Conflict, Corrupt, Invalid, NotFound
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
 from millpond.testing import strategies
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed
 
 MAPS: dict[str, dict[str, Any]] = {

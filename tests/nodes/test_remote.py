@@ -20,8 +20,8 @@ from millpond.cli.options import existing_pond
 from millpond.errors import AlreadyExists, Closed, Conflict, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.nodes.tokens import hash_token
-from millpond.testing.cluster import free_port
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.cluster import free_port
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.acted import Stage, refuse, say
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from millpond.stores.objects import FolderObjects
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from millpond.testing.strategies import Pools, Question

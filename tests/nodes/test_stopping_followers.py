@@ -10,7 +10,7 @@ import pytest
 
 from millpond.client.stopping import Interrupt, wait_ended
 from millpond.errors import Unavailable
-from millpond.testing.faulty_proxy import FaultyProxy, Trouble
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load
 from tests.ports import free_ports

@@ -24,7 +24,7 @@ from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.model import json_values
 from millpond.settings import Settings, load_settings
-from millpond.testing.cluster import free_port
+from tests.harness.cluster import free_port
 from tests.nodes.acted import Stage, cut, half, half_of_headers, refuse, say, silence
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from millpond.testing.interleaving.simulation import interleave
+from tests.harness.interleaving.simulation import interleave
 
 
 @pytest.mark.parametrize("seed", range(6))

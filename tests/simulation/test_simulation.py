@@ -9,8 +9,8 @@ import sys
 import pytest
 
 from millpond.testing.models import MapModel
-from millpond.testing.seeded_runs import Broken
-from millpond.testing.simulation import simulate
+from tests.harness.seeded_runs import Broken
+from tests.harness.simulation import simulate
 
 STEPS = 60
 QUICK = range(1, 6)
@@ -32,7 +32,7 @@ def test_the_same_seed_does_the_same_also_in_another_process() -> None:
     first, second = simulate(7, STEPS), simulate(7, STEPS)
     assert first.trace == second.trace
     assert first.digest == second.digest
-    command = [sys.executable, "-m", "millpond.testing.simulation", "--seed", "7", "--steps", str(STEPS)]
+    command = [sys.executable, "-m", "tests.harness.simulation", "--seed", "7", "--steps", str(STEPS)]
     environment = {**os.environ, "PYTHONHASHSEED": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     again = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
     assert again.stdout.splitlines() == [*first.trace, f"seed 7: {len(first.trace)} actions, digest {first.digest}"]
@@ -55,4 +55,4 @@ def test_a_broken_invariant_is_shown_with_its_trace_and_the_command_that_replays
         simulate(1, STEPS)
     lines = str(caught.value).splitlines()
     assert any("primary: creator: create" in line for line in lines)
-    assert lines[-1] == f"replay: python -m millpond.testing.simulation --seed 1 --steps {STEPS}"
+    assert lines[-1] == f"replay: python -m tests.harness.simulation --seed 1 --steps {STEPS}"

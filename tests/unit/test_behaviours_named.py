@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-BEHAVIOURS, CONTRACTS = "tests/unit/test_streams_behaviours.py", "src/millpond/testing/contracts"
+BEHAVIOURS, CONTRACTS = "tests/unit/test_streams_behaviours.py", "tests/harness/contracts"
 ARMADA, CLIENT = "tests/armada/test_behaviours.py", "tests/armada/test_client.py"
 APPENDS, DAYS = f"{CONTRACTS}/stream_appends.py", f"{CONTRACTS}/stream_days.py"
 REGISTRY, CODEC = f"{CONTRACTS}/stream_registry.py", "tests/unit/test_streams_codec.py"

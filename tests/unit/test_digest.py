@@ -25,7 +25,7 @@ from millpond.maps.shard.shard import Shard, ShardView
 from millpond.testing import strategies
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.durations import to_durations
 from millpond.maps.model import catalogue
 from millpond.settings import duration_in_words, load_settings
-from millpond.testing.durations import ACCEPTED, OFF, REFUSED
 from millpond.times.durations import DURATION_MS_MAX, UNITS_MS, format_duration, parse_duration
+from tests.harness.durations import ACCEPTED, OFF, REFUSED
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -21,7 +21,7 @@ from millpond.spark.events import runs
 from millpond.spark.events.columns import RowForm
 from millpond.spark.events.runs import EventLog, append_runs, write_runs
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.testing.contracts.stream_site import NOON, everything
+from tests.harness.contracts.stream_site import NOON, everything
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,7 +24,6 @@ from millpond.ranges import Boundaries
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.stores.objects.sources import FolderSource, SourceFile, open_source, split_address
-from millpond.testing.scratch import scratch_folder
 from millpond.versions.commits import Message
 from millpond.versions.imports.jobs import ALIVE_MS, ImportRecord, ImportState
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
@@ -33,6 +32,7 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import ProtectedBranches
 from millpond.versions.staging import bulk
+from tests.harness.scratch import scratch_folder
 from tests.s3_server import running
 
 NOW = 1_600_000_000_000

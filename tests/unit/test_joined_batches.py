@@ -11,7 +11,7 @@ from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.redis import joined as module
 from millpond.events.redis.joined import joined
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, RULES, STREAM, payloads_of
+from tests.harness.contracts.stream_site import NOON, RULES, STREAM, payloads_of
 
 BATCH = st.tuples(st.sampled_from(["", "a", "b"]), st.lists(st.integers(0, 12), max_size=4))
 

@@ -14,7 +14,7 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.maps.shard.open_shards import FILES_PER_SHARD, OPEN_SHARDS, SHARDS_MAX, OpenShards, shards_max
 from millpond.pond import open_pond
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 
 
 def use_maps(maps: int, files: int) -> dict[str, float]:

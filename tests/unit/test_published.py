@@ -26,6 +26,7 @@ from millpond.stores.objects import ObjectStore, open_objects
 from millpond.testing.faults import KILL_AT, flip_byte, occurrences
 from tests.s3_server import S3Server
 
+ROOT = Path(__file__).parents[2]
 ROWS = 3000
 
 
@@ -176,9 +177,9 @@ def test_a_place_that_is_away_leaves_the_copy(
 
 
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "millpond.testing.served", "snapshots", *words]
+    command = [sys.executable, "-m", "tests.harness.served", "snapshots", *words]
     return subprocess.run(
-        command, env={**os.environ, **environment}, capture_output=True, text=True, check=False
+        command, cwd=ROOT, env={**os.environ, **environment}, capture_output=True, text=True, check=False
     )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ from millpond.events.ids import ID_MAX, START, first_id, format_id, parse_id
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import (
+from tests.contracts.test_streams import EmbeddedSite
+from tests.harness.contracts.stream_site import (
     NOON,
     STREAM,
     TODAY,
@@ -28,7 +29,6 @@ from millpond.testing.contracts.stream_site import (
     index_of,
     payloads_of,
 )  # fmt: skip
-from tests.contracts.test_streams import EmbeddedSite
 
 
 @pytest.fixture

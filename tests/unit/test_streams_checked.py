@@ -13,8 +13,8 @@ from millpond.events.keyspaces import BATCH, DUE, HEAD, SEGMENT
 from millpond.kernel.keys import Prefix
 from millpond.kernel.space import Transaction
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, STREAM, TODAY, append, compress, index_of
 from tests.contracts.test_streams import EmbeddedSite
+from tests.harness.contracts.stream_site import NOON, STREAM, TODAY, append, compress, index_of
 
 
 def _without_first(prefix: Prefix) -> Callable[[Transaction], object]:

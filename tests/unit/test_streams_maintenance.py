@@ -20,9 +20,9 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamStore, Work
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything, index_of, payloads_of
 from millpond.testing.passing_time import while_time_passes
 from tests.contracts.test_streams import EmbeddedSite
+from tests.harness.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything, index_of, payloads_of
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
 from millpond.stores.memory import MemorySpace
-from millpond.testing.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything
+from tests.harness.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything
 
 
 @dataclass

@@ -30,7 +30,7 @@ from millpond.stores.lmdb.page_format import PAGE
 from millpond.testing import strategies
 from millpond.testing.models import Row
 from millpond.testing.rows import canonical_of
-from millpond.testing.scratch import scratch_folder
+from tests.harness.scratch import scratch_folder
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed
 
 STATE = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("string"))

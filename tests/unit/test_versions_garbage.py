@@ -14,7 +14,6 @@ from millpond.kernel.keys import KeyRange
 from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects
-from millpond.testing.interleaving.stores import PassingClock
 from millpond.versions.collect import GRACE_MS
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.repositories import Repositories
@@ -24,6 +23,7 @@ from millpond.versions.staging.frozen import FrozenView, freeze
 from millpond.versions.staging.publishing import collections
 from millpond.versions.staging.reads import at, view_of
 from millpond.versions.unneeded import NOTE
+from tests.harness.interleaving.stores import PassingClock
 from tests.version_sites import TINY
 
 

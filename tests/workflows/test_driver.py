@@ -13,7 +13,7 @@ import pytest
 
 from millpond.errors import Invalid, Unavailable
 from millpond.pipelines.driver import SparkDriver
-from millpond.testing.proof.killer import children
+from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
 
 

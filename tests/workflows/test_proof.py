@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.testing.proof.campaign import Plan, prove
+from tests.harness.proof.campaign import Plan, prove
 
 
 def test_a_run_ends_right_after_some_kills(tmp_path: Path) -> None:

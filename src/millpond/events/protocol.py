@@ -1,6 +1,6 @@
 """The protocol of a backend: where streams live. The rules it keeps are in `millpond.events`.
 
-`millpond.testing.contracts.streams` is its contract as tests. Whoever compresses works on it from outside:
+`tests.harness.contracts.streams` is its contract as tests. Whoever compresses works on it from outside:
 
     name = store.due(Work.COMPRESS, day, limit=100)          the registry
     store.close_day(name, day)                               late events go to another day from now on

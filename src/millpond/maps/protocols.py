@@ -1,7 +1,7 @@
 """The interface of ponds and maps, the same for a pond in a folder and for one on nodes.
 
 `Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
-suite (`testing/contracts/ponds.py`) runs over both.
+suite (`tests/harness/contracts/ponds.py`) runs over both.
 """
 
 from __future__ import annotations

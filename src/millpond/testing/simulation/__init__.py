@@ -1,7 +1,0 @@
-"""A pond and its follower, in one process, through loads, maintenance, faults and crashes: all of it from one seed."""
-
-from __future__ import annotations
-
-from millpond.testing.simulation.simulation import simulate
-
-__all__ = ("simulate",)

@@ -1,0 +1,8 @@
+"""`python -m tests.harness.interleaving --seed 7`: runs one interleaving, or `--runs` from that seed on."""
+
+import sys
+
+from tests.harness.interleaving.simulation import RUNS, interleave
+
+if __name__ == "__main__":
+    sys.exit(RUNS.main(interleave))

@@ -1,0 +1,201 @@
+"""Runs of the pipeline, some at one time, while the killer strikes; every run that ends is checked.
+
+Invariants:
+* a run that does not end `STALL_SECONDS` after the last kill is a failure, not a wait for ever;
+* the seed decides whom the killer ends and after which pauses. What that hits depends on the machine.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from littlehorse.model import LHStatus, ListTaskRunsRequest, RunWfRequest, WfRunId, service_pb2_grpc
+from littlehorse.workflow import Workflow
+
+import millpond
+from millpond.client.pond import RemotePond
+from millpond.clock import Clock, SystemClock
+from millpond.demo.processes import PipelineWorker, WorkflowServer
+from millpond.demo.sources import prepare
+from millpond.demo.workflow import FlightsPipeline
+from millpond.stores.files import remove_tree
+from tests.harness.proof.checks import STEPS, SUCCESS, EndedRun, problems
+from tests.harness.proof.killer import Killer
+from tests.harness.proof.model import ONLY, FlightsModel
+
+__all__ = ("Plan", "ProofReport", "prove")
+
+LOOK_SECONDS = 0.2
+CALL_SECONDS = 10
+STALL_SECONDS = 240.0
+STEP_SECONDS_MAX = 90.0
+"""The time after which a kill waits for no step."""
+_GOING = (LHStatus.STARTING, LHStatus.RUNNING, LHStatus.HALTING)
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The size of a proof: so many kills, this many runs at one time, and the worker's timing.
+
+    `heartbeat_seconds` is the client's own constant when it is None.
+    """
+
+    seed: int
+    kills: int
+    runs_at_once: int = 3
+    pause_seconds_max: float = 4.0
+    timeout_seconds: int = 45
+    heartbeat_seconds: int | None = 1
+
+
+@dataclass(slots=True)
+class ProofReport:
+    """The outcome: kills by process, runs that ended, attempts that their steps took, and all that was wrong."""
+
+    seed: int
+    kills: dict[str, int] = field(default_factory=dict)
+    runs: int = 0
+    attempts: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+    problems: list[str] = field(default_factory=list)
+
+    @property
+    def ok(self) -> bool:
+        """True when nothing was wrong."""
+        return not self.problems
+
+    def lines(self) -> list[str]:
+        """The report for people."""
+        kills = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items()))
+        tries = ", ".join(f"{count} took {number}" for number, count in sorted(self.attempts.items()))
+        return [
+            f"seed {self.seed}: {sum(self.kills.values())} kills ({kills}), {self.runs} runs in {self.seconds:.0f} s",
+            f"attempts of steps: {tries}",
+            *(self.problems or ["every run ended right"]),
+        ]
+
+
+def prove(plan: Plan, folder: Path, say: Say = lambda _: None, clock: Clock | None = None) -> ProofReport:
+    """Run the pipeline and kill until all kills are made; then let the last runs end."""
+    clock = clock or SystemClock()
+    report = ProofReport(plan.seed)
+    began = clock.monotonic()
+    sources = prepare(folder / "data")
+    with (
+        WorkflowServer(folder / "server.log", folder / "pond", stories=True) as server,
+        PipelineWorker(
+            folder / "worker.log", served=server, master="local[2]", heartbeat_seconds=plan.heartbeat_seconds
+        ) as worker,
+    ):
+        server.start()
+        worker.start()
+        killer = Killer(random.Random(plan.seed), server, worker, plan.pause_seconds_max)
+        pipeline = FlightsPipeline(
+            sources,
+            folder / "flights",
+            only=ONLY,
+            retries=200,
+            timeout_seconds=plan.timeout_seconds,
+            delay_seconds_max=2,
+        )
+        _Proof(plan, pipeline, FlightsModel(sources), killer, report, clock, say).run()
+        with millpond.open(server.url) as pond:
+            report.problems += [f"verify: {problem}" for problem in pond.verify().problems]
+    report.kills, report.seconds = dict(killer.killed), round(clock.monotonic() - began, 1)
+    return report
+
+
+@dataclass(slots=True)
+class _Proof:
+    plan: Plan
+    pipeline: FlightsPipeline
+    model: FlightsModel
+    killer: Killer
+    report: ProofReport
+    clock: Clock
+    say: Say
+    going: dict[str, FlightsPipeline] = field(default_factory=dict)
+    begun: int = 0
+    ended_steps: Counter[str] = field(default_factory=Counter)
+    never: threading.Event = field(default_factory=threading.Event)
+
+    def run(self) -> None:
+        struck_at = self.clock.monotonic()
+        steps, seconds = self.killer.pause()
+        while (kills_left := self.killer.kills < self.plan.kills) or self.going:
+            while len(self.going) < (self.plan.runs_at_once if kills_left or not self.begun else 0):
+                self._begin()
+            ripe = self.progress >= steps or self.clock.monotonic() > struck_at + STEP_SECONDS_MAX
+            if kills_left and ripe and self._rested(seconds):
+                if victim := self.killer.strike():
+                    self.say(
+                        f"kill {self.killer.kills}: {victim}; {self.report.runs} runs and {self.progress} steps ended"
+                    )
+                struck_at = self.clock.monotonic()
+                wanted, seconds = self.killer.pause()
+                steps = self.progress + wanted
+            self._look()
+            if self.clock.monotonic() - struck_at > STALL_SECONDS:
+                self.report.problems.append(f"runs do not end: {sorted(self.going)}")
+                return
+            self.clock.wait(self.never, self.clock.monotonic() + LOOK_SECONDS)
+
+    def _rested(self, seconds: float) -> bool:
+        """Pause before a kill, while runs go on."""
+        return not self.clock.wait(self.never, self.clock.monotonic() + seconds)
+
+    @property
+    def progress(self) -> int:
+        """The steps that have ended, of all runs."""
+        return self.report.runs * len(STEPS) + sum(self.ended_steps[name] for name in self.going)
+
+    def _begin(self) -> None:
+        name = f"proof-{self.begun}"
+        suffix = f"_{self.begun}"
+        pipeline = replace(self.pipeline, suffix=suffix)
+        with self._stub() as stub:
+            stub.PutWfSpec(Workflow(name, pipeline.body()).compile(), timeout=CALL_SECONDS)
+            stub.RunWf(RunWfRequest(wf_spec_name=name, id=name), timeout=CALL_SECONDS)
+        self.begun += 1
+        self.going[name] = pipeline
+
+    def _look(self) -> None:
+        """Check the runs that have ended; a server that does not answer is looked at again."""
+        with suppress(grpc.RpcError), self._stub() as stub:
+            for name in list(self.going):
+                run = stub.GetWfRun(WfRunId(id=name), timeout=CALL_SECONDS)
+                tasks = stub.ListTaskRuns(ListTaskRunsRequest(wf_run_id=run.id), timeout=CALL_SECONDS).results
+                self.ended_steps[name] = sum(task.status == SUCCESS for task in tasks)
+                if run.status in _GOING:
+                    continue
+                self._ended(EndedRun(name, self.going.pop(name), LHStatus.Name(run.status), tuple(tasks)))
+
+    def _ended(self, run: EndedRun) -> None:
+        attempts = Counter(f"{len(task.attempts)}" for task in run.tasks)
+        self.report.attempts = dict(Counter(self.report.attempts) + attempts)
+        with millpond.open(self.killer.server.url) as pond:
+            assert isinstance(pond, RemotePond), "the server's"
+            found = [f"run {run.id}: {problem}" for problem in problems(run, pond, self.model, self.clock)]
+            if not found:
+                for planned in run.pipeline.maps:
+                    pond.drop_map(planned.name)
+                for folder in run.pipeline.out.glob(f"{run.id}_*"):
+                    remove_tree(folder)
+        self.report.problems += found
+        self.report.runs += 1
+        for problem in found:
+            self.say(problem)
+
+    @contextmanager
+    def _stub(self) -> Iterator[Any]:
+        with grpc.insecure_channel(self.killer.server.server) as channel:
+            yield service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
