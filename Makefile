@@ -71,14 +71,16 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, routes.md, keyspaces, reference/, charts/; what `millpond warm` compiles
+docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, routes.md, benchmarks.md, keyspaces, reference/, charts/; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write
 	@$(BIN)/python tools/api_reference.py --write
 	@$(BIN)/python tools/limits_page.py --write
 	@$(BIN)/python tools/routes_page.py --write
+	@PYTHONPATH=. $(BIN)/python bench/_results.py --write
 	@PYTHONPATH=. $(BIN)/python tools/charts.py --write
+	@PYTHONPATH=. $(BIN)/python tools/benchmarks_page.py --write
 	@$(BIN)/python tools/kernels.py --write
 	@$(BIN)/python tools/protocols.py --write
 
@@ -86,9 +88,11 @@ format: $(READY) ## rewrite the code in the project's style
 	@$(BIN)/ruff check --fix
 	@$(BIN)/ruff format
 
-bench: $(READY) java ## every benchmark, one after another
-	@for claim in $(filter-out bench/soak.py,$(wildcard bench/[a-z]*.py)); do \
-		echo "== $$claim"; PYTHONPATH=. $(BIN)/python $$claim || exit 1; done
+# The soak has a target of its own; two rivals need environments of their own; and one file compares runs.
+CLAIMS := $(filter-out bench/soak.py bench/merge_delta.py bench/workflows_dbos.py bench/compare.py,$(wildcard bench/[a-z]*.py))
+
+bench: $(READY) java ## every benchmark, one after another, into bench/results/
+	@for claim in $(CLAIMS); do echo "== $$claim"; PYTHONPATH=. $(BIN)/python $$claim || exit 1; done
 
 soak: $(READY) ## three nodes at work for MINUTES=30: every answer right, nothing grows
 	@PYTHONPATH=. $(BIN)/python bench/soak.py --minutes $(or $(MINUTES),30)

@@ -1,6 +1,7 @@
 """Bar charts as SVG: horizontal bars in groups, ours in colour, the figure beside each bar.
 
-The text of a chart is text, its layout is arithmetic on the values, so the same values always make the same file.
+A chart has paper of its own, for a page may be dark where the reader's system is light. Its text is text, its layout is
+arithmetic on the values, so the same values always make the same file.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ text { font: 13px system-ui, "Segoe UI", "DejaVu Sans", sans-serif; fill: #24292
 .ours { fill: #0969da; }
 .rival { fill: #b6bdc5; }
 .axis { stroke: #d0d7de; }
+.paper { fill: #ffffff; }
 text.ours { font-weight: 600; }
 @media (prefers-color-scheme: dark) {
 text { fill: #e6edf3; }
@@ -33,6 +35,7 @@ text { fill: #e6edf3; }
 .ours { fill: #4493f8; }
 .rival { fill: #59616b; }
 .axis { stroke: #3d444d; }
+.paper { fill: #0d1117; }
 }"""
 
 
@@ -78,6 +81,7 @@ def bar_chart(title: str, note: str, groups: Sequence[Group], *, scales: Literal
         f'{opening} role="img">',
         f"<title>{escape(title)}</title>",
         f"<style>\n{STYLE}\n</style>",
+        f'<rect class="paper" width="{WIDTH}" height="{height}" rx="6"/>',
         *body,
         "</svg>",
     ]

@@ -7,8 +7,12 @@ import statistics
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ("Contest", "print_table", "rounds")
+if TYPE_CHECKING:
+    from _results import Run
+
+__all__ = ("Contest", "note_contests", "print_table", "rounds")
 
 
 @dataclass
@@ -17,6 +21,7 @@ class Contest:
 
     task: str
     rows: int
+    size: str = ""
     seconds: dict[str, list[float]] = field(default_factory=dict)
 
     def run(self, way: str, act: Callable[[], object]) -> None:
@@ -33,11 +38,19 @@ class Contest:
     def table(self) -> list[list[str]]:
         """A line for each way: its time, rows a second, and how much faster ours is than it."""
         ours = self.median(next(iter(self.seconds)))
+        task = f"{self.task}, {self.size}" if self.size else self.task
         return [
-            [self.task, way, f"{self.median(way):.3f} s", f"{self.rows / self.median(way) / 1e6:.2f} M/s",
+            [task, way, f"{self.median(way):.3f} s", f"{self.rows / self.median(way) / 1e6:.2f} M/s",
              f"{self.median(way) / ours:.2f}×"]
             for way in self.seconds
         ]  # fmt: skip
+
+
+def note_contests(run: Run, contests: Sequence[Contest]) -> None:
+    """Note the seconds of all ways."""
+    for contest in contests:
+        for way, seconds in contest.seconds.items():
+            run.note(contest.task, way, seconds, size=contest.size, things=contest.rows)
 
 
 def rounds(quick: bool) -> range:

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ("bare_server", "nginx_server", "postgres_server", "redis_server", "wait_port")
+from _results import program_version
+
+__all__ = ("bare_server", "nginx_server", "postgres_server", "postgres_version", "redis_server", "wait_port")
 
 NGINX = """
 daemon off; master_process off; pid {folder}/nginx.pid; error_log {folder}/error.log;
@@ -89,6 +91,12 @@ def redis_server(port: int) -> Iterator[int | None]:
         [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"], port
     ) as ready:
         yield ready
+
+
+def postgres_version() -> str:
+    """The version of the newest server that is installed."""
+    programs = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return program_version(str(programs[-1]), "--version") if programs else "unknown"
 
 
 @contextmanager

@@ -29,7 +29,8 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, version
 from millpond.clock import SystemClock
 from millpond.maps.maintenance.maintenance import ROWS_PER_CHANGE, condense
 from millpond.maps.model.columns import canonical_schema
@@ -163,7 +164,7 @@ def run_polars(table: pa.Table, kind: Kind, target: Path, removed: int) -> None:
 
 def measure(
     kind: Kind, scheme: str, keys: int, rows: int, key_bytes: int, runs: range, scratch: Path
-) -> tuple[Contest, float]:
+) -> tuple[Contest, list[float]]:
     definition, removed = definition_of(kind, scheme), keys * rows // 2
     table = fill(scratch / "template", definition, keys, rows, key_bytes)
     contest = Contest(f"{kind}, {scheme}", table.num_rows)
@@ -174,15 +175,15 @@ def measure(
         shutil.copytree(scratch / "template", ours)
         shutil.copytree(scratch / "template", bare)
         began = time.process_time()
-        contest.run("millpond", lambda folder=ours: run_ours(folder, definition, removed))
+        contest.run("Millpond", lambda folder=ours: run_ours(folder, definition, removed))
         spent.append(time.process_time() - began)
         changes = known = known or changes_of(bare, ours)
-        contest.run("LMDB deletes", lambda folder=bare, changes=changes: run_deletes(folder, changes))
-        contest.run("DuckDB", lambda: run_duckdb(table, kind, scratch / "duckdb.parquet", removed))
-        contest.run("Polars", lambda: run_polars(table, kind, scratch / "polars.parquet", removed))
+        contest.run("LMDB, its deletes alone", lambda folder=bare, changes=changes: run_deletes(folder, changes))
+        contest.run("DuckDB, to a Parquet file", lambda: run_duckdb(table, kind, scratch / "duckdb.parquet", removed))
+        contest.run("Polars, to a Parquet file", lambda: run_polars(table, kind, scratch / "polars.parquet", removed))
         shutil.rmtree(ours)
         shutil.rmtree(bare)
-    return contest, contest.rows / statistics.median(spent)
+    return contest, spent
 
 
 def main() -> None:
@@ -195,7 +196,7 @@ def main() -> None:
     parser.add_argument("--scheme", choices=SCHEMES, action="append")
     given = parser.parse_args()
     keys = given.keys or (30_000 if given.quick else 200_000)
-    contests = []
+    contests, run = [], Run("condense")
     for kind in given.kind or KINDS:
         for scheme in given.scheme or SCHEMES:
             if not kind.keyed and scheme in ("direct", "hash 4"):
@@ -204,10 +205,16 @@ def main() -> None:
                 # Every kernel is compiled over a small map, so that no run pays for it.
                 measure(kind, scheme, 100, given.rows, given.key_bytes, range(1), Path(scratch, "first"))
                 size = (keys, given.rows, given.key_bytes, rounds(given.quick))
-                contest, rate = measure(kind, scheme, *size, Path(scratch, "measured"))
+                contest, spent = measure(kind, scheme, *size, Path(scratch, "measured"))
+            rate = contest.rows / statistics.median(spent)
             print(f"{contest.task}: {rate:,.0f} rows a second of Millpond's processor time", file=sys.stderr)
             contests.append(contest)
+            run.note(f"{contest.task}, processor", "Millpond", spent)
     print_table(contests)
+    note_contests(run, contests)
+    rivals = {"py-lmdb": version("lmdb"), "DuckDB": version("duckdb"), "Polars": version("polars")}
+    whole = not any((given.quick, given.keys, given.kind, given.scheme))
+    run.write(rivals, whole=whole, keys=keys, rows_per_key=given.rows, key_bytes=given.key_bytes)
 
 
 if __name__ == "__main__":

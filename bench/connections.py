@@ -28,6 +28,7 @@ import pyarrow as pa
 import uvloop
 
 import millpond
+from _results import Run
 from tests.harness.cluster import Cluster
 
 CONNECTIONS, KEYS = 2_000, 200_000
@@ -96,7 +97,9 @@ def _length(head: bytes) -> int:
     return 0
 
 
-async def measure(port: int, process: psutil.Process, path: str, rate: int, seconds: float) -> list[str]:
+async def measure(
+    run: Run, port: int, process: psutil.Process, path: str, rate: int, seconds: float
+) -> list[str]:  # fmt: skip
     """A line of the table."""
     loop = asyncio.get_running_loop()
     pause = CONNECTIONS / rate if rate else 0.0
@@ -119,6 +122,12 @@ async def measure(port: int, process: psutil.Process, path: str, rate: int, seco
     for getter in getters:
         getter.close()
     await asyncio.sleep(0.2)
+    task = f"{rate:,} a second" if rate else "as fast as they can"
+    way = "Millpond, get" if "KEY" in path else "a bare route of the same server"
+    run.note(f"{task}, median", way, float(found[0]) / 1000)
+    run.note(f"{task}, 99 %", way, float(found[1]) / 1000)
+    run.note(f"{task}, answered", way, count / took, unit="/s")
+    run.note(f"{task}, processor of the node", way, node / count)
     return [
         "get" if "KEY" in path else "bare", f"{rate:,}/s" if rate else "as fast as they can", f"{count / took:,.0f}/s",
         *(f"{value:.1f} ms" for value in found), f"{1000 * node / count:.3f} ms", f"{1000 * ours / count:.3f} ms",
@@ -130,7 +139,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rates", type=int, nargs="*", default=RATES)
     chosen = parser.parse_args()
-    seconds = 3.0 if chosen.quick else 12.0
+    run, seconds = Run("connections"), 3.0 if chosen.quick else 12.0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * CONNECTIONS)), hard))
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, armed=False) as cluster:
@@ -146,8 +155,9 @@ def main() -> None:
         print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
         for rate in chosen.rates:
             for path in ("/v1/maps/m/get?key=KEY", "/healthz"):
-                line = uvloop.run(measure(node.port, process, path, rate, seconds))
+                line = uvloop.run(measure(run, node.port, process, path, rate, seconds))
                 print("| " + " | ".join(line) + " |", flush=True)
+    run.write(whole=not chosen.quick and tuple(chosen.rates) == RATES, connections=CONNECTIONS, keys=KEYS)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sf
 
 import millpond
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, version
 from millpond import spark as mp
 from millpond.maps.snapshots.hash_share import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot
@@ -115,10 +116,10 @@ def ways(session: SparkSession, folder: Path) -> dict[str, Callable[[], DataFram
     session.read.parquet(str(folder / "states")).createOrReplaceTempView("states")
     plain = session.read.parquet(str(folder / "plain.parquet"))
     return {
-        "millpond": lambda: mp.enrich(
+        "Millpond": lambda: mp.enrich(
             events, pond=folder / "pond", map="states", key="key", at="at", into="value"
         ),
-        "millpond, partition=\"key\"": lambda: mp.enrich(
+        "Millpond, partition=\"key\"": lambda: mp.enrich(
             events, pond=folder / "pond", map="states", key="key", at="at", into="value", partition="key", partitions=8
         ),
         "mapInArrow, rows passed through": lambda: pass_through(events),
@@ -154,10 +155,15 @@ def main() -> None:
     arguments = parser.parse_args()
     scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
+    run, events, keys = Run("enrich"), 5_000_000 // scale, 1_000_000 // scale
     try:
-        print_table([measure(root, 5_000_000 // scale, 1_000_000 // scale, arguments.quick, arguments.without_window)])
+        contest = measure(root, events, keys, arguments.quick, arguments.without_window)
+        print_table([contest])
     finally:
         shutil.rmtree(root, ignore_errors=True)
+    note_contests(run, [contest])
+    whole = not (arguments.quick or arguments.without_window)
+    run.write({"Spark": version("pyspark")}, whole=whole, events=events, keys=keys, rows_per_key=ROWS_PER_KEY)
 
 
 def measure(root: Path, events: int, keys: int, quick: bool, without_window: bool) -> Contest:
@@ -165,12 +171,12 @@ def measure(root: Path, events: int, keys: int, quick: bool, without_window: boo
     write_states(root, keys)
     load_states(root)
     session = mp.start("local[2]", app="bench", memory="4g", settings={"spark.local.dir": str(root / "local")})
-    contest = Contest(f"enrich, {keys * ROWS_PER_KEY // 1_000_000} M states", events)
+    contest = Contest("enrich", events, f"{keys * ROWS_PER_KEY / 1e6:g} M states")
     measured = ways(session, root)
     if without_window:
         del measured["union and window in SQL"]
     else:
-        assert total(measured["millpond"]()) == total(measured["union and window in SQL"]())
+        assert total(measured["Millpond"]()) == total(measured["union and window in SQL"]())
     for way in measured.values():
         run(way())
     for _ in rounds(quick):
@@ -180,7 +186,7 @@ def measure(root: Path, events: int, keys: int, quick: bool, without_window: boo
     print_shares(root, 8)
     for name in measured:
         if name in GOALS:
-            ratio = contest.median(name) / contest.median("millpond")
+            ratio = contest.median(name) / contest.median("Millpond")
             print(f"{name}: {ratio:.2f}× (wanted: at least {GOALS[name]}×)")
     return contest
 

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import lmdb
 
+from _results import Run, counted, version
 from millpond.clock import ManualClock, SystemClock
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
@@ -76,6 +77,12 @@ def quantiles(seconds: list[float]) -> str:
     return f"p50 {1e3 * cuts[49]:.2f} ms, p99 {1e3 * cuts[98]:.2f} ms"
 
 
+def note_delays(result: Run, task: str, seconds: list[float]) -> None:
+    cuts = statistics.quantiles(seconds, n=100)
+    result.note(task, "Millpond", cuts[49])
+    result.note(f"{task}, 99 %", "Millpond", cuts[98])
+
+
 def bare_append(folder: Path, all_payloads: list[bytes], size: int, durable: bool) -> float:
     """Bare LMDB: a transaction a batch."""
     with lmdb.open(str(folder), map_size=1 << 32, sync=durable, metasync=durable) as environment:
@@ -92,7 +99,7 @@ def bare_append(folder: Path, all_payloads: list[bytes], size: int, durable: boo
         return timed(run)
 
 
-def bench_append(folder: Path, count: int) -> None:
+def bench_append(result: Run, folder: Path, count: int) -> None:
     """Append in batches, with a source position, beside bare LMDB in turn."""
     all_payloads = payloads(count)
     gc.collect()
@@ -117,12 +124,15 @@ def bench_append(folder: Path, count: int) -> None:
                 ours.append(timed(run))
                 space.close()
                 bare.append(bare_append(folder / f"bare-{name}", all_payloads, size, durable))
+            sync, size_text = "synced" if durable else "unsynced", f"{size:,} events a batch"
+            result.note(f"append, {sync}", "Millpond", [count / taken for taken in ours], unit="/s", size=size_text)
+            result.note(f"append, {sync}", "bare LMDB", [count / taken for taken in bare], unit="/s", size=size_text)
             rate, other = count / min(ours), count / min(bare)
-            sync, share = "synced" if durable else "unsynced", rate / other
+            share = rate / other
             print(f"  {sync:8} batches of {size:6,}: {rate / 1e3:6,.0f} k/s, bare {other / 1e3:6,.0f} k/s, {share:.2f}")
 
 
-def bench_history(folder: Path, count: int) -> None:
+def bench_history(result: Run, folder: Path, count: int) -> None:
     """Compress a day, read it, resume anywhere in it."""
     space = LmdbSpace(folder / "history", durable=False)
     store = EmbeddedStore(space, ManualClock(now=NOON))
@@ -141,19 +151,25 @@ def bench_history(folder: Path, count: int) -> None:
     after = store.index(STREAM)
     assert after is not None
     before_bytes, after_bytes = index.segments[0].stored_bytes, after.segments[0].stored_bytes
+    compressed = timed(read)
+    for task, taken in (("compress a day", took), ("read, as appended", raw), ("read, compressed", compressed)):
+        result.note(task, "Millpond", count / taken, unit="/s")
+    result.note("an event, as appended", "Millpond", before_bytes / count, unit="B")
+    result.note("an event, compressed", "Millpond", after_bytes / count, unit="B")
     print(f"history: {count:,} events")
     print(f"  compress {count / took / 1e3:,.0f} k/s; {before_bytes / count:.0f} bytes an event become "
           f"{after_bytes / count:.0f}, {before_bytes / after_bytes:.1f} times fewer")  # fmt: skip
-    print(f"  read raw {count / raw / 1e3:,.0f} k/s, compressed {count / timed(read) / 1e3:,.0f} k/s")
+    print(f"  read raw {count / raw / 1e3:,.0f} k/s, compressed {count / compressed / 1e3:,.0f} k/s")
     draw = random.Random(2)
     days = after.segments[0]
     places = [draw.randrange(days.first_id, days.last_id) for _ in range(300)]
     resumed = [timed(lambda at=at: store.read(STREAM, at, bytes_max=1)) for at in places]
+    note_delays(result, "resume from a random id", resumed)
     print(f"  resume from a random id: {quantiles(resumed)}")
     space.close()
 
 
-def bench_watch(folder: Path, _count: int) -> None:
+def bench_watch(result: Run, folder: Path, _count: int) -> None:
     """The time from the call of append to the hand of each watcher."""
     print("watch: from append to the watchers' hands")
     for watchers_count in (1, 100, 1_000):
@@ -164,6 +180,7 @@ def bench_watch(folder: Path, _count: int) -> None:
         delays = asyncio.run(_watch(store, watchers, watchers_count))
         watchers.close()
         space.close()
+        note_delays(result, f"from append to {counted(watchers_count, 'watcher')}", delays)
         print(f"  {watchers_count:5,} watchers: {quantiles(delays)}")
 
 
@@ -200,7 +217,7 @@ async def _watch(store: EmbeddedStore, watchers: Watchers, count: int) -> list[f
     return delays
 
 
-def bench_registry(folder: Path, count: int) -> None:
+def bench_registry(result: Run, folder: Path, count: int) -> None:
     """Due days among many job sets that are not due, beside a scan of all heads."""
     streams = 5 * count
     space = LmdbSpace(folder / "registry", durable=False)
@@ -228,23 +245,29 @@ def bench_registry(folder: Path, count: int) -> None:
         while page := store.streams(after=after, limit=10_000):
             after = page[-1]
 
+    listed, task = timed(scan), f"find {found[0]:,} due of {streams:,} job sets"
+    result.note(task, "Millpond", due)
+    result.note(task, "Millpond, a list of all names", listed)
     print(f"registry: {streams:,} job sets, appended at {streams / took / 1e3:,.0f} k/s")
-    print(f"  {found[0]:,} due found in {1e3 * due:.1f} ms; a scan of all names takes {timed(scan):.2f} s")
+    print(f"  {found[0]:,} due found in {1e3 * due:.1f} ms; a scan of all names takes {listed:.2f} s")
     space.close()
 
 
 BENCHES = {"append": bench_append, "history": bench_history, "watch": bench_watch, "registry": bench_registry}
+ALL = ",".join(BENCHES)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    parser.add_argument("--only", default=",".join(BENCHES))
+    parser.add_argument("--only", default=ALL)
     options = parser.parse_args()
-    count = 20_000 if options.quick else 200_000
+    count, result = 20_000 if options.quick else 200_000, Run("events")
     for name in options.only.split(","):
         with tempfile.TemporaryDirectory() as folder:
-            BENCHES[name](Path(folder), count)
+            BENCHES[name](result, Path(folder), count)
+    whole = not options.quick and options.only == ALL
+    result.write({"py-lmdb": version("lmdb")}, whole=whole, events=count)
 
 
 if __name__ == "__main__":

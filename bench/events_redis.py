@@ -28,7 +28,8 @@ from functools import partial
 import numpy as np
 import redis
 
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run
 from _servers import redis_server
 from millpond.clock import ManualClock
 from millpond.events.compress import compress_stream
@@ -40,6 +41,7 @@ from millpond.events.redis.store import RedisStore
 
 NOON = 1_700_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
 BATCH = 100
+ALL = "append,read,memory,days,registry"
 JOB_SETS = 20
 KINDS = ("submitted", "queued", "leased", "pending", "running", "utilisation", "utilisation", "succeeded")
 RESUMES = 300
@@ -118,7 +120,7 @@ def append(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) ->
             contest.run("Millpond", partial(ours, store, some, size))
             store.close()
             client.flushall()
-            contest.run("XADD, pipelined", partial(bare, client, some, size))
+            contest.run("Redis XADD, pipelined", partial(bare, client, some, size))
         contests.append(contest)
     return [*contests, append_singly(client, events[: len(events) // 50], quick)]
 
@@ -143,11 +145,11 @@ def append_singly(client: redis.Redis, events: list[tuple[str, bytes]], quick: b
         contest.run("Millpond", partial(ours_singly, store))
         store.close()
         client.flushall()
-        contest.run("XADD, a round trip each", bare_singly)
+        contest.run("Redis XADD, a round trip each", bare_singly)
     return contest
 
 
-def memory(client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
+def memory(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
     """Bytes of the same events in each form."""
     client.flushall()
     empty = used(client)
@@ -163,14 +165,15 @@ def memory(client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
     store.close()
     print(f"\nmemory of {len(events):,} events in {JOB_SETS} job sets:")
     for name, size in (
-        ("one raw entry an event", plain),
+        ("Redis, one raw entry an event", plain),
         ("Millpond, open days", raw),
         ("Millpond, compressed", packed),
     ):
+        run.note("memory of an event", name, size / len(events), unit="B")
         print(f"  {name:<24} {size / 1e6:9.1f} MB {size / len(events):8.1f} B an event {size / plain:6.3f} of raw")
 
 
-def small_days(client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
+def small_days(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
     """14 days of one event, beside a stream of 14 entries, for many job sets."""
     job_sets, clock = 500, ManualClock(now=NOON)
     client.flushall()
@@ -191,11 +194,12 @@ def small_days(client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
     packed = (used(client) - empty) / job_sets
     store.close()
     print(f"\n14 days of one event, bytes a job set (mean of {job_sets}):")
-    for name, size in (("one stream of 14", plain), ("Millpond, raw", raw), ("Millpond, compressed", packed)):
+    for name, size in (("Redis, one stream of 14", plain), ("Millpond, raw", raw), ("Millpond, compressed", packed)):
+        run.note("memory of 14 days of one event", name, size, unit="B")
         print(f"  {name:<24} {size:9.0f} B {size / plain:6.2f} of it")
 
 
-def read(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> list[Contest]:
+def read(run: Run, client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> list[Contest]:
     """A job set's history, compressed, and as raw entries."""
     client.flushall()
     store = opened(client, "p")
@@ -213,8 +217,8 @@ def read(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> l
     contest = Contest("read history", len(events))
     for _ in rounds(quick):
         contest.run("Millpond, compressed", lambda: read_ours(store, stream))
-        contest.run("XREAD of raw entries", lambda: read_bare(client))
-    resume(store, stream)
+        contest.run("Redis XREAD of raw entries", lambda: read_bare(client))
+    resume(run, store, stream)
     store.close()
     return [contest]
 
@@ -234,13 +238,15 @@ def read_bare(client: redis.Redis) -> int:
     return count
 
 
-def resume(store: RedisStore, stream: StreamName) -> None:
+def resume(run: Run, store: RedisStore, stream: StreamName) -> None:
     """The first page after random ids."""
     index = store.index(stream)
     assert index is not None
     first, last = index.segments[0].first_id, index.last_id
     ids = np.random.default_rng(3).integers(first, last, RESUMES)
     times = sorted(timed(lambda id_=int(id_): store.read(stream, id_, bytes_max=1)) for id_ in ids)
+    run.note("resume from a random id", "Millpond", times[len(times) // 2])
+    run.note("resume from a random id, 99 %", "Millpond", times[len(times) * 99 // 100])
     print(f"\nresume from a random id of a compressed day ({index.count:,} events): {quantiles(times)}")
 
 
@@ -255,7 +261,7 @@ def quantiles(times: list[float]) -> str:
     return f"p50 {1e3 * times[len(times) // 2]:.1f} ms, p99 {1e3 * times[len(times) * 99 // 100]:.1f} ms"
 
 
-def registry(client: redis.Redis, job_sets: int) -> None:
+def registry(run: Run, client: redis.Redis, job_sets: int) -> None:
     """The first 1,000 job sets are due, of many."""
     client.flushall()
     clock = ManualClock(now=NOON)
@@ -268,6 +274,8 @@ def registry(client: redis.Redis, job_sets: int) -> None:
     scan = timed(lambda: sum(1 for _ in client.scan_iter(match="p:*:head:*", count=1000)))
     assert len(store.due(Work.COMPRESS, NOON // DAY_MS, limit=2000)) == min(1000, job_sets)
     store.close()
+    run.note(f"1,000 due of {job_sets:,} job sets", "Millpond", due)
+    run.note(f"1,000 due of {job_sets:,} job sets", "Redis, SCAN of all keys", scan)
     print(
         f"\n1,000 due of {job_sets:,} job sets: {1e3 * statistics.median(due):.1f} ms by the registry; "
         f"SCAN of {client.dbsize():,} keys {1e3 * scan:.0f} ms"
@@ -278,9 +286,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--quick", action="store_true", help="a tenth of the events")
     arguments.add_argument("--job-sets", type=int, default=0, help="job sets of the registry")
-    arguments.add_argument("--only", default="append,read,memory,days,registry", help="parts, by commas")
+    arguments.add_argument("--only", default=ALL, help="parts, by commas")
     given = arguments.parse_args()
-    parts = given.only.split(",")
+    parts, run = given.only.split(","), Run("events_redis")
     events = payloads(100_000 if given.quick else 1_000_000)
     print(f"{len(events):,} events of {statistics.mean(len(payload) for _, payload in events[:10_000]):.0f} bytes\n")
     with server() as client:
@@ -288,15 +296,19 @@ def main() -> None:
         if "append" in parts:
             contests += append(client, events[:100_000] if given.quick else events[:500_000], given.quick)
         if "read" in parts:
-            contests += read(client, events, given.quick)
+            contests += read(run, client, events, given.quick)
         if "memory" in parts:
-            memory(client, events)
+            memory(run, client, events)
         if "days" in parts:
-            small_days(client, events)
+            small_days(run, client, events)
         if "registry" in parts:
-            registry(client, given.job_sets or (20_000 if given.quick else 200_000))
+            registry(run, client, given.job_sets or (20_000 if given.quick else 200_000))
         print()
         print_table(contests)
+        note_contests(run, contests)
+        redis_version = str(client.info("server")["redis_version"])
+    whole = not (given.quick or given.job_sets) and given.only == ALL
+    run.write({"Redis": redis_version}, whole=whole, events=len(events))
 
 
 if __name__ == "__main__":

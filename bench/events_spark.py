@@ -24,7 +24,8 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import millpond
-from _measure import Contest, print_table
+from _measure import Contest, note_contests, print_table
+from _results import Run, program_version, version
 from _servers import redis_server
 from events import payloads
 from millpond import spark as mp
@@ -109,11 +110,11 @@ def measure(session: SparkSession, root: Path, node: str, port: int, events: int
         bare = rows.mapInArrow(add_bare(port, number), rows.schema)
         # All rounds share the node: its streams grow.
         ways: dict[str, Callable[[], object]] = {
-            "a pond's folder": lambda folder=folder: append(rows, folder),
-            "a node": lambda: append(rows, node),
-            "Redis": lambda places=places: append(rows, places),
+            "Millpond, a folder": lambda folder=folder: append(rows, folder),
+            "Millpond, a node": lambda: append(rows, node),
+            "Millpond, Redis": lambda places=places: append(rows, places),
             "Spark's own Parquet": lambda number=number: rows.write.parquet(str(root / f"parquet-{number}")),
-            "bare `XADD`, pipelined": lambda bare=bare: done(bare),
+            "bare XADD, pipelined": lambda bare=bare: done(bare),
         }  # fmt: skip
         for way, act in ways.items():
             appending.run(way, act)
@@ -124,8 +125,8 @@ def measure(session: SparkSession, root: Path, node: str, port: int, events: int
     assert first.count() == stored.count() == events // JOB_SETS
     assert history(session, places).count() == events // JOB_SETS
     reads: dict[str, DataFrame] = {
-        "a pond's folder": first, "Redis": history(session, places), "Spark's own Parquet": stored,
-        "bare `XREAD`": one.mapInArrow(read_bare(port, number), "payload binary"),
+        "Millpond, a folder": first, "Millpond, Redis": history(session, places), "Spark's own Parquet": stored,
+        "bare XREAD": one.mapInArrow(read_bare(port, number), "payload binary"),
     }  # fmt: skip
     for _ in range(ROUNDS):
         for way, frame in reads.items():
@@ -137,7 +138,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the events")
     arguments = parser.parse_args()
-    events = 200_000 // (10 if arguments.quick else 1)
+    events, run = 200_000 // (10 if arguments.quick else 1), Run("events_spark")
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
     try:
         write_rows(root / "rows", events)
@@ -146,10 +147,14 @@ def main() -> None:
                 raise SystemExit("this benchmark needs redis-server")
             session = mp.start("local[2]", app="bench", memory="2g", settings={"spark.local.dir": str(root / "local")})
             mp.register(session)
-            print_table(measure(session, root, cluster.urls[0], port, events))
+            contests = measure(session, root, cluster.urls[0], port, events)
+            print_table(contests)
+            note_contests(run, contests)
             session.stop()
     finally:
         shutil.rmtree(root, ignore_errors=True)
+    rivals = {"Spark": version("pyspark"), "Redis": program_version("redis-server", "--version")}
+    run.write(rivals, whole=not arguments.quick, events=events)
 
 
 if __name__ == "__main__":

@@ -27,6 +27,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from _extremes_stages import SHAPES
+from _results import Run
 
 PROGRAM = Path(__file__).with_name("_extremes_stages.py")
 SAMPLE_SECONDS = 0.05
@@ -62,7 +63,7 @@ class Watch:
         self._thread.join()
 
 
-def run(shape: str, stage: str, folder: Path, size: int, limit: float) -> str | None:
+def measure(run: Run, shape: str, stage: str, folder: Path, size: int, limit: float) -> str | None:
     """Run a stage and print its rows of the table; what was wrong with it."""
     process = subprocess.Popen(
         [sys.executable, str(PROGRAM), f"{shape}/{stage}", str(folder), str(size)], stdout=subprocess.PIPE,
@@ -78,9 +79,11 @@ def run(shape: str, stage: str, folder: Path, size: int, limit: float) -> str | 
     watch.end()
     for line in out.splitlines():
         found = json.loads(line)
+        run.note(f"{shape}: {found['work'].replace('`', '')}", "Millpond", found["seconds"])
         cells = [shape, found["work"], shown(found["seconds"]), f"{watch.memory >> 20:,} MB", f"{watch.files:,}",
                  f"{watch.threads:,}"]  # fmt: skip
         print(f"| {' | '.join(cells)} |", flush=True)
+    run.note(f"{shape}: private memory, {stage}", "Millpond", watch.memory, unit="B")
     if process.returncode:
         return f"{shape}, {stage}: {err.strip().splitlines()[-1] if err.strip() else 'killed'}"
     return None
@@ -102,19 +105,20 @@ def main() -> None:
     given = parser.parse_args()
     sizes = QUICK if given.quick else SIZES
     print("| shape | work | time | private memory | files | threads |\n|---|---|---|---|---|---|")
-    failed = []
+    failed, run = [], Run("extremes")
     for shape in given.only.split(",") if given.only else SHAPES:
         folder = (given.folder or Path(tempfile.mkdtemp(prefix="millpond-extremes-"))) / shape
         folder.mkdir(parents=True, exist_ok=True)
         try:
             for stage in SHAPES[shape]:
-                fault = run(shape, stage, folder, given.size or sizes[shape], given.seconds)
+                fault = measure(run, shape, stage, folder, given.size or sizes[shape], given.seconds)
                 if fault is not None:
                     failed.append(fault)
                     break
         finally:
             if given.folder is None:
                 shutil.rmtree(folder.parent)
+    run.write(whole=not any((given.quick, given.only, given.size)), **sizes)
     for fault in failed:
         print(f"\nnot measured: {fault}")
 

@@ -31,6 +31,7 @@ import pyarrow.parquet as pq
 
 import millpond
 from _measure import Contest, rounds
+from _results import Run, version
 from millpond import ranges
 from millpond.maps.map import Map
 from millpond.maps.snapshots.freeze import SnapshotManifest, freeze
@@ -41,6 +42,10 @@ from millpond.stores.objects import Objects, open_objects
 
 KINDS = ("temporal_state", "ranged_state")
 REWRITE = "refreeze after 20 %"
+WAYS = {
+    "refreeze": "Millpond, refreeze", REWRITE: f"Millpond, {REWRITE}", "full freeze": "Millpond, full freeze",
+    "LMDB copy": "LMDB, a compact copy", "Parquet": "Parquet, written whole",
+}  # fmt: skip
 
 
 @dataclass
@@ -53,7 +58,7 @@ class Measured(Contest):
         """Note how many bytes it was this time."""
         self.bytes.setdefault(what, []).append(size)
 
-    def size(self, what: str) -> int:
+    def fetched(self, what: str) -> int:
         """The median of the runs, in bytes."""
         return int(statistics.median(self.bytes[what]))
 
@@ -150,8 +155,8 @@ def print_table(kind: str, keys: int, rows: int, found: Measured) -> None:
     print("|---|---:|---:|---:|---:|")
     for what in ("full freeze", "refreeze", REWRITE, "LMDB copy", "Parquet"):
         faster = found.median("full freeze") / found.median(what)
-        smaller = found.size("full freeze") / found.size(what)
-        print(f"| {what} | {found.median(what):.3f} | {faster:.1f}× | {found.size(what):,} | {smaller:.1f}× less |")
+        smaller = found.fetched("full freeze") / found.fetched(what)
+        print(f"| {what} | {found.median(what):.3f} | {faster:.1f}× | {found.fetched(what):,} | {smaller:.1f}× less |")
     sys.stdout.flush()
 
 
@@ -165,13 +170,20 @@ def main() -> None:
     arguments = parser.parse_args()
     keys = arguments.keys or (100_000 if arguments.quick else 1_000_000)
     rows = arguments.rows or (5 if arguments.quick else 10)
+    run = Run("freeze")
     for kind in arguments.kind or KINDS:
         with tempfile.TemporaryDirectory(prefix="millpond-bench-") as scratch:
             compile_first(kind, Path(scratch) / "first")
             with millpond.open(Path(scratch) / "pond") as pond:
                 held = pond.create_map("prices", kind=kind, value="long")
                 runs = arguments.runs or len(rounds(arguments.quick))
-                print_table(kind, keys, rows, measure(held, keys, rows, runs, Path(scratch)))
+                found = measure(held, keys, rows, runs, Path(scratch))
+                print_table(kind, keys, rows, found)
+            for what, way in WAYS.items():
+                run.note(kind, way, found.seconds[what])
+                run.note(f"{kind}, to fetch", way, found.bytes[what], unit="B")
+    whole = not any((arguments.quick, arguments.keys, arguments.rows, arguments.kind))
+    run.write({"py-lmdb": version("lmdb"), "PyArrow": version("pyarrow")}, whole=whole, keys=keys, rows_per_key=rows)
 
 
 def compile_first(kind: str, scratch: Path) -> None:

@@ -34,10 +34,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 import millpond
+from _results import Run, counted, program_version, version
 from millpond.maps.model.columns import INSTANT
 
 ROWS_PER_KEY = 10
 STEP_MS = 1_000
+WAYS = {"Map.get": "Millpond", "py-lmdb": "LMDB, transaction and seek", "Redis GET": "Redis GET, Unix socket"}
 QUESTIONS = 50_000
 BATCHES = (1, 10, 100, 1_000)
 BATCHES_PER_WAY = 7_000
@@ -175,15 +177,20 @@ def first_gets(folder: Path, key: str) -> list[float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows")
-    keys = 100_000 if parser.parse_args().quick else 1_000_000
+    quick = parser.parse_args().quick
+    keys, run = 100_000 if quick else 1_000_000, Run("get")
     numbers = np.random.default_rng(1).integers(0, keys, QUESTIONS).tolist()
     with tempfile.TemporaryDirectory(prefix="millpond-get-") as root:
         folder = Path(root)
         fill(folder / "pond", keys)
         first = first_gets(folder / "pond", f"device-{keys // 3:08d}")
         with millpond.open(folder / "pond") as pond:
-            print_gets(measure(pond, folder, keys, numbers), first)
-            print_batches(pond.map("temporal_state"), numbers)
+            taken = measure(pond, folder, keys, numbers)
+            print_gets(taken, first)
+            note_gets(run, taken, first)
+            print_batches(run, pond.map("temporal_state"), numbers)
+    rivals = {"py-lmdb": version("lmdb"), "Redis": program_version("redis-server", "--version")}
+    run.write(rivals, whole=not quick, keys=keys, rows_per_key=ROWS_PER_KEY)
 
 
 def measure(pond: millpond.Pond, folder: Path, keys: int, numbers: list[int]) -> dict[tuple[str, str], list[list[int]]]:
@@ -222,7 +229,14 @@ def print_gets(taken: dict[tuple[str, str], list[list[int]]], first: list[float]
         print(f"| {name:14} | {way:9} | {median / 1e3:5.1f} µs | {slowest / 1e3:5.1f} µs | {median / ours:14.2f}× |")
 
 
-def print_batches(target: millpond.Map, numbers: list[int]) -> None:
+def note_gets(run: Run, taken: dict[tuple[str, str], list[list[int]]], first: list[float]) -> None:
+    run.note("first get after opening", "Millpond", first)
+    for (name, way), rounds in taken.items():
+        run.note(name, WAYS[way], [float(np.median(times)) / 1e9 for times in rounds])
+        run.note(f"{name}, 99 %", WAYS[way], [float(np.percentile(times, 99)) / 1e9 for times in rounds])
+
+
+def print_batches(run: Run, target: millpond.Map, numbers: list[int]) -> None:
     """An unchanged map and its open snapshot, in turn."""
     snapshot = target.snapshot()
     print("\n| keys in a batch | Map.lookup | Snapshot.lookup | ratio (goal: at most 1.5) |")
@@ -233,6 +247,8 @@ def print_batches(target: millpond.Map, numbers: list[int]) -> None:
         for _ in range(10):
             taken["map"] += question_times(target.lookup, wanted)
             taken["snapshot"] += question_times(snapshot.lookup, wanted)
+        for way, times in taken.items():
+            run.note(f"lookup of {counted(size, 'key')}", f"Millpond, {way}", float(np.median(times)) / 1e9)
         ours, least = (float(np.median(times)) / 1e3 for times in taken.values())
         print(f"| {size:15} | {ours:7.1f} µs | {least:12.1f} µs | {ours / least:24.2f} |")
 

@@ -1,11 +1,10 @@
-"""Loading: sealing a part, merging it into a large shard, and a whole load by Spark.
+"""Loading: sealing a part, and merging it into a large shard; `scale.py --only load` has whole loads by Spark.
 
 The rivals:
 * a part against LMDB's own `putmulti(append=True)` of the same bytes, which were encoded and sorted beforehand;
-* a merge against a cursor that puts the part's rows, already sorted, into a shard of the same rows;
-* Spark loading a map against Spark writing the same rows as Parquet.
+* a merge against a cursor that puts the part's rows, already sorted, into a shard of the same rows.
 
-    python bench/load.py            1 M rows into 10 M, Spark 10 M
+    python bench/load.py            1 M rows into 10 M
     python bench/load.py --quick    a tenth of it
 """
 
@@ -20,9 +19,9 @@ from pathlib import Path
 import lmdb
 import numpy as np
 import pyarrow as pa
-from pyarrow import parquet
 
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, version
 from millpond.maps.loads.merge import Received, merge_parts
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
@@ -30,7 +29,7 @@ from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard
 
 ROWS_PER_KEY = 10
-FILES = 4
+APPEND, PUTS = "LMDB putmulti of sorted bytes", "LMDB cursor puts of sorted rows"
 
 
 def definition(scheme: Scheme) -> MapDefinition:
@@ -87,21 +86,21 @@ def merge_raw(env: lmdb.Environment, part: Received) -> None:
 
 
 def bench_parts(root: Path, scheme: Scheme, count: int, quick: bool) -> Contest:
-    contest = Contest(f"seal a part ({scheme})", count)
+    contest = Contest(f"seal a part, scheme {scheme}", count, f"{count:,} rows")
     shape = definition(scheme)
     rows = rows_of(shape, count // ROWS_PER_KEY, count, 1)
     write_part(shape, rows.slice(0, 1000), root / "warm")
     pairs = tables_of(write_part(shape, rows, root / "part"))
     for number in rounds(quick):
-        contest.run("millpond", lambda n=number: write_part(shape, rows, root / f"part{n}"))
-        contest.run("putmulti(append)", lambda n=number: append_raw(root / f"raw{n}", pairs))
+        contest.run("Millpond", lambda n=number: write_part(shape, rows, root / f"part{n}"))
+        contest.run(APPEND, lambda n=number: append_raw(root / f"raw{n}", pairs))
         shutil.rmtree(root / f"part{number}")
         shutil.rmtree(root / f"raw{number}")
     return contest
 
 
 def bench_merge(root: Path, scheme: Scheme, count: int, into: int, quick: bool) -> Contest:
-    contest = Contest(f"merge into {into // 1_000_000} M ({scheme})", count)
+    contest = Contest(f"merge, scheme {scheme}", count, f"{count:,} rows into {into:,}")
     shape = definition(scheme)
     keys = into // ROWS_PER_KEY
     ours, theirs = Shard(root / "ours", shape), Shard(root / "theirs", shape)
@@ -119,53 +118,22 @@ def bench_merge(root: Path, scheme: Scheme, count: int, into: int, quick: bool) 
         part = write_part(shape, rows_of(shape, keys, count, 200 + number), root / "parts" / f"new{number}")
         load = into // step + number + 1
         with ours.exclusive():
-            contest.run("millpond", lambda p=part, n=load: merge_parts(ours, [p], n, 0))
-        contest.run("cursor puts", lambda p=part: merge_raw(env, p))
+            contest.run("Millpond", lambda p=part, n=load: merge_parts(ours, [p], n, 0))
+        contest.run(PUTS, lambda p=part: merge_raw(env, p))
         shutil.rmtree(root / "parts")
     env.close()
     ours.close()
     return contest
 
 
-def bench_spark(root: Path, count: int, quick: bool) -> Contest:
-    """From Parquet files in no order into a map, sealed, merged and there; and into Parquet files again."""
-    import millpond
-    from millpond import spark as mp
-
-    contest = Contest(f"Spark, end to end ({count / 1e6:g} M)", count)
-    shape = definition(Scheme.AUTO)
-    (root / "input").mkdir(parents=True)
-    size = count // FILES
-    for number in range(FILES):
-        rows = rows_of(shape, count // ROWS_PER_KEY, size, 300 + number)
-        time = rows.column("effective_time").cast(pa.timestamp("ms")).cast(pa.timestamp("us", tz="UTC"))
-        columns = {"key": rows.column("key").cast(pa.string()), "effective_time": time, "value": rows.column("value")}
-        parquet.write_table(pa.table(columns), root / "input" / f"{number}.parquet")
-    session = mp.start("local[2]", app="millpond bench", memory="4g")
-    mp.register(session, pond=str(root / "pond"))
-    frame = session.read.parquet(str(root / "input"))
-    with millpond.open(root / "pond") as pond:
-        for number in rounds(quick):
-            name = f"round{number}"
-            pond.create_map(name, kind="temporal_state", value="double")
-            load = frame.write.format("millpond").option("map", name).mode("append")
-            contest.run("millpond", load.save)
-            assert count * 0.99 < pond.map(name).info()["rows"] <= count, "equal addresses are rare"
-            write = frame.write.mode("overwrite")
-            contest.run("Parquet", lambda w=write: w.parquet(str(root / "output")))
-            pond.drop_map(name)
-    session.stop()
-    return contest
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the rows, three rounds")
-    parser.add_argument("--only", choices=("parts", "merge", "spark"), help="just one of the three")
+    parser.add_argument("--only", choices=("parts", "merge"), help="just one of the two")
     arguments = parser.parse_args()
     scale = 10 if arguments.quick else 1
     root = Path(tempfile.mkdtemp(prefix="millpond-bench-", dir=os.environ.get("BENCH_DIR")))
-    contests = []
+    contests, run = [], Run("load")
     try:
         for scheme in (Scheme.AUTO, Scheme.HASH):
             place = root / str(scheme)
@@ -175,11 +143,11 @@ def main() -> None:
                 rows, into = 1_000_000 // scale, 10_000_000 // scale
                 contests.append(bench_merge(place / "merge", scheme, rows, into, arguments.quick))
             shutil.rmtree(place, ignore_errors=True)
-        if arguments.only in (None, "spark"):
-            contests.append(bench_spark(root / "spark", 10_000_000 // scale, arguments.quick))
     finally:
         shutil.rmtree(root, ignore_errors=True)
     print_table(contests)
+    note_contests(run, contests)
+    run.write({"py-lmdb": version("lmdb")}, whole=not (arguments.quick or arguments.only))
 
 
 if __name__ == "__main__":

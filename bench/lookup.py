@@ -5,12 +5,14 @@ as they like them, and two cores:
 * Polars: `join_asof` and `join`; for ranges and sessions `join_asof` on the start, then a filter on the end, which is
   right only because this data does not overlap.
 * DuckDB: `ASOF JOIN`, `LEFT JOIN`, and a range join where the question is one.
-* py-lmdb: a loop over the questions in order of key, one cursor, the rows in one file.
+* py-lmdb: a loop over the questions in order of key, one cursor, the rows in one file;
+* Spark, for temporal states alone: `ASOF JOIN` over cached tables, `local[2]`.
 
 Every rival's answers are compared with ours.
 
-    python bench/lookup.py            1 M keys, 10 rows each, 1 M questions
-    python bench/lookup.py --quick    a tenth of it
+    python bench/lookup.py                          1 M keys, 10 rows each, 1 M questions
+    python bench/lookup.py --quick                  a tenth of it
+    python bench/lookup.py --only temporal_state    as of a time: a claim of its own
 """
 
 from __future__ import annotations
@@ -32,8 +34,10 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import parquet
 
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, version
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import freeze
@@ -42,7 +46,8 @@ from millpond.stores.objects import open_objects
 
 ROWS_PER_KEY = 10
 STEP_MS = 1_000
-GOALS = {"Polars join_asof": 4.0, "DuckDB ASOF JOIN": 6.0, "py-lmdb loop": 3.0}
+GOALS = {"Polars join_asof": 4.0, "DuckDB ASOF JOIN": 6.0, "LMDB, a loop of py-lmdb": 3.0}
+SPARK = "Spark ASOF JOIN"
 
 Way = Callable[[], pa.Array]
 
@@ -121,9 +126,9 @@ def state(folder: Path, keys: int, count: int) -> Task:
         "Millpond, one core": lambda: snapshot.lookup(wanted),
         "Polars join": lambda: polars_value(theirs.join(mine, on="key", how="left")),
         "DuckDB LEFT JOIN": lambda: duck.ask("select value from questions left join rows using (key)"),
-        "py-lmdb loop": lambda: lmdb_get(env, in_order),
+        "LMDB, a loop of py-lmdb": lambda: lmdb_get(env, in_order),
     }
-    return Task(Contest(f"state, {keys:,} keys", count), ways, snapshot.lookup(wanted))
+    return Task(Contest("state", count, f"{keys:,} keys"), ways, snapshot.lookup(wanted))
 
 
 def lmdb_of(file: Path, keys: list[str], values: list[int]) -> lmdb.Environment:
@@ -168,10 +173,25 @@ def temporal(folder: Path, keys: int, count: int) -> Task:
         "DuckDB ASOF JOIN": lambda: duck.ask(
             "select value from questions q asof left join rows r on q.key = r.key and q.at >= r.at"
         ),
-        "py-lmdb loop": lambda: lmdb_latest(env, in_order),
+        "LMDB, a loop of py-lmdb": lambda: lmdb_latest(env, in_order),
+        SPARK: spark_as_of(folder, rows, questions),
     }
-    task = Contest(f"temporal_state, {keys:,} keys × {ROWS_PER_KEY}", count)
+    task = Contest("temporal_state", count, f"{keys:,} keys × {ROWS_PER_KEY}")
     return Task(task, ways, snapshot.lookup(wanted, instants))
+
+
+def spark_as_of(folder: Path, rows: pa.Table, questions: pa.Table) -> Way:
+    """The same question of Spark, which runs until the benchmark ends."""
+    from millpond import spark as mp
+
+    settings = {"spark.local.dir": str(folder / "local"), "spark.sql.join.asofJoin.enabled": "true"}
+    session = mp.start("local[2]", app="bench", memory="4g", settings=settings)
+    for name, table in (("rows", rows), ("questions", questions)):
+        parquet.write_table(table, folder / f"{name}.parquet", row_group_size=len(table) // 4)
+        session.read.parquet(str(folder / f"{name}.parquet")).cache().createOrReplaceTempView(name)
+        session.sql(f"select count(*) from {name}").collect()  # into the cache
+    query = "select value from questions q left asof join rows r match_condition (q.at >= r.at) on q.key = r.key"
+    return lambda: session.sql(query).toArrow().column("value").combine_chunks()
 
 
 def lmdb_as_of(file: Path, rows: pa.Table) -> lmdb.Environment:
@@ -233,7 +253,7 @@ def ranged(folder: Path, ranges: int, count: int) -> Task:
             """select value from questions q left join rows r on q.number >= r.start and q.number <= r."end" """
         ),
     }
-    return Task(Contest(f"ranged_state, {ranges:,} ranges", count), ways, snapshot.lookup(wanted))
+    return Task(Contest("ranged_state", count, f"{ranges:,} ranges"), ways, snapshot.lookup(wanted))
 
 
 def temporal_ranged(folder: Path, ranges: int, count: int) -> Task:
@@ -259,7 +279,7 @@ def temporal_ranged(folder: Path, ranges: int, count: int) -> Task:
             on q.number >= r.start and q.number <= r."end" and r.at <= q.at group by q.id"""
         ),
     }
-    task = Contest(f"temporal_ranged_state, {ranges:,} ranges × {rows_per_range}", count)
+    task = Contest("temporal_ranged_state", count, f"{ranges:,} ranges × {rows_per_range}")
     return Task(task, ways, snapshot.lookup(wanted, instants))
 
 
@@ -294,14 +314,14 @@ def session(folder: Path, keys: int, count: int) -> Task:
             on q.key = r.key and q.at >= r.start and q.at <= r."end" """
         ),
     }
-    task = Contest(f"session, {keys:,} keys × {ROWS_PER_KEY}", count)
+    task = Contest("session", count, f"{keys:,} keys × {ROWS_PER_KEY}")
     return Task(task, ways, snapshot.lookup(wanted, instants))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the size")
-    parser.add_argument("--only", help="just the kinds whose name contains this")
+    parser.add_argument("--only", help="just this kind of map")
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore", category=UserWarning, module="polars")
     size = 100_000 if arguments.quick else 1_000_000
@@ -309,20 +329,24 @@ def main() -> None:
         "temporal_state": (temporal, size), "state": (state, size), "session": (session, size // 2),
         "ranged_state": (ranged, size // 2), "temporal_ranged_state": (temporal_ranged, size // 10),
     }  # fmt: skip
-    contests = []
+    contests, as_of, others = [], Run("as_of"), Run("lookup")
     with tempfile.TemporaryDirectory() as folder:
         for name, (make, keys) in makers.items():
-            if arguments.only and arguments.only not in name:
+            if arguments.only and arguments.only != name:
                 continue
             task = make(Path(folder), keys, size)
             task.run(rounds(arguments.quick))
             contests.append(task.contest)
+            note_contests(as_of if name == "temporal_state" else others, [task.contest])
     print_table(contests)
     for contest in contests:
-        if contest.task.startswith("temporal_state"):
+        if contest.task == "temporal_state":
             ours = contest.median("Millpond, one core")
             for rival, goal in GOALS.items():
                 print(f"as-of against {rival}: {contest.median(rival) / ours:.1f}× (goal {goal:.0f}×)")
+    rivals = {"Polars": version("polars"), "DuckDB": version("duckdb"), "py-lmdb": version("lmdb")}
+    as_of.write({**rivals, "Spark": version("pyspark")}, whole=not arguments.quick, queries=size)
+    others.write(rivals, whole=not (arguments.quick or arguments.only), queries=size)
 
 
 if __name__ == "__main__":

@@ -37,7 +37,8 @@ import urllib3
 from xxhash import xxh3_128_hexdigest
 
 import millpond
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, counted, program_version
 from _servers import nginx_server
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.parts.part import PartFile
@@ -46,6 +47,9 @@ from millpond.stores.files import checksum_file, sync
 from tests.harness.cluster import Cluster, free_port
 
 WRITERS = 4
+MERGING = {
+    "backlog": "Millpond, a backlog", "node": "Millpond, as they come", "embedded": "Millpond, in this process",
+}  # fmt: skip
 
 
 def name_of(numbers: np.ndarray) -> pa.Array:
@@ -67,7 +71,7 @@ def seal(pond: Any, name: str, rows: int, seed: int) -> PartFile:
 # -- merging ------------------------------------------------------------------------------------------
 
 
-def bench_merging(folder: Path, maps: int, parts: int, rows: int, quick: bool) -> list[str]:
+def bench_merging(run: Run, folder: Path, maps: int, parts: int, rows: int, quick: bool) -> list[str]:
     """A backlog on a node, loads as they come at it, and the same in this process, in turn."""
     seconds: dict[str, list[float]] = {"backlog": [], "node": [], "embedded": []}
     for number in range(1 if quick else 3):
@@ -80,6 +84,9 @@ def bench_merging(folder: Path, maps: int, parts: int, rows: int, quick: bool) -
                 times.append(_backlog(cluster, pond, sealed) if way == "backlog" else _merged(pond, sealed))
                 assert sum(pond_map.info()["rows"] for pond_map in pond.maps()) > rows
             shutil.rmtree(place)
+    for way, name in MERGING.items():
+        rates = [parts / taken for taken in seconds[way]]
+        run.note(f"{parts} parts of {rows:,} rows, {counted(maps, 'map')}", name, rates, unit="/s")
     medians = {way: float(np.median(times)) for way, times in seconds.items()}
     return [
         f"{maps}", f"{parts} × {rows:,}",
@@ -131,7 +138,7 @@ def _merged(pond: Any, sealed: list[PartFile]) -> float:
 # -- small loads --------------------------------------------------------------------------------------
 
 
-def bench_bare(folder: Path, loads: int, quick: bool) -> list[str]:
+def bench_bare(run: Run, folder: Path, loads: int, quick: bool) -> list[str]:
     """The bytes of small loads, stored by a bare route of the same server."""
     found = []
     with millpond.open(folder / "pond") as pond:
@@ -147,11 +154,13 @@ def bench_bare(folder: Path, loads: int, quick: bool) -> list[str]:
                 list(threads.map(lambda item: pool.request("PUT", f"/{item[0]}", body=item[1]), enumerate(bodies)))  # noqa: B023
             found.append((loads / (time.perf_counter() - began), _processor_seconds(process.pid) - used))
             process.terminate()
+    run.note("entered", "a bare route of the same server", [rate for rate, _ in found], unit="/s")
+    run.note("processor of the node", "a bare route of the same server", [used / loads for _, used in found])
     rate, used = (float(np.median(column)) for column in zip(*found, strict=True))
     return ["the bare route", f"{rate:.0f}/s", "", f"{1000 * used / loads:.1f} ms", ""]
 
 
-def bench_small(folder: Path, loads: int, quick: bool) -> list[str]:
+def bench_small(run: Run, folder: Path, loads: int, quick: bool) -> list[str]:
     """Small loads of four writers: a second, entered and merged, and the milliseconds of the processor for each."""
     found = []
     for number in rounds(quick):
@@ -170,6 +179,10 @@ def bench_small(folder: Path, loads: int, quick: bool) -> list[str]:
             merged = time.perf_counter() - began
             node, own = _processor_seconds(process.pid) - node, time.process_time() - own
             found.append((loads / entered, loads / merged, 1000 * node / loads, 1000 * own / loads))
+    run.note("entered", "Millpond", [one[0] for one in found], unit="/s")
+    run.note("merged", "Millpond", [one[1] for one in found], unit="/s")
+    run.note("processor of the node", "Millpond", [one[2] / 1000 for one in found])
+    run.note("processor of the writers", "Millpond", [one[3] / 1000 for one in found])
     entered, merged, node, own = (float(np.median(column)) for column in zip(*found, strict=True))
     return [f"{loads} × 1,000", f"{entered:.0f}/s", f"{merged:.0f}/s", f"{node:.1f} ms", f"{own:.1f} ms"]
 
@@ -205,8 +218,8 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)
         for _ in rounds(quick):
-            contest.run("millpond", lambda: _send_all(streams, partial(_put_part, ours)))
-            for way, durably in (("nginx PUT", False), ("nginx PUT + sum + fsync", True)):
+            contest.run("Millpond", lambda: _send_all(streams, partial(_put_part, ours)))
+            for way, durably in (("nginx PUT", False), ("nginx PUT, sum and sync", True)):
                 files = folder / "nginx" / "files" if durably else None
                 contest.run(way, lambda files=files: _send_all(streams, partial(_put_file, theirs, files)))  # type: ignore[misc]
                 for part in streams:
@@ -245,7 +258,7 @@ def _put_file(pool: urllib3.HTTPConnectionPool, files: Path | None, part: str, b
 # -- snapshots ----------------------------------------------------------------------------------------
 
 
-def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
+def bench_snapshots(run: Run, folder: Path, keys: int, quick: bool) -> list[list[str]]:
     """The time a reader waits and the bytes it fetches: the node has frozen before."""
     settings = {"min_time_to_keep_snapshots": "0s"}
     whole: list[tuple[float, int]] = []
@@ -274,6 +287,8 @@ def bench_snapshots(folder: Path, keys: int, quick: bool) -> list[list[str]]:
     rows = []
     first = np.median([taken for taken, _ in whole]), np.median([size for _, size in whole])
     for act, samples in (("the whole snapshot", whole), ("after 1 % changed", fresh)):
+        run.note(act, "Millpond", [one for one, _ in samples])
+        run.note(f"{act}, bytes", "Millpond", [one for _, one in samples], unit="B")
         taken, size = np.median([one for one, _ in samples]), np.median([one for _, one in samples])
         rows.append(
             [act, f"{taken:.3f} s", f"{size / 1e6:.1f} MB", f"{first[0] / taken:.1f}×", f"{first[1] / size:.1f}×"]
@@ -307,33 +322,40 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="a tenth of it, three rounds")
     parser.add_argument("--only", choices=("merging", "small", "uploads", "snapshots"))
     arguments = parser.parse_args()
-    scale = 10 if arguments.quick else 1
+    scale, whole = 10 if arguments.quick else 1, not arguments.quick
     root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
     os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(root / "cache")
     try:
         if arguments.only in (None, "merging"):
+            run = Run("nodes_merging")
             lines = [
-                bench_merging(root / "merging", maps, parts // scale, rows, arguments.quick)
+                bench_merging(run, root / "merging", maps, parts // scale, rows, arguments.quick)
                 for parts, rows in ((160, 1_000), (32, 100_000)) for maps in (1, 4, 16)
             ]  # fmt: skip
             ways = ("a backlog", "as they come", "in this process")
             table(["maps", "parts × rows", *(f"{way}, {of}/s" for way in ways for of in ("parts", "rows"))], lines)
+            run.write(whole=whole, writers=WRITERS)
         if arguments.only in (None, "small"):
-            lines = [
-                bench(root / bench.__name__, 400 // (4 if arguments.quick else 1), arguments.quick)
-                for bench in (bench_small, bench_bare)
-            ]
+            run, loads = Run("nodes_small"), 400 // (4 if arguments.quick else 1)
+            lines = [bench(run, root / bench.__name__, loads, arguments.quick) for bench in (bench_small, bench_bare)]
             table(["loads × rows", "entered", "merged", "the node's processor", "the writers'"], lines)
+            run.write(whole=whole, loads=loads, rows=1_000, writers=WRITERS)
         if arguments.only in (None, "uploads"):
+            run = Run("nodes_uploads")
             sizes = ((1_000_000, 16), (20_000, 200))
             fewer = 4 if arguments.quick else 1
             contests = [
                 bench_uploads(root / f"uploads{rows}", rows, count // fewer, arguments.quick) for rows, count in sizes
             ]
-            print_table([contest for contest in contests if contest is not None])
+            measured = [contest for contest in contests if contest is not None]
+            print_table(measured)
+            note_contests(run, measured)
+            run.write({"nginx": program_version("nginx", "-v")}, whole=whole, connections=WRITERS)
         if arguments.only in (None, "snapshots"):
-            lines = bench_snapshots(root / "snapshots", 1_000_000 // scale, arguments.quick)
+            run, keys = Run("nodes_snapshots"), 1_000_000 // scale
+            lines = bench_snapshots(run, root / "snapshots", keys, arguments.quick)
             table(["a reader fetches", "median", "bytes", "faster", "less"], lines)
+            run.write(whole=whole, keys=keys, rows_per_key=10)
     finally:
         shutil.rmtree(root, ignore_errors=True)
 

@@ -28,6 +28,7 @@ import psutil
 import pyarrow as pa
 
 import millpond
+from _results import Run
 from tests.harness.cluster import Cluster
 
 SCANS, GETTERS, CONNECTIONS = 64, 8, 2_000
@@ -98,7 +99,9 @@ async def most_memory(process: psutil.Process, until: float) -> int:
     return most
 
 
-async def measure(cluster: Cluster, keys: int, seconds: float, scans: int, getters: int, pause: float) -> list[str]:
+async def measure(
+    run: Run, cluster: Cluster, keys: int, seconds: float, scans: int, getters: int, pause: float
+) -> list[str]:
     """One row of the table."""
     node = cluster.nodes[0]
     assert node.process is not None
@@ -115,6 +118,9 @@ async def measure(cluster: Cluster, keys: int, seconds: float, scans: int, gette
     cpu = (sum(process.cpu_times()[:2]) - before) / len(times)
     median, late = np.percentile(np.array(times) * 1000, [50, 99])
     load = f"{scans} scans, {getters} connections" if scans else f"{getters:,} connections"
+    run.note(f"get beside {load}", "Millpond", float(median) / 1000)
+    run.note(f"get beside {load}, 99 %", "Millpond", float(late) / 1000)
+    run.note(f"memory of the node, {load}", "Millpond", most, unit="B")
     return [
         load, f"{len(times) / seconds:,.0f}/s", f"{median:.1f} ms", f"{late:.0f} ms", f"{most >> 20} MiB",
         f"{seen[200]}, {seen[503]}" if scans else "", "" if scans else f"{cpu * 1000:.2f} ms",
@@ -126,6 +132,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--seconds", type=float, default=30.0, help="the time of each load")
     chosen = parser.parse_args()
+    run = Run("overload")
     keys, seconds = 200_000 if chosen.quick else 2_000_000, chosen.seconds
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * CONNECTIONS)), hard))
@@ -137,11 +144,12 @@ def main() -> None:
             assert pond.map("m").get("device-00000007") == 7
         rows = [["load", "get", "median", "99 %", "the node's memory", "scans answered, refused", "CPU of a get"]]
         for scans, getters, pause in ((0, GETTERS, 0.1), (SCANS, GETTERS, 0.1), (0, CONNECTIONS, 1.0)):
-            rows.append(asyncio.run(measure(cluster, keys, seconds, scans, getters, pause)))
+            rows.append(asyncio.run(measure(run, cluster, keys, seconds, scans, getters, pause)))
     for number, row in enumerate(rows):
         print("| " + " | ".join(row) + " |")
         if number == 0:
             print("|" + "---|" * len(row))
+    run.write(whole=not chosen.quick and seconds == 30, rows=keys)
 
 
 if __name__ == "__main__":

@@ -26,7 +26,8 @@ import redis
 import urllib3
 
 import millpond
-from _measure import Contest, print_table, rounds
+from _measure import Contest, note_contests, print_table, rounds
+from _results import Run, program_version, version
 from _servers import bare_server, redis_server
 from tests.harness.cluster import Cluster, free_port
 
@@ -72,7 +73,7 @@ def mget_raw(link: socket.socket, keys: list[str]) -> None:
 
 
 def bench_bulk(pond: Any, client: redis.Redis, link: socket.socket, keys: int, quick: bool) -> Contest:
-    contest = Contest(f"look up {QUERIES:,} of {keys:,} keys", QUERIES)
+    contest = Contest(f"{QUERIES:,} keys at once", QUERIES)
     random = np.random.default_rng(3)
     numbers = random.integers(0, keys, QUERIES)
     names = [name_of(number) for number in numbers.tolist()]
@@ -86,10 +87,10 @@ def bench_bulk(pond: Any, client: redis.Redis, link: socket.socket, keys: int, q
     assert [int(value) for value in mget(client, names)] == wanted
     mget_raw(link, names)
     for _ in rounds(quick):
-        contest.run("millpond, remote lookup", lambda: ask(arrow))
-        contest.run("the same, keys from a list, answers to one", lambda: ask(names).to_pylist())
-        contest.run("Redis MGET by 1,000, redis-py", lambda: mget(client, names))
-        contest.run("Redis MGET by 1,000, bytes only counted", lambda: mget_raw(link, names))
+        contest.run("Millpond, Arrow to Arrow", lambda: ask(arrow))
+        contest.run("Millpond, list to list", lambda: ask(names).to_pylist())
+        contest.run("Redis MGET by redis-py", lambda: mget(client, names))
+        contest.run("Redis MGET, bytes only counted", lambda: mget_raw(link, names))
     return contest
 
 
@@ -102,7 +103,7 @@ def times_of(ask: Callable[[str], object], keys: list[str]) -> list[int]:
     return times
 
 
-def bench_single(target: Any, client: redis.Redis, bare: str, keys: int, quick: bool) -> None:
+def bench_single(run: Run, target: Any, client: redis.Redis, bare: str, keys: int, quick: bool) -> None:
     pool = urllib3.HTTPConnectionPool("127.0.0.1", int(bare.rpartition(":")[2]), maxsize=1)
     ways: dict[str, Callable[[str], object]] = {
         "RemoteMap.get": target.get,
@@ -123,6 +124,9 @@ def bench_single(target: Any, client: redis.Redis, bare: str, keys: int, quick: 
     print("|---|---|---|---|")
     first = np.median([np.median(run) for run in taken["RemoteMap.get"]])
     for way, runs in taken.items():
+        name = "Millpond" if way == "RemoteMap.get" else way
+        run.note("one key", name, [float(np.median(one)) / 1e9 for one in runs])
+        run.note("one key, 99 %", name, [float(np.percentile(one, 99)) / 1e9 for one in runs])
         median = np.median([np.median(run) for run in runs])
         late = np.median([np.percentile(run, 99) for run in runs])
         print(f"| {way} | {median / 1e3:.0f} µs | {late / 1e3:.0f} µs | {median / first:.2f}× |")
@@ -132,7 +136,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="a tenth of the keys, three rounds")
     arguments = parser.parse_args()
-    keys = 100_000 if arguments.quick else 1_000_000
+    keys, run = 100_000 if arguments.quick else 1_000_000, Run("remote")
     with tempfile.TemporaryDirectory(prefix="millpond-remote-", dir=os.environ.get("BENCH_DIR")) as folder:
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
         with (
@@ -149,10 +153,14 @@ def main() -> None:
             fill_redis(client, keys)
             with socket.create_connection(("127.0.0.1", port)) as link:
                 link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                print_table([bench_bulk(pond, client, link, keys, arguments.quick)])
-            bench_single(target, client, f"http://127.0.0.1:{bare}", keys, arguments.quick)
+                contest = bench_bulk(pond, client, link, keys, arguments.quick)
+            print_table([contest])
+            note_contests(run, [contest])
+            bench_single(run, target, client, f"http://127.0.0.1:{bare}", keys, arguments.quick)
             client.close()
             pond.close()
+    rivals = {"Redis": program_version("redis-server", "--version"), "redis-py": version("redis")}
+    run.write(rivals, whole=not arguments.quick, keys=keys)
 
 
 if __name__ == "__main__":

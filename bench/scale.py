@@ -5,8 +5,8 @@ stage that fails, or takes more than `--seconds`, leaves the others as they are.
 
     python bench/scale.py                        1 M and 10 M rows
     python bench/scale.py --rows 100000000       a hundred million: 60 GB of disk, an hour
-    python bench/scale.py --only load,lookups
-    python bench/scale.py --json results.json    the figures, beside the table
+    python bench/scale.py --only lookups         one stage of it
+    python bench/scale.py --only load            loads by Spark alone: a claim of its own
 """
 
 from __future__ import annotations
@@ -26,10 +26,13 @@ from pathlib import Path
 
 import psutil
 
-from _scale_stages import STAGES
+from _results import Run, version
+from _scale_stages import CHANGED, EVENTS, QUERIES, STAGES
 
 PROGRAM = Path(__file__).with_name("_scale_stages.py")
 MEMORY_SECONDS = 0.1
+PUBLISHED_ROWS_MIN = 1_000_000
+RIVALS = ("merge-duckdb", "merge-rocksdb", "lookups-rivals")
 
 
 @dataclass
@@ -107,6 +110,22 @@ def print_tables(figures: Figures, sizes: list[int]) -> None:
         print(f"\nnot measured: {line}")
 
 
+def note(figures: Figures, loads: Run, others: Run) -> None:
+    """Note all figures: loads by Spark are a claim of their own."""
+    for (work, way), found in figures.seconds.items():
+        for rows, seconds in found.items():
+            (loads if work == "load by Spark" else others).note(work, way, seconds, size=size_name(rows))
+    for stage, memory in figures.memory.items():
+        for rows, most in memory.items():
+            way = stage if stage in RIVALS else "Millpond"
+            run = loads if stage == "load" else others
+            run.note(f"private memory, {stage}", way, most, unit="B", size=size_name(rows))
+
+
+def size_name(rows: int) -> str:
+    return f"{rows / 1_000_000:g} M rows"
+
+
 def _shown(seconds: float) -> str:
     if seconds < 0.001:
         return f"{seconds * 1e6:.1f} µs"
@@ -119,11 +138,10 @@ def main() -> None:
     parser.add_argument("--only", help=f"stages, by commas: {', '.join(STAGES)}; what they need comes before them")
     parser.add_argument("--folder", type=Path, help="where the data lies; it is kept, and used again")
     parser.add_argument("--seconds", type=float, default=3600.0, help="the time that one stage may take")
-    parser.add_argument("--json", type=Path, help="a file for all figures")
     given = parser.parse_args()
     sizes = given.rows or [1_000_000, 10_000_000]
     wanted = given.only.split(",") if given.only else list(STAGES)
-    figures = Figures()
+    figures, loads, others = Figures(), Run("load_spark"), Run("scale")
     for rows in sizes:
         folder = (given.folder or Path(tempfile.mkdtemp(prefix="millpond-scale-"))) / str(rows)
         folder.mkdir(parents=True, exist_ok=True)
@@ -136,12 +154,11 @@ def main() -> None:
             if given.folder is None:
                 shutil.rmtree(folder.parent)
     print_tables(figures, sizes)
-    if given.json is not None:
-        medians = [
-            {"work": work, "way": way, "rows": size, "seconds": statistics.median(found)}
-            for (work, way), sized in figures.seconds.items() for size, found in sized.items()
-        ]  # fmt: skip
-        given.json.write_text(json.dumps({"seconds": medians, "memory": figures.memory}, indent=1))
+    note(figures, loads, others)
+    published = min(sizes) >= PUBLISHED_ROWS_MIN
+    rivals = {name: version(name.lower()) for name in ("PySpark", "DuckDB", "Polars", "rocksdict")}
+    loads.write({"PySpark": rivals["PySpark"]}, whole=published and "load" in wanted)
+    others.write(rivals, whole=published and given.only is None, merged_rows=CHANGED, queries=QUERIES, events=EVENTS)
 
 
 if __name__ == "__main__":

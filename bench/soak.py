@@ -30,6 +30,7 @@ import numpy as np
 import psutil
 import pyarrow as pa
 
+from _results import Run
 from _truth import Truth
 
 KEYS = 5_000
@@ -296,6 +297,13 @@ class Soak:
                 problems += life.growth()
         return problems
 
+    def note(self, run: Run) -> None:
+        """Note the memory of processes that lived long."""
+        for life in self.lives:
+            if len(life.samples) >= 5 and life.samples[-1][0] - life.began > self.seconds / 2:
+                for when, span in (("warm", WARM), ("at last", LATE)):
+                    run.note(f"memory of {life.name}", f"Millpond, {when}", life.part(*span, 1), unit="B")
+
     def table(self) -> None:
         print("\n| process | from | to | memory at first | warm | at last | handles warm | at last |")
         print("|---|---|---|---|---|---|---|---|")
@@ -319,7 +327,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
-    arguments = parser.parse_args()
+    arguments, run = parser.parse_args(), Run("soak")
     from tests.harness.cluster import Cluster
     from tests.harness.cluster_audit import settle
 
@@ -336,10 +344,13 @@ def main() -> int:
             except Wrong as error:
                 problems = [str(error)]
             soak.table()
+            soak.note(run)
             for problem in problems:
                 print(f"WRONG: {problem}")
             if problems:
                 print(cluster.tails())
+    if not problems:
+        run.write(whole=arguments.minutes >= 30, minutes=round(arguments.minutes), answers=soak.done["answers checked"])
     print("failed" if problems else "no wrong answer, nothing grew")
     return 1 if problems else 0
 

@@ -24,6 +24,7 @@ from pathlib import Path
 
 import lmdb
 
+from _results import Run, counted, version
 from millpond.kernel.space import Transaction
 from millpond.stores.lmdb.space import LmdbSpace
 
@@ -138,7 +139,7 @@ def measure(writer: Callable[[], Write], threads: int, seconds: float) -> tuple[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
-    quick = parser.parse_args().quick
+    quick, run = parser.parse_args().quick, Run("space")
     seconds = 1.0 if quick else 3.0
     found: dict[tuple[str, int], list[tuple[float, float]]] = {}
     together: dict[int, list[float]] = {threads: [] for threads in THREADS}
@@ -151,6 +152,14 @@ def main() -> None:
                     found.setdefault((way, threads), []).append(rates_and_latencies)
                 together[threads].append(ceiling(Path(folder) / f"{turn}-{threads}-together", threads, seconds))
             print(f"round {turn + 1}", file=sys.stderr)
+    for (way, threads), rates_and_latencies in found.items():
+        run.note(
+            "durable writes", way, [rate for rate, _ in rates_and_latencies], unit="/s", size=counted(threads, "thread")
+        )
+        run.note("one write", way, [latency for _, latency in rates_and_latencies], size=counted(threads, "thread"))
+    for threads, whole in together.items():
+        run.note("durable writes", "bare LMDB, one thread for all", whole, unit="/s", size=counted(threads, "thread"))
+    run.write({"SQLite": sqlite3.sqlite_version, "py-lmdb": version("lmdb")}, whole=not quick)
     rates = {
         key: statistics.median(rate for rate, _ in rates_and_latencies) for key, rates_and_latencies in found.items()
     }

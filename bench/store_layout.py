@@ -20,6 +20,7 @@ from pathlib import Path
 from littlehorse.model import NodeRun, NodeRunId, TaskRun, TaskRunId, WfRun, WfRunId, WfSpecId
 from rocksdict import BlockBasedOptions, Cache, Options, Rdict
 
+from _results import Run, version
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import Transaction
 from millpond.stores.rocksdb.space import RocksSpace
@@ -143,6 +144,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     runs = 15_000 if parser.parse_args().quick else 100_000
+    run = Run("store_layout")
     dice = random.Random(7)
     names = [f"{dice.getrandbits(128):032x}" for _ in range(runs)]
     store = RunStore(TENANT, Initialization(0), lambda _: False)
@@ -155,12 +157,15 @@ def main() -> None:
             print(f"{path.name}: {size / 1e6:.0f} MB on the disk, compressed")
         print("| act | legacy | grouped | fewer by |\n|---|---|---|---|")
         sample = names[runs // 2 : runs // 2 + SAMPLE]
-        row("read a whole run", blocks(old, sample, read_legacy), blocks(new, sample, read_grouped))
+        row(run, "read a whole run", blocks(old, sample, read_legacy), blocks(new, sample, read_grouped))
         deleted = blocks(new, names[:SAMPLE], lambda space, name: delete_run(space, store, (name,)))
-        row("delete a run", blocks(old, names[:SAMPLE], delete_legacy), deleted)
+        row(run, "delete a run", blocks(old, names[:SAMPLE], delete_legacy), deleted)
+    run.write({"rocksdict": version("rocksdict")}, whole=runs == 100_000, runs=runs)
 
 
-def row(act: str, legacy: float, grouped: float) -> None:
+def row(run: Run, act: str, legacy: float, grouped: float) -> None:
+    run.note(act, "Millpond, grouped", grouped, unit="blocks")
+    run.note(act, "the legacy layout", legacy, unit="blocks")
     print(f"| {act} | {legacy:.2f} blocks | {grouped:.2f} blocks | **{legacy / grouped:.1f}×** |")
 
 

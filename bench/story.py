@@ -22,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 import millpond
+from _results import Run
 from millpond.clock import thread_seconds
 from millpond.events.own_maintenance import OwnMaintenance
 from millpond.events.reports import QUEUE, Reporter
@@ -63,7 +64,7 @@ def main() -> None:
     arguments.add_argument("--rows", type=int, default=5_000_000)
     arguments.add_argument("--pairs", type=int, default=5)
     given = arguments.parse_args()
-    rows = table_of(given.rows)
+    rows, run = table_of(given.rows), Run("story")
     for owner in (Reporter, OwnMaintenance):
         owner._run = measured(owner._run)  # type: ignore[attr-defined, method-assign]  # noqa: SLF001
     found: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
@@ -78,6 +79,8 @@ def main() -> None:
     print(f"{given.rows:,} rows, {given.pairs} pairs")
     for place, name in enumerate(("processor", "elapsed")):
         on, off = ([seconds[place] for seconds in found[reported]] for reported in (True, False))
+        run.note(f"load, {name}", "Millpond, with its story", on)
+        run.note(f"load, {name}", "Millpond, without", off)
         shares = [100 * (one / other - 1) for one, other in zip(on, off, strict=True)]
         print(
             f"  {name:9} with {statistics.median(on):.2f} s, without {statistics.median(off):.2f} s; "
@@ -85,6 +88,8 @@ def main() -> None:
         )
     used = sum(THREADS) / given.pairs
     without = statistics.median(processor for processor, _ in found[False])
+    run.note("threads of the story, processor", "Millpond", used)
+    run.write(whole=(given.rows, given.pairs) == (5_000_000, 5), rows=given.rows)
     print(f"  threads of the story: {1e3 * used:.1f} ms of a processor a load: {100 * used / without:.2f} % of it")
 
 

@@ -34,6 +34,7 @@ from pyarrow import parquet
 from pyspark.sql import DataFrame, SparkSession
 
 import millpond
+from _results import Run, program_version, version
 from _servers import redis_server
 from millpond import spark as mp
 from millpond.kernel import steps
@@ -103,18 +104,23 @@ def watch(feed: Feed, get: Get, epochs: int) -> tuple[list[int], list[int]]:
     return put, read
 
 
-def report(way: str, after_rows: list[float] | None, after_file: list[float]) -> str:
+def report(run: Run, way: str, after_rows: list[float] | None, after_file: list[float]) -> str:
+    name = f"Millpond, {way}" if after_rows else way
+
     def cell(times: list[float] | None) -> str:
         if times is None:
             return "      –      "
         counted = times[WARM:]
+        task = "after the rows" if times is after_rows else "after the file"
+        run.note(task, name, [ms / 1e3 for ms in counted])
+        run.note(f"{task}, 99 %", name, float(np.percentile(counted, 99)) / 1e3)
         return f"{statistics.median(counted):6.0f} / {np.percentile(counted, 99):5.0f}"
 
     return f"| {way:42} | {cell(after_rows)} | {cell(after_file)} |"
 
 
 def into_map(
-    session: SparkSession, folder: Path, way: str, pond: Any, where: str, arguments: argparse.Namespace
+    run: Run, session: SparkSession, folder: Path, way: str, pond: Any, where: str, arguments: argparse.Namespace
 ) -> str:
     target = pond.create_map("numbers", kind="state", value="long")
     feed, ends = Feed(folder / "source", arguments.rows), folder / "ends"
@@ -124,11 +130,11 @@ def into_map(
     put, read = watch(feed, lambda: target.get(LAST), arguments.epochs)
     query.stop()
     done = [int(line) for line in ends.read_text().split()]
-    return report(way, [(b - a) / 1e6 for a, b in zip(done, read, strict=False)],
+    return report(run, way, [(b - a) / 1e6 for a, b in zip(done, read, strict=False)],
                   [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])  # fmt: skip
 
 
-def into_redis(session: SparkSession, folder: Path, port: int, arguments: argparse.Namespace) -> str:
+def into_redis(run: Run, session: SparkSession, folder: Path, port: int, arguments: argparse.Namespace) -> str:
     feed, client = Feed(folder / "source", arguments.rows), redis.Redis(port=port)
 
     def send(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -145,10 +151,10 @@ def into_redis(session: SparkSession, folder: Path, port: int, arguments: argpar
     put, read = watch(feed, lambda: int(client.get(LAST) or 0), arguments.epochs)  # type: ignore[arg-type]
     query.stop()
     client.close()
-    return report("Redis, by foreachBatch", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
+    return report(run, "Redis, by foreachBatch", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
 
 
-def into_nothing(session: SparkSession, folder: Path, arguments: argparse.Namespace) -> str:
+def into_nothing(run: Run, session: SparkSession, folder: Path, arguments: argparse.Namespace) -> str:
     feed = Feed(folder / "source", arguments.rows)
     stream = feed.frame(session).writeStream.format("noop")
     query = stream.option("checkpointLocation", str(folder / "checkpoint")).start()
@@ -159,7 +165,7 @@ def into_nothing(session: SparkSession, folder: Path, arguments: argparse.Namesp
 
     put, read = watch(feed, done, arguments.epochs)
     query.stop()
-    return report("Spark alone, rows dropped", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
+    return report(run, "Spark alone, rows dropped", None, [(b - a) / 1e6 for a, b in zip(put, read, strict=True)])
 
 
 def main() -> None:
@@ -172,27 +178,32 @@ def main() -> None:
         folder = Path(name)
         os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
         session = mp.start("local[2]", app="stream", settings={"spark.local.dir": f"{folder}/local"})
-        lines = []
+        lines, run = [], Run("stream")
 
         def scratch(way: str) -> Path:
             (folder / way).mkdir()
             return folder / way
 
         with millpond.open(folder / "pond") as pond:
-            lines.append(into_map(session, scratch("folder"), "a folder's pond", pond, str(pond.folder), arguments))
+            lines.append(
+                into_map(run, session, scratch("folder"), "a folder's pond", pond, str(pond.folder), arguments)
+            )
         for count in sorted({1, arguments.nodes} if arguments.nodes else ()):
             with Cluster(scratch(f"cluster{count}"), count) as cluster, millpond.open(cluster.url) as there:
                 way = f"{count} node{'s' if count > 1 else ''}, get from the first"
-                lines.append(into_map(session, scratch(f"nodes{count}"), way, there, cluster.url, arguments))
+                lines.append(into_map(run, session, scratch(f"nodes{count}"), way, there, cluster.url, arguments))
         with redis_server(free_port()) as port:
             if port is not None:
-                lines.append(into_redis(session, scratch("redis"), port, arguments))
-        lines.append(into_nothing(session, scratch("nothing"), arguments))
+                lines.append(into_redis(run, session, scratch("redis"), port, arguments))
+        lines.append(into_nothing(run, session, scratch("nothing"), arguments))
         session.stop()
     print(f"\n{arguments.epochs - WARM} epochs of {arguments.rows:,} rows; milliseconds, median / 99 %\n")
     print(f"| {'into':42} | after the rows | after the file |")
     print(f"|{'-' * 44}|---------------|---------------|")
     print("\n".join(lines))
+    rivals = {"Spark": version("pyspark"), "Redis": program_version("redis-server", "--version")}
+    whole = not arguments.quick and arguments.nodes == 3
+    run.write(rivals, whole=whole, epochs=arguments.epochs - WARM, rows=arguments.rows)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,18 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
+from _results import Run
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, parse_value_type
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.parts.validate import validate_part
 
+ROWS = 1_000_000
+
 
 def main(rows: int) -> None:
     """Print a line for each kind of part."""
+    run = Run("validate")
     number = np.arange(rows)
     keys = pa.array([f"key-{n * 7919 % rows:08d}" for n in range(rows)], pa.binary())
     times = pa.array(number % 50 * 3_600_000)
@@ -36,7 +40,12 @@ def main(rows: int) -> None:
             name="m", kind=Kind(kind), incarnation="0" * 16, scheme=Scheme(scheme), value=parse_value_type(value)
         )
         batch = pa.RecordBatch.from_arrays(columns, schema=canonical_schema(definition))
-        print(name, *min(_measured(definition, batch) for _ in range(3)), sep="\t")
+        found = [_measured(definition, batch) for _ in range(3)]
+        print(name, *min(found), sep="\t")
+        validated, sealed, _ = zip(*found, strict=True)
+        run.note(name, "Millpond, validate", validated, things=rows)
+        run.note(name, "Millpond, seal", sealed, things=rows)
+    run.write(whole=rows == ROWS, rows=rows)
 
 
 def _measured(definition: MapDefinition, batch: pa.RecordBatch) -> tuple[float, float, float]:
@@ -53,4 +62,4 @@ def _measured(definition: MapDefinition, batch: pa.RecordBatch) -> tuple[float, 
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000)
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else ROWS)

@@ -17,17 +17,14 @@ Each figure is elapsed time; processor time of all threads stands behind the str
 from __future__ import annotations
 
 import argparse
-import gc
 import itertools
 import resource
-import statistics
 import sys
 import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,44 +34,11 @@ import pyarrow as pa
 import millpond
 from _versions_data import entries, path
 from _versions_rivals import bare_lmdb, encoded_rows, merge_by_sql, rewrite_by_sql, sqlite_rows
+from _versions_rows import LAKEFS_TOMBSTONES, OURS, Row, seconds_text, write_results
 from _versions_spaces import Rate, print_spaces, space_rates
 from millpond.errors import MillpondError
 from millpond.versions.branch import Branch
 from millpond.versions.repository import Repository
-
-Clock = tuple[float, float]
-
-
-@dataclass
-class Row:
-    """One line of the table: the times of each way, and what others reach."""
-
-    task: str
-    rows: int = 0
-    wanted: str = ""
-    lakefs: str = ""
-    times: dict[str, list[Clock]] = field(default_factory=dict)
-    figure: str = ""
-
-    @contextmanager
-    def run(self, way: str) -> Iterator[None]:
-        """Note how long it takes."""
-        gc.collect()
-        began, cpu = time.perf_counter(), time.process_time()
-        yield
-        self.times.setdefault(way, []).append((time.perf_counter() - began, time.process_time() - cpu))
-
-    def text(self, way: str) -> str:
-        """The median of a way."""
-        if way not in self.times:
-            return ""
-        wall, cpu = (statistics.median(clock[at] for clock in self.times[way]) for at in range(2))
-        rate = f", {self.rows / wall / 1e3:,.0f} k/s" if self.rows else ""
-        return f"{_seconds(wall)} / {_seconds(cpu)}{rate}"
-
-
-def _seconds(seconds: float) -> str:
-    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e3:.1f} ms"
 
 
 class Bench:
@@ -86,6 +50,7 @@ class Bench:
         self.pond = millpond.open(folder / "pond")
         self.rows: list[Row] = []
         self.spaces: list[Rate] = []
+        self.tombstones: dict[tuple[str, str, int], Row] = {}
         self._names = itertools.count()
 
     def row(self, task: str, **about: Any) -> Row:
@@ -181,10 +146,6 @@ def deletions(bench: Bench) -> None:
         connection.close()
 
 
-LAKEFS_TOMBSTONES = {1_000: (7, 60, 60), 10_000: (26, 1_100, 600), 100_000: (293, 8_800, 6_800)}
-"""Milliseconds of a listing, an uncommitted difference, and a merge that is refused as dirty."""
-
-
 def tombstones(bench: Bench) -> None:
     """One object behind many deletions: before compaction, and after."""
     print(
@@ -211,32 +172,36 @@ def _behind(bench: Bench, count: int) -> None:
         "the same, all as Arrow": lambda: sum(batch.num_rows for batch in main.staging.uncommitted()),
         "dirty check of a merge": lambda: _refused(main),
     }  # fmt: skip
-    found = {name: [_best(act, bench.rounds)] for name, act in acts.items()}
-    compacted = _best(main.staging.compact, 1)
+    found = {name: [_timed(act, bench.rounds)] for name, act in acts.items()}
+    compacted = _timed(main.staging.compact, 1)
     for name, act in acts.items():
-        found[name].append(_best(act, bench.rounds))
+        found[name].append(_timed(act, bench.rounds))
     encoded = [(key, b"\0") for key, _ in encoded_rows(table)]
     with bare_lmdb(bench.scratch()) as environment, environment.begin(write=True) as tx:
         tx.cursor().putmulti(encoded, append=True)
-        scan = _best(lambda: sum(1 for _ in tx.cursor().iternext()), bench.rounds)
+        scan = _timed(lambda: sum(1 for _ in tx.cursor().iternext()), bench.rounds)
     connection = sqlite_rows(bench.scratch(), encoded)
-    select = _best(lambda: connection.execute("SELECT * FROM rows WHERE value <> x'00'").fetchall(), bench.rounds)
+    select = _timed(lambda: connection.execute("SELECT * FROM rows WHERE value <> x'00'").fetchall(), bench.rounds)
     connection.close()
     theirs = LAKEFS_TOMBSTONES.get(count)
     for number, (name, (before, after)) in enumerate(found.items()):
-        bare = f"{scan} | {select}" if not number else " | "
-        said = _seconds(theirs[(0, 1, 1, 2)[number]] / 1e3) if theirs else ""
-        print(f"| {count:,} | {name} | {before} | {after} | {bare} | {said} |")
-    print(f"| {count:,} | the compaction itself | {compacted} | | | | not shipped |")
+        bare = f"{scan.text(OURS)} | {select.text(OURS)}" if not number else " | "
+        bench.tombstones |= {(name, OURS, count): before, (name, f"{OURS}, after compaction", count): after}
+        said = seconds_text(theirs[(0, 1, 1, 2)[number]] / 1e3) if theirs else ""
+        print(f"| {count:,} | {name} | {before.text(OURS)} | {after.text(OURS)} | {bare} | {said} |")
+    bench.tombstones["the compaction itself", OURS, count] = compacted
+    bench.tombstones["list one object", "LMDB, a scan of the rows", count] = scan
+    bench.tombstones["list one object", "SQLite, a scan of the rows", count] = select
+    print(f"| {count:,} | the compaction itself | {compacted.text(OURS)} | | | | not shipped |")
 
 
-def _best(act: Callable[[], object], rounds: int) -> str:
-    """The median of elapsed and of processor time."""
+def _timed(act: Callable[[], object], rounds: int) -> Row:
+    """The times of some rounds."""
     row = Row("")
     for _ in range(rounds):
-        with row.run("Millpond"):
+        with row.run(OURS):
             act()
-    return row.text("Millpond")
+    return row
 
 
 def _refused(branch: Branch) -> None:
@@ -431,9 +396,8 @@ def races(bench: Bench) -> None:
             worker.join()
         done, taken, failed = (sum(column) for column in zip(*counts, strict=True))
         check_race(made, done, sum(map(sum, counts)))
-        row.figure = (
-            f"{(done + taken) / seconds:,.0f}/s ({done / seconds:,.0f} commits; others took {taken}); {failed} failed"
-        )
+        row.rate = (done + taken) / seconds
+        row.figure = f"{row.rate:,.0f}/s ({done / seconds:,.0f} commits; others took {taken}); {failed} failed"
 
 
 def check_race(made: Repository, commits: int, paths: int) -> None:
@@ -485,6 +449,8 @@ def main() -> None:
         bench.pond.close()
         warm.pond.close()
     print_table(bench.rows)
+    whole, quick = not (options.quick or options.only), options.quick
+    write_results(bench.count, bench.rows, bench.tombstones, bench.spaces, whole=whole, quick=quick)
     if bench.spaces:
         print_spaces(bench.spaces)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / (1 << 20)

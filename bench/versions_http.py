@@ -37,7 +37,8 @@ import lmdb
 import psutil
 
 import millpond
-from _servers import postgres_server, wait_port
+from _results import Run, counted
+from _servers import postgres_server, postgres_version, wait_port
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 
@@ -260,7 +261,20 @@ def bare_commit(folder: Path) -> float:
     return statistics.median(seconds)
 
 
-def measure(calls: int, **settings: Any) -> None:
+def cited(text: str, place: int) -> float | None:
+    """The figure of lakeFS for the first, second or third number of clients; None where there is none.
+
+    >>> cited("11.3 k / – / 2,099", 0), cited("11.3 k / – / 2,099", 1), cited("11.3 k / – / 2,099", 2)
+    (11300.0, None, 2099.0)
+    """
+    cells = text.split(" / ")
+    if len(cells) != len(CLIENTS) or cells[place] == "–":
+        return None
+    number, _, thousand = cells[place].replace(",", "").partition(" ")
+    return float(number) * (1_000 if thousand else 1)
+
+
+def measure(run: Run, store: str, calls: int, **settings: Any) -> None:
     """One table."""
     with tempfile.TemporaryDirectory() as folder, serve(Path(folder) / "pond", **settings) as (port, pair, process):
         ask = Connection(port, pair).ask
@@ -282,6 +296,11 @@ def measure(calls: int, **settings: Any) -> None:
                 after = process.cpu_times()
                 spent.append(1e3 * (after.user + after.system - before.user - before.system) / count)
                 rates.append(rate)
+                size = counted(clients, "client")
+                run.note(task.name, f"Millpond, {store}", rate, unit="/s", size=size)
+                if store == "LMDB" and (theirs := cited(task.theirs[0], len(rates) - 1)) is not None:
+                    run.cite(task.name, "lakeFS", theirs, unit="/s", size=size)
+                run.note(f"{task.name}, processor", f"Millpond, {store}", spent[-1] / 1e3, size=size)
                 if bad := {status: n for status, n in statuses.items() if status >= 400}:
                     print(f"{task.name}: {bad}", file=sys.stderr)
             cells = [
@@ -295,6 +314,9 @@ def measure(calls: int, **settings: Any) -> None:
         for number, clients in enumerate(CLIENTS, 1):
             rate, outcomes = race(port, pair, f"bench-{number}", clients, 4.0 if calls > 500 else 1.0)
             said.append(f"{rate:,.0f}")
+            run.note(
+                "put and commit on one branch", f"Millpond, {store}", rate, unit="/s", size=counted(clients, "client")
+            )
             print(f"put and commit, {clients} clients: {dict(outcomes)}", file=sys.stderr)
         theirs = "34 / 37 / 42, up to 41 % answer 500 | –"
         print(f"| put and commit on one branch | {' / '.join(said)} | | {theirs} | rising, no 5xx |")
@@ -307,17 +329,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--calls", type=int, default=2_000, help="calls a figure")
     parser.add_argument("--only", choices=("lmdb", "postgres"))
-    options = parser.parse_args()
+    options, run = parser.parse_args(), Run("versions_http")
     if options.only != "postgres":
         print("rows of repositories in LMDB\n")
-        measure(options.calls)
+        measure(run, "LMDB", options.calls)
     if options.only != "lmdb":
         with database() as url, tempfile.TemporaryDirectory() as folder:
             if url is None:
                 print("PostgreSQL is missing: `make postgres` installs it", file=sys.stderr)
                 return
             print("\nrows of repositories in PostgreSQL\n")
-            measure(options.calls, versions_space=url, versions_objects=folder)
+            measure(run, "PostgreSQL", options.calls, versions_space=url, versions_objects=folder)
+    run.write({"PostgreSQL": postgres_version(), "lakeFS": "1.84"}, whole=options.only is None, calls=options.calls)
 
 
 if __name__ == "__main__":

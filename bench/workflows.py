@@ -35,6 +35,8 @@ from littlehorse.model import (
 from littlehorse.worker import LHTaskWorker
 from littlehorse.workflow import Workflow, WorkflowThread
 
+from _results import Run, counted
+
 IN_FLIGHT = 64
 
 
@@ -109,7 +111,7 @@ def cpu(pid: int | None) -> float:
     return float(times.user + times.system)
 
 
-async def measure(port: int, pid: int | None, runs: int, single: int) -> None:
+async def measure(run: Run, port: int, pid: int | None, runs: int, single: int) -> None:
     littlehorse.create_task_def(greet, "greet", config(port))
     littlehorse.create_workflow_spec(Workflow("one-task", one_task), config(port))
     stub = config(port).stub(async_channel=True)
@@ -122,11 +124,16 @@ async def measure(port: int, pid: int | None, runs: int, single: int) -> None:
             await throughput(stub, runs // 5)
             rate, per_run = await throughput(stub, runs, pid)
             p50, p99 = np.percentile(await latencies(stub, single), [50, 99])
+            run.note(counted(workers, "worker"), "Millpond", rate, unit="/s")
+            run.note(f"{counted(workers, 'worker')}, processor of a run", "Millpond", per_run / 1e3)
+            run.note(f"{counted(workers, 'worker')}, one in flight", "Millpond", p50 / 1e3)
+            run.note(f"{counted(workers, 'worker')}, one in flight, 99 %", "Millpond", p99 / 1e3)
             print(f"| {workers} | {rate:.0f} | {per_run:.2f} ms | {p50:.1f} / {p99:.1f} ms |", flush=True)
         finally:
             process.kill()
             process.wait()
     if pid is not None:
+        run.note("resident memory of the server", "Millpond", psutil.Process(pid).memory_info().rss, unit="B")
         print(f"\nresident: {psutil.Process(pid).memory_info().rss >> 20} MB")
 
 
@@ -153,14 +160,17 @@ def main() -> None:
     options.add_argument("--work", type=int, help=argparse.SUPPRESS)
     options.add_argument("--quick", action="store_true")
     given = options.parse_args()
+    run = Run("workflows")
     counts = (500, 200) if given.quick else (3000, 1000)
     if given.work:
         asyncio.run(work(given.port, given.work))
     elif given.port:
-        asyncio.run(measure(given.port, given.pid, *counts))
+        asyncio.run(measure(run, given.port, given.pid, *counts))
+        run.write(whole=False, runs=counts[0])
     else:
         with own_server() as (port, pid):
-            asyncio.run(measure(port, pid, *counts))
+            asyncio.run(measure(run, port, pid, *counts))
+        run.write(whole=not given.quick, runs=counts[0])
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from littlehorse.config import LHConfig
 from littlehorse.model import RunWfRequest
 from littlehorse.workflow import Workflow, WorkflowThread
 
+from _results import Run
 from millpond.workflows.partitions import partition_of_key
 from tests.workflows.shared_servers import shared_servers
 
@@ -70,18 +71,21 @@ def until_all_answer(server: SharedServer) -> float:
     return time.perf_counter() - began
 
 
-def hand_over(folder: Path, rounds: int) -> None:
+def hand_over(run: Run, folder: Path, rounds: int) -> None:
     with shared_servers(folder, 3) as servers:
         found = LHConfig()
         found.load({"LHC_API_HOST": "127.0.0.1", "LHC_API_PORT": str(servers[0].grpc_port)})
         littlehorse.create_workflow_spec(Workflow("nothing", nothing), found)
         until_all_answer(servers[0])
         time.sleep(5)  # until the group has shared out the partitions
+        away: list[float] = []
+        anew: list[float] = []
         print("| hand-over | all partitions answer after |\n|---|---|")
         for number in range(rounds):
             victim = servers[1 + number % 2]
             victim.end(signal.SIGKILL)
-            print(f"| killed, and away | {until_all_answer(servers[0]):.1f} s |", flush=True)
+            away.append(until_all_answer(servers[0]))
+            print(f"| killed, and away | {away[-1]:.1f} s |", flush=True)
             victim.start()
             time.sleep(8)
             victim.end(signal.SIGKILL)
@@ -89,28 +93,32 @@ def hand_over(folder: Path, rounds: int) -> None:
             victim.start()
             up = time.perf_counter() - began
             seconds = up + until_all_answer(servers[0])
+            anew.append(seconds)
             print(f"| killed, and begun anew at once | {seconds:.1f} s, of which it starts {up:.1f} s |", flush=True)
             time.sleep(8)
+        run.note("hand-over: killed, and away", "Millpond", away)
+        run.note("hand-over: killed, and begun anew", "Millpond", anew)
 
 
-def end_to_end(folder: Path, quick: bool) -> None:
+def end_to_end(run: Run, folder: Path, quick: bool) -> None:
     with shared_servers(folder, 1) as servers:
         process = servers[0].process
         assert process is not None
-        asyncio.run(measure(servers[0].grpc_port, process.pid, *((500, 200) if quick else (3000, 1000))))
+        asyncio.run(measure(run, servers[0].grpc_port, process.pid, *((500, 200) if quick else (3000, 1000))))
 
 
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--quick", action="store_true")
     options.add_argument("--only", choices=("end-to-end", "hand-over"))
-    given = options.parse_args()
+    given, run = options.parse_args(), Run("workflows_kafka")
     if given.only != "hand-over":
         with tempfile.TemporaryDirectory() as folder:
-            end_to_end(Path(folder), given.quick)
+            end_to_end(run, Path(folder), given.quick)
     if given.only != "end-to-end":
         with tempfile.TemporaryDirectory() as folder:
-            hand_over(Path(folder), 1 if given.quick else 3)
+            hand_over(run, Path(folder), 1 if given.quick else 3)
+    run.write(whole=not (given.quick or given.only))
 
 
 if __name__ == "__main__":

@@ -37,6 +37,7 @@ from littlehorse.model import (
 from littlehorse.workflow import Workflow, WorkflowThread
 
 import millpond
+from _results import Run
 from millpond.clock import SystemClock
 from millpond.kernel.space import Space
 from millpond.workflows.engine import Request, TaskClaim
@@ -97,7 +98,7 @@ class Store:
         return 1000 * (time.process_time() - began) / PROBES
 
 
-def fill(folder: Path, runs: int) -> None:
+def fill(run: Run, folder: Path, runs: int) -> None:
     with millpond.open(folder) as pond:
         store = Store(pond.space)
         store.define("open")
@@ -109,7 +110,9 @@ def fill(folder: Path, runs: int) -> None:
             while stored < size:
                 store.start("open", BATCH)
                 stored += BATCH
-            print(f"| {size:,} | {store.probe():.2f} ms |", flush=True)
+            milliseconds = store.probe()
+            run.note("processor of a run", "Millpond", milliseconds / 1e3, size=f"{size:,} open runs")
+            print(f"| {size:,} | {milliseconds:.2f} ms |", flush=True)
             size *= 10
 
 
@@ -128,7 +131,7 @@ def start_run(port: int) -> None:
         stub.RunWf(RunWfRequest(wf_spec_name="open", id=uuid.uuid4().hex), wait_for_ready=True, timeout=60)
 
 
-def restarts(folder: Path) -> None:
+def restarts(run: Run, folder: Path) -> None:
     process, port = serve(folder)
     seconds = []
     try:
@@ -144,6 +147,8 @@ def restarts(folder: Path) -> None:
     finally:
         process.kill()
         process.wait()
+    run.note("from SIGKILL to the first reply", "Millpond", seconds)
+    run.note("memory of the server", "Millpond", resident << 20, unit="B")
     print(f"\nfrom SIGKILL to the first reply: {min(seconds):.1f} to {max(seconds):.1f} s")
     print(f"memory of its own of the server: {resident} MB")
 
@@ -151,9 +156,12 @@ def restarts(folder: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
+    quick, run = parser.parse_args().quick, Run("workflows_size")
+    runs = 100_000 if quick else 1_000_000
     with tempfile.TemporaryDirectory() as folder:
-        fill(Path(folder) / "pond", 100_000 if parser.parse_args().quick else 1_000_000)
-        restarts(Path(folder) / "pond")
+        fill(run, Path(folder) / "pond", runs)
+        restarts(run, Path(folder) / "pond")
+    run.write(whole=not quick, runs=runs)
 
 
 if __name__ == "__main__":

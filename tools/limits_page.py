@@ -276,7 +276,7 @@ CLOSING = """\
 * **Readers.** Snapshots and shards are memory-mapped: their pages are the system's cache, shared by all processes, and
   given back when memory is short. A lookup allocates little more than its answer.
 * **Writers.** A part in the making holds its rows in memory, at most the bytes of a part above, for each map and task.
-* **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](benchmarks.md#soak-benchsoakpy), and
+* **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](benchmarks.md#without-a-rival), and
   `max_request_memory` for bodies and about as much for their answers.
 """
 
