@@ -71,7 +71,7 @@ lint: $(READY) ## style, types, and the arrows between the parts
 
 check: lint test ## what CI runs, with examples drawn anew
 
-docs: $(READY) ## the generated pages anew: docs/cli.md, errors.md, limits.md, routes.md, benchmarks.md, keyspaces, reference/, charts/; what `millpond warm` compiles
+docs: $(READY) ## the generated pages anew: docs/reference/, docs/charts/, docs/benchmarks.md; what `millpond warm` compiles
 	@$(BIN)/python tools/cli_reference.py --write
 	@$(BIN)/python tools/error_reference.py --write
 	@$(BIN)/python tools/keyspaces.py --write

@@ -178,7 +178,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 def _errors() -> Iterator[str]:
     yield "## Errors\n"
     yield prose(millpond.MillpondError.__doc__)
-    yield "Every error is a `MillpondError`; [Errors](../errors.md) lists every `kind`.\n"
+    yield "Every error is a `MillpondError`; [Errors](errors.md) lists every `kind`.\n"
     yield "| class | also a | meaning |\n|---|---|---|"
     for name in ERRORS:
         error = getattr(millpond, name)

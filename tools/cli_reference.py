@@ -1,7 +1,7 @@
-"""Writes docs/cli.md from the command line itself: `make docs`. A test compares the two.
+"""Writes docs/reference/cli.md from the command line itself: `make docs`. A test compares the two.
 
 python tools/cli_reference.py            prints the page
-python tools/cli_reference.py --write    writes docs/cli.md
+python tools/cli_reference.py --write    writes docs/reference/cli.md
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import typer
 from millpond.cli.main import app
 from millpond.cli.terminal import exits
 
-PAGE = Path(__file__).parents[1] / "docs" / "cli.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 
 OPENING = """\
 # The command line
@@ -31,7 +31,7 @@ object, or one object a line where it lists things or answers rows; an error is 
 A list of nothing is `[]`; `scan` and `query` print a line for each row and nothing where there is none.
 
 Times are written with their zone: `2013-02-08T18:00Z`, `2013-02-08 13:00-05:00`, or UTC milliseconds. Ages are written
-`90s`, `15min`, `12h`, `30d`, `10y`: see [settings](nodes.md#settings).
+`90s`, `15min`, `12h`, `30d`, `10y`: see [settings](../nodes.md#settings).
 """
 
 

@@ -1,13 +1,14 @@
-"""Writes docs/errors.md from the errors that the code raises: `make docs`. A test compares the two.
+"""Writes docs/reference/errors.md and errors.json from the errors that the code raises: `make docs`. A test compares.
 
-python tools/error_reference.py            prints the page
-python tools/error_reference.py --write    writes docs/errors.md
+python tools/error_reference.py            prints the page and the list
+python tools/error_reference.py --write    writes docs/reference/errors.md and docs/reference/errors.json
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import json
 import re
 import sys
 from collections.abc import Iterator
@@ -16,9 +17,11 @@ from pathlib import Path
 
 from millpond import errors
 from millpond.cli.terminal import exits
+from millpond.server.wire import STATUS_OF_KIND
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "errors.md"
+PAGE = ROOT / "docs" / "reference" / "errors.md"
+KINDS = PAGE.with_suffix(".json")
 
 OPENING = """\
 # Errors
@@ -27,7 +30,7 @@ OPENING = """\
 
 Every error is a `MillpondError`. Its **class** says what to do next, its **kind** says precisely what happened and
 never changes its name, `values` hold what it is about, and `hint` the way out, in Python's words; the command line says
-the option instead of the parameter (`--zone UTC` for `zone='UTC'`). `…` below stands for such a value.
+the option instead of the parameter (`--zone UTC` for `zone='UTC'`).
 
 ```python
 import millpond
@@ -39,7 +42,24 @@ except millpond.Invalid as error:
 ```
 
 On the command line an error is one sentence on standard error and an exit code by its class; with `--json` it is an
-object with `kind`, `class`, `message`, `hint`, `values` and `exit_code`.
+object with `kind`, `class`, `message`, `hint`, `values` and `exit_code`. A node answers with `error` (the class),
+`kind`, `message`, `hint` and `values`, and with the HTTP status of the class; a few kinds have a status of their own.
+
+## Classes
+
+| class | means | kinds | exit code | HTTP |
+|---|---|---|---|---|
+"""
+
+CLOSING = """
+## Kinds
+
+[errors.json](errors.json) has a line for each kind: its class, exit code and HTTP status, its messages where the code
+raises it (`…` stands for a value), and its ways out. Search the page for a kind, or ask for it:
+
+```sh
+grep '"too_many_rejects"' docs/reference/errors.json
+```
 """
 
 CLASSES = [name for name in errors.__all__ if name != "MillpondError"]
@@ -66,20 +86,33 @@ class Explanation:
 
 
 def page() -> str:
-    """The whole page."""
-    parts = [OPENING]
+    """The page of classes."""
     found = raised()
-    for name in CLASSES:
-        error = getattr(errors, name)
-        meaning = inspect.cleandoc(error.__doc__ or "")
-        parts.append(f"## {name}\n\n{meaning} The command line ends with exit code {exits.EXITS[error]}.\n")
-        parts.append("| kind | what happened | the way out |\n|---|---|---|")
-        parts += [
-            f"| `{kind}` | {_cell(explanation.messages)} | {_cell(explanation.hints)} |"
-            for kind, explanation in sorted(found[name].items())
-        ]
-        parts.append("")
-    return "\n".join(parts).rstrip() + "\n"
+    return OPENING + "".join(_class(name, len(found[name])) for name in CLASSES) + CLOSING
+
+
+def _class(name: str, kinds: int) -> str:
+    error = getattr(errors, name)
+    meaning = " ".join(inspect.cleandoc(error.__doc__ or "").split())
+    return f"| `{name}` | {meaning} | {kinds} | {exits.EXITS[error]} | {error.http_status} |\n"
+
+
+def kinds() -> str:
+    """Every kind as JSON, one a line in the order of their names."""
+    rows = [
+        {
+            "kind": kind,
+            "class": name,
+            "exit_code": exits.EXITS[getattr(errors, name)],
+            "http_status": STATUS_OF_KIND.get(kind, getattr(errors, name).http_status),
+            "what_happened": explanation.messages,
+            "way_out": explanation.hints,
+        }
+        for name, explanations in raised().items()
+        for kind, explanation in explanations.items()
+    ]
+    rows.sort(key=lambda row: (row["kind"], row["class"]))
+    return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
 
 
 def raised() -> dict[str, dict[str, Explanation]]:
@@ -121,12 +154,9 @@ def _text(value: ast.expr | None) -> str | None:
     return "; ".join(texts) or None
 
 
-def _cell(texts: list[str]) -> str:
-    return " · ".join(texts).replace("|", "\\|")
-
-
 if __name__ == "__main__":
     if "--write" in sys.argv:
         PAGE.write_text(page(), encoding="utf-8")
+        KINDS.write_text(kinds(), encoding="utf-8")
     else:
-        sys.stdout.write(page())
+        sys.stdout.write(page() + kinds())

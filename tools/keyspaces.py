@@ -1,7 +1,7 @@
-"""Writes the table of keyspaces in docs/format/space.md from their registry: `make docs`. A test compares the two.
+"""Writes docs/reference/keyspaces.md from the registry of keyspaces: `make docs`. A test compares the two.
 
 python tools/keyspaces.py            prints the page
-python tools/keyspaces.py --write    writes docs/format/space.md
+python tools/keyspaces.py --write    writes docs/reference/keyspaces.md
 """
 
 from __future__ import annotations
@@ -12,21 +12,24 @@ from pathlib import Path
 import millpond.pond  # noqa: F401  # it brings every part, and each part registers its keyspaces
 from millpond.kernel.keyspace import REGISTRY, Keyspace
 
-PAGE = Path(__file__).parents[1] / "docs" / "format" / "space.md"
-START, STOP = "<!-- keyspaces: written by `make docs` from the registry -->\n", "<!-- end of keyspaces -->\n"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "keyspaces.md"
+
+OPENING = """\
+# Keyspaces
+
+<!-- written by `make docs` from the registry of keyspaces -->
+
+Every row of a pond's [space](../format/space.md). Its key begins with two texts: the part of Millpond whose row it is,
+and the name of its keyspace. *A clone* says what happens to the row when a node copies the space of another one.
+
+| key | a clone | value | what it is |
+|---|---|---|---|
+"""
 
 
-def page(text: str) -> str:
-    """The page with its table of keyspaces as the registry is now."""
-    before, rest = text.split(START)
-    _, after = rest.split(STOP)
-    return before + START + "\n" + table() + "\n" + STOP + after
-
-
-def table() -> str:
-    """One row for each keyspace, in the order of the keys."""
-    head = "| key | a clone | value | what it is |\n|---|---|---|---|\n"
-    return head + "".join(map(_row, REGISTRY.of()))
+def page() -> str:
+    """The page: one row for each keyspace, in the order of the keys."""
+    return OPENING + "".join(map(_row, REGISTRY.of()))
 
 
 def _row(keyspace: Keyspace) -> str:
@@ -39,8 +42,7 @@ def _key(keyspace: Keyspace) -> str:
 
 
 if __name__ == "__main__":
-    text = page(PAGE.read_text(encoding="utf-8"))
     if "--write" in sys.argv:
-        PAGE.write_text(text, encoding="utf-8")
+        PAGE.write_text(page(), encoding="utf-8")
     else:
-        sys.stdout.write(text)
+        sys.stdout.write(page())

@@ -1,7 +1,7 @@
-"""Writes docs/limits.md from the constants and settings that make the limits: `make docs`. A test compares the two.
+"""Writes docs/reference/limits.md from the constants and settings that make the limits: `make docs`. A test compares.
 
 python tools/limits_page.py            prints the page
-python tools/limits_page.py --write    writes docs/limits.md
+python tools/limits_page.py --write    writes docs/reference/limits.md
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from millpond.maps.shard.layouts import direct_bytes_max
 from millpond.settings import Settings, in_words, size_in_words
 from millpond.stores.lmdb.environment import Limits
 
-PAGE = Path(__file__).parents[1] / "docs" / "limits.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
 
 OPENING = """\
 # Limits
@@ -28,7 +28,7 @@ OPENING = """\
 Every limit of Millpond: the number, its origin, and the effect beyond it.
 
 * *From* names a constant or function below `millpond`, such as `maps.parts.part.PART_ROWS_MAX`; or, in **bold**, a
-  [setting](nodes.md#settings), whose default is the number.
+  [setting](../nodes.md#settings), whose default is the number.
 * *Beyond it* names the [kind of error](errors.md) that the caller gets, such as `record_long`. Nothing is cut off or
   skipped in silence.
 * "Rejected" means: the row is not loaded and is reported with its reason. A load with more rejected rows than its
@@ -276,7 +276,7 @@ CLOSING = """\
 * **Readers.** Snapshots and shards are memory-mapped: their pages are the system's cache, shared by all processes, and
   given back when memory is short. A lookup allocates little more than its answer.
 * **Writers.** A part in the making holds its rows in memory, at most the bytes of a part above, for each map and task.
-* **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](benchmarks.md#without-a-rival), and
+* **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](../benchmarks.md#without-a-rival), and
   `max_request_memory` for bodies and about as much for their answers.
 """
 

@@ -1,7 +1,7 @@
-"""Writes docs/routes.md from the table of routes in the code: `make docs`. A test compares the two.
+"""Writes docs/reference/routes.md from the table of routes in the code: `make docs`. A test compares the two.
 
 python tools/routes_page.py            prints the page
-python tools/routes_page.py --write    writes docs/routes.md
+python tools/routes_page.py --write    writes docs/reference/routes.md
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import ROUTES, On, RouteNeeds
 from millpond.settings import size_in_words
 
-PAGE = Path(__file__).parents[1] / "docs" / "routes.md"
+PAGE = Path(__file__).parents[1] / "docs" / "reference" / "routes.md"
 OPENING = """\
 # Routes of a node
 
@@ -21,7 +21,7 @@ OPENING = """\
 
 What each route needs. `/docs` on a node shows parameters, bodies and responses.
 
-* *Right*: the right that the [token](nodes.md#access) needs, and on what. It is decided before a body is read; a map
+* *Right*: the right that the [token](../nodes.md#access) needs, and on what. It is decided before a body is read; a map
   that only the body names is checked when it was read. On a node without tokens everybody has every right.
 * *Body*: the largest body; a larger one is answered with 413 `body_too_large`.
 * *Audited*: the request is a line of the audit log.
@@ -34,7 +34,7 @@ _HEAD = """\
 _VERSIONS = f"""
 ## Versions
 
-Below `{PREFIX}`. The right is that of a [pair](versions.md#over-http); on a node without tokens everybody has every
+Below `{PREFIX}`. The right is that of a [pair](../versions.md#over-http); on a node without tokens everybody has every
 right.
 
 """

@@ -14,7 +14,7 @@
 | `Corrupt` | stop; restore or quarantine what is named |
 | `Internal` | report it: it is our mistake |
 
-Every error carries a stable `kind` code (append-only, see `docs/errors.md`), the values it is about, and
+Every error carries a stable `kind` code (append-only, see `docs/reference/errors.md`), the values it is about, and
 where there is one, the way out as a `hint`.
 """
 

@@ -24,7 +24,7 @@ ROWS = [limit for _, limits, _ in limits_page.SECTIONS for limit in limits]
 
 
 def test_the_page_is_up_to_date() -> None:
-    assert (ROOT / "docs" / "limits.md").read_text(encoding="utf-8") == PAGE, "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8") == PAGE, "run `make docs`"
 
 
 @pytest.mark.parametrize("limit", ROWS, ids=lambda limit: limit.thing)

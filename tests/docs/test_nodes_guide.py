@@ -9,6 +9,7 @@ import pytest
 from millpond.settings import Settings
 from tests.docs.shell import Shell
 from tests.docs.snippets import ROOT, snippets
+from tools import error_reference
 
 PAGE = "docs/nodes.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -65,7 +66,7 @@ KNOWN = (
 
 
 def _is_kind(name: str) -> bool:
-    return f"`{name}`" in (ROOT / "docs" / "errors.md").read_text(encoding="utf-8") or name.startswith("millpond_")
+    return f'"kind": "{name}"' in error_reference.KINDS.read_text(encoding="utf-8") or name.startswith("millpond_")
 
 
 def test_every_job_and_its_interval_is_explained() -> None:

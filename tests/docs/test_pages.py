@@ -9,10 +9,7 @@ import pytest
 
 from tests.docs.snippets import ROOT
 
-PAGES = sorted(
-    str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("docs/decisions/*.md")]
-)
+PAGES = sorted(str(path.relative_to(ROOT)) for path in [*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 DECISIONS = sorted((ROOT / "docs" / "decisions").glob("0*.md"))
 
 
@@ -23,12 +20,13 @@ def _anchors(page: Path) -> set[str]:
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_links_lead_to_headings(page: str) -> None:
+def test_links_lead_to_files_and_headings(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
-    for target, anchor in re.findall(r"\]\(([^)#\s]*)#([^)]+)\)", text):
+    for target, anchor in re.findall(r"\]\(([^)#\s]*)(?:#([^)]+))?\)", text):
         if "://" not in target:
             there = (ROOT / page).parent / target if target else ROOT / page
-            assert anchor in _anchors(there), f"{target}#{anchor}"
+            assert there.exists(), target
+            assert not anchor or anchor in _anchors(there), f"{target}#{anchor}"
 
 
 @pytest.mark.parametrize("decision", DECISIONS, ids=lambda path: path.stem)

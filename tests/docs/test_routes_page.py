@@ -10,7 +10,9 @@ ROOT = Path(__file__).parents[2]
 
 
 def test_the_page_is_what_the_code_says() -> None:
-    assert (ROOT / "docs" / "routes.md").read_text(encoding="utf-8") == routes_page.page(), "run `make docs`"
+    assert (ROOT / "docs" / "reference" / "routes.md").read_text(encoding="utf-8") == routes_page.page(), (
+        "run `make docs`"
+    )
 
 
 def test_every_row_is_whole() -> None:

@@ -1,6 +1,6 @@
 """The keyspaces of maps: all rows that maps have in a pond's space, and what describes the pond itself.
 
-Every row of maps belongs to one of these; `docs/format/space.md` lists them from here.
+Every row of maps belongs to one of these; `docs/reference/keyspaces.md` lists them from here.
 """
 
 from __future__ import annotations
