@@ -1,7 +1,7 @@
 """Writes docs/reference/ from the docstrings: `make docs`. Tests compare the pages with the code and run the examples.
 
 python tools/api_reference.py            prints the pages
-python tools/api_reference.py --write    writes docs/reference/python.md and docs/reference/spark.md
+python tools/api_reference.py --write    writes python.md, spark.md and versions.md there
 
 Examples lie in tools/api_examples.py: what follows a line `# == NAME` stands under NAME.
 """
@@ -29,6 +29,12 @@ from millpond.maps.loads.pond_parts import PondParts
 from millpond.maps.log.queue import PartStatus
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.snapshots.snapshot import Snapshot
+from millpond.versions.branch import Branch, Staging
+from millpond.versions.imports.importing import Imports
+from millpond.versions.multipart import Uploads
+from millpond.versions.reference import Reference
+from millpond.versions.repositories import Repositories
+from millpond.versions.repository import Repository
 
 FOLDER = Path(__file__).parents[1] / "docs" / "reference"
 EXAMPLES = Path(__file__).with_name("api_examples.py")
@@ -63,6 +69,24 @@ source, its options, streams and the SQL function. A `pond` is a folder, the URL
 one, the session's setting `spark.millpond.pond` names it. The examples run from top to bottom in an empty folder.
 """
 
+VERSIONS = """\
+# Versions reference
+
+<!-- written by `make docs` from the docstrings -->
+
+What `pond.repositories` and `pond.repository(name)` are. The [guide](../versions.md) explains branches, staging and
+commits. On a node they have the same methods; the guide lists the few that differ.
+
+* Values, all below `millpond.versions`: `Entry` (`objects/entries.py`), `Commit` (`graph/commits.py`), `Page` and
+  `CommonPrefix` (`paging.py`), `Change` (`diffs.py`), `Resolution`, `Strategy` and `MergeConflict` with its `paths`
+  (`merges.py`), `ProtectedBranches`, `Retention` and `CompactionRules` (`site.py`), `Window` (`graph/history.py`).
+* Changing methods take `force=True` for read-only repositories.
+* Every error has a `kind`; `no_changes` carries the head in `values["commit"]`.
+"""
+
+VERSION_CLASSES = (Repositories, Repository, Reference, Branch, Staging, Uploads, Imports)
+INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.site", "Repositories.source"}
+"""Methods for the server, not for users."""
 RECORDS = (millpond.LoadResult, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
     "start", "register", "load", "load_files", "enrich", "Lookup", "compact_branch", "collect_garbage",
@@ -84,7 +108,11 @@ class _Annotation(str):
 
 def pages() -> dict[str, str]:
     """The pages by the names of their files."""
-    return {"python.md": _page(PYTHON, _python()), "spark.md": _page(SPARK, _spark())}
+    return {
+        "python.md": _page(PYTHON, _python()),
+        "spark.md": _page(SPARK, _spark()),
+        "versions.md": _page(VERSIONS, _versions()),
+    }
 
 
 def _page(opening: str, parts: Iterator[str]) -> str:
@@ -119,6 +147,15 @@ def _spark() -> Iterator[str]:
     for name in SPARK_NAMES:
         subject = getattr(millpond.spark, name)
         yield from _record(subject) if inspect.isclass(subject) else function(f"mp.{name}", subject)
+
+
+def _versions() -> Iterator[str]:
+    for subject in VERSION_CLASSES:
+        yield f"## {subject.__name__}\n"
+        yield prose((subject.__doc__ or "").split("\n\n")[0])
+        for name, member in vars(subject).items():
+            if not name.startswith("_") and f"{subject.__name__}.{name}" not in INSIDE:
+                yield from _member(subject, name, member)
 
 
 def _class(subject: type) -> Iterator[str]:

@@ -255,6 +255,34 @@ EVENTS = [
     constant("jobs that `millpond watch` follows by their state", "cli.watch.JOBS_MAX", "the oldest stay as counted"),
 ]  # fmt: skip
 
+WORKFLOWS = [
+    constant("commands that wait", "workflows.processor.processor.QUEUED_MAX", "RESOURCE_EXHAUSTED, `commands_full`"),
+    constant("principals", "workflows.engine.metadata.tenancy.PRINCIPALS_MAX", "INVALID_ARGUMENT, `principals_full`"),
+    constant("streams of workers", "server.workflows.polling.POLLING_MAX", "RESOURCE_EXHAUSTED, `calls_full`"),
+    constant("workers in groups", "server.workflows.registrations.REGISTERED_MAX",
+             "the one that was silent for the longest time is in none"),
+    constant("characters of a name", "server.workflows.registrations.NAME_CHARACTERS_MAX",
+             "INVALID_ARGUMENT, `workflow_name`"),
+    constant("commands in the log", "workflows.processor.partition.COMMANDS_RETAINED", "the oldest are dropped"),
+    constant("seconds of a wait for a workflow event", "server.workflows.methods.AWAIT_SECONDS_MAX",
+             "DEADLINE_EXCEEDED, `wait_over`"),
+    constant("characters of a correlation key", "workflows.engine.limits.CORRELATION_KEY_CHARACTERS_MAX",
+             "INVALID_ARGUMENT, or VAR_SUB_ERROR of the node"),
+    constant("external events that a correlated event makes", "workflows.engine.limits.CORRELATIONS_MAX",
+             "nodes that come later wait for another one"),
+    constant("commands that one command causes in its write", "workflows.processor.partition.CAUSED_PER_COMMAND",
+             "the others follow in later writes"),
+    constant("threads of a run that have not ended", "workflows.engine.limits.THREADS_ACTIVE_MAX",
+             "INTERNAL_ERROR of the node that starts more"),
+    constant("threads of a run in all", "workflows.engine.limits.THREADS_MAX", "INTERNAL_ERROR"),
+    constant("threads in the row of a run", "workflows.engine.limits.THREADS_LISTED_MAX",
+             "the oldest completed ones are archived"),
+    constant("rounds of one command", "workflows.engine.limits.ROUNDS_MAX", "INTERNAL_ERROR"),
+    constant("a value", "workflows.engine.limits.VALUE_BYTES_MAX", "INVALID_ARGUMENT, or a failure of the node"),
+    constant("child runs that one command starts", "workflows.engine.limits.CHILD_RUNS_MAX", "INTERNAL_ERROR"),
+    constant("runs from a root to its youngest descendant", "workflows.engine.limits.RUN_DEPTH_MAX", "INTERNAL_ERROR"),
+]  # fmt: skip
+
 SECTIONS = (
     ("Keys and times", KEYS, ""),
     ("Maps", MAPS, ""),
@@ -262,6 +290,7 @@ SECTIONS = (
     ("Loads and parts", LOADS, ""),
     ("Queries", QUERIES, ""),
     ("Events", EVENTS, ""),
+    ("Workflows", WORKFLOWS, "Names in capitals are statuses of gRPC, or failures of a node of a run."),
     (
         "Nodes",
         NODES,

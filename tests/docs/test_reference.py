@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PAGES = api_reference.pages()
 PYTHON, SPARK = PAGES["python.md"], PAGES["spark.md"]
+EVERYTHING = "".join(PAGES.values())
 
 
 @pytest.mark.parametrize("name", PAGES)
@@ -42,9 +43,9 @@ def test_every_example_stands_somewhere() -> None:
         assert re.search(rf"^##+ `?{re.escape(name)}`?$", PYTHON + SPARK, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("title", re.findall(r"^### `([\w.]+)`$", PYTHON + SPARK, re.MULTILINE))
+@pytest.mark.parametrize("title", re.findall(r"^### `([\w.]+)`$", EVERYTHING, re.MULTILINE))
 def test_every_entry_is_explained(title: str) -> None:
-    (body,) = re.findall(rf"^### `{re.escape(title)}`\n(.*?)(?=^##|\Z)", PYTHON + SPARK, re.MULTILINE | re.DOTALL)
+    (body,) = re.findall(rf"^### `{re.escape(title)}`\n(.*?)(?=^##|\Z)", EVERYTHING, re.MULTILINE | re.DOTALL)
     prose = re.sub(r"```.*?```", "", body, flags=re.DOTALL).strip()
     assert len(prose.split()) >= 3, title
     assert not re.match(r"(Who|What|Whether|Where|How|When|Why)\b", prose), title
