@@ -59,3 +59,13 @@ def test_the_guide_does_what_it_says(tmp_path: Path, armada_python: Path, monkey
         exec(compile(runs, "docs/events.md", "exec"), {"job_id": "a job"})
         *_, running, failed = server.events("etl", "nightly")
         assert running.message.running.job_id == "a job" and failed.message.failed.reason == "no disk"
+
+
+def test_the_page_for_who_comes_from_armada_does_what_it_says(tmp_path: Path, armada_python: Path) -> None:
+    """Its other blocks are run by `tests/docs/test_tasks.py`."""
+    (program,) = [block.text for block in snippets("docs/coming-from/armada.md") if "armada_client" in block.text]
+    with serving(tmp_path / "pond") as server:
+        program = program.replace("127.0.0.1:7434", f"127.0.0.1:{server.grpc_port}")
+        done = subprocess.run([armada_python, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+        assert done.stdout.split() == ["True"]
+        assert len(list(server.events("etl", "nightly"))) == 2

@@ -28,8 +28,9 @@ class Shell:
         self.starting: list[str] = []
         programs = folder / ".bin"
         programs.mkdir()
-        (programs / "millpond").write_text(f'#!/bin/sh\nexec "{sys.executable}" -m millpond "$@"\n')
-        (programs / "millpond").chmod(0o755)
+        for name, words in (("millpond", "-m millpond "), ("python", "")):
+            (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+            (programs / name).chmod(0o755)
         self.environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"),
         }  # fmt: skip
@@ -63,16 +64,18 @@ class Shell:
         return done.stdout + done.stderr
 
     def control(self, line: str) -> None:
-        """Start a node, or end one."""
+        """Start a node or another program, or end one."""
         if line.startswith("kill %"):
             self.end(self.jobs.pop(int(line.removeprefix("kill %"))))
             return
         words = line.removesuffix(" &").split()
-        if "--port" not in words:
+        serves = "serve" in words
+        if serves and "--port" not in words:
             words += ["--port", self.ports["7433"]]
         number = max(self.jobs, default=0) + 1  # as bash counts
         self.jobs[number] = subprocess.Popen(words, cwd=self.folder, env=self.environment, start_new_session=True)
-        self.starting.append(words[words.index("--port") + 1])
+        if serves:
+            self.starting.append(words[words.index("--port") + 1])
 
     def wait_until_ready(self) -> None:
         """A person who types is slower than a node that starts."""
