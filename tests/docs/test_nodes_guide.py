@@ -43,7 +43,8 @@ def test_the_node_of_the_readme_serves(shell: Shell) -> None:
     (prepared,) = [
         snippet.text for snippet in blocks if snippet.heading == "Five minutes" and "millpond load" in snippet.text
     ]
-    shell.type("".join(line for line in prepared.splitlines(True) if not line.startswith("millpond enrich")))
+    enriched = ("millpond enrich", "cat enriched.csv")
+    shell.type("".join(line for line in prepared.splitlines(True) if not line.startswith(enriched)))
     printed = shell.type(served)
     assert "rows into weather" in printed
     assert "18.4" in printed

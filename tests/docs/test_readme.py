@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
@@ -43,14 +44,41 @@ def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
         if snippet.language == "sh" and not snippet.for_the_checkout and not snippet.serves
     )
     printed = run(["bash", "-euc", shell], tmp_path)
-    assert "wrote 3 events to enriched.parquet" in printed
+    assert "wrote 3 events to enriched.csv" in printed
+    (answer,) = [block.text for block in blocks if block.language == "text" and block.heading == "Five minutes"]
+    assert answer in printed
     assert re.search(r"weather\s+weather\s+2\s+66\.7%", printed), printed
     assert re.search(r"succeeded [0-9a-f]{16} load=[0-9a-f]{16} rows=3", printed), printed
     assert re.search(r"millpond\s+load/weather\s+4", printed), printed
     python = "\n".join(snippet.text for snippet in blocks if snippet.language == "python")
     printed = run([sys.executable, "-c", python], tmp_path)
-    assert "{'temp': 32.0, 'wind_speed': 24.2}" in printed
+    promised = re.findall(r"^\s*print\(.*\)  # (.*)$", python, re.MULTILINE)
+    assert promised == [line for line in printed.splitlines() if line in promised]
     assert re.search(r"\|\s*submitted\|", printed) and re.search(r"\|\s*succeeded\|", printed), printed
+
+
+def test_the_first_screen_is_short() -> None:
+    """The answer of *Five minutes* stands within a screen of its heading, and eight lines of Python stand before it."""
+    first, _, rest = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Five minutes\n")
+    assert len(re.findall(r"^```python\n", first, re.MULTILINE)) == 1
+    assert rest.index('"DL461"') < rest.index("\n## ")
+    assert rest[: rest.index('"DL461"')].count("\n") <= 40
+
+
+def test_every_page_is_linked_once() -> None:
+    _, _, links = (ROOT / "README.md").read_text(encoding="utf-8").partition("\n## Read on\n")
+    targets = re.findall(r"\]\((.*?)\)", links)
+    assert len(targets) == len(set(targets))
+    elsewhere = {"docs/benchmarks.md"}  # linked below its charts
+    assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} - elsewhere <= set(targets)
+
+
+@pytest.mark.parametrize("picture", sorted((ROOT / "docs" / "pictures").glob("*.svg")), ids=lambda path: path.name)
+def test_a_picture_is_well_formed_and_has_a_ground(picture: Path) -> None:
+    drawn = ElementTree.parse(picture).getroot()
+    shapes = [element for element in drawn.iter() if element.tag.endswith("rect")]
+    assert shapes[0].get("class") == "ground"
+    assert "prefers-color-scheme: dark" in picture.read_text(encoding="utf-8")
 
 
 def test_make_has_every_documented_target() -> None:
