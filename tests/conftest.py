@@ -17,11 +17,12 @@ import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
-from tests.rings.ledger import Ledger
+from tests.rings.ledger import UNIT_SECONDS_LOADED_MAX, UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
 from tests.rings.resources import RESOURCES, Resources
 from tests.rings.sampling import Sampling
 from tests.rings.servers import Keeper, shared
+from tests.rings.warm import use_everything_once
 from tests.s3_server import S3Server
 
 if TYPE_CHECKING:
@@ -58,16 +59,28 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     for name, words in RESOURCES.items():
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
-    plugins = [Ledger(config.getoption("--ledger")), Resources(), Sampling(), Order()]
+    unit = config.getoption("-m") == "unit"
+    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if unit else UNIT_SECONDS_LOADED_MAX)
+    plugins = [ledger, Resources(), Sampling(), Order()]
     if not hasattr(config, "workerinput"):
         plugins.append(Keeper())
     for plugin in plugins:
         config.pluginmanager.register(plugin)
 
 
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if session.config.getoption("-m") == "unit" and session.items:
+        use_everything_once()
+
+
 @pytest.fixture
 def process() -> None:
     """The right to start processes and to open sockets: a test that has it is no unit test."""
+
+
+@pytest.fixture
+def processor() -> None:
+    """The right to take more processor time than a unit test may."""
 
 
 @pytest.fixture(scope="session")

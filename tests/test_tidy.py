@@ -19,6 +19,7 @@ def problems_of(rule: tidy.Rule, text: str, path: str = SHIPPED) -> list[str]:
     return list(rule(tidy.Source(path, text)))
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_repository_is_tidy() -> None:
     problems = tidy.problems(tidy.read_sources(ROOT))
     assert not problems, "\n" + "\n".join(problems)
@@ -171,6 +172,7 @@ def test_the_front_door_is_the_checked_in_list() -> None:
     assert len(listed) <= 25
 
 
+@pytest.mark.usefixtures("process")
 def test_importing_millpond_stays_light() -> None:
     """Nothing heavy is imported before it is needed; the check runs in a fresh interpreter."""
     import subprocess
@@ -181,6 +183,7 @@ def test_importing_millpond_stays_light() -> None:
     assert done.stdout.strip() == "[]"
 
 
+@pytest.mark.usefixtures("process")
 def test_a_pond_on_nodes_is_opened_without_pandas() -> None:
     """`pyarrow` imports it with the first list that becomes an array; a module must not make one."""
     import subprocess

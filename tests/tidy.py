@@ -52,10 +52,11 @@ CLOCKS = {
     "uuid.uuid4": "clock.random_id()",
     "random.random": "a seeded generator as an argument",
 }
+_CLOCK_NAMES = frozenset(name.partition(".")[2] for name in CLOCKS)
 # Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience,
 # and one runs another system's process, which asks the nodes.
 SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py", "test_monitoring.py")
-CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", HARNESS, "bench/")
+CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "tests/rings/", HARNESS, "bench/")
 
 # this -> that: as any word of a name, `told_later` as well as `told`
 NAME_WORDS = {
@@ -132,6 +133,11 @@ class Source:
     def tree(self) -> ast.Module:
         return ast.parse(self.text)
 
+    @cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """All nodes of the tree, walked once for all rules."""
+        return tuple(ast.walk(self.tree))
+
     @property
     def python(self) -> bool:
         return self.path.endswith(".py")
@@ -151,7 +157,7 @@ Rule = Callable[[Source], Iterator[str]]
 
 def functions_are_short(source: Source) -> Iterator[str]:
     """At most 60 lines, the docstring not counted."""
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = _body_lines(node)
             if lines > FUNCTION_LINES_MAX:
@@ -201,7 +207,7 @@ def doors_are_exact(source: Source) -> Iterator[str]:
     """`__all__` is a tuple, and names what is there: every public function and class, and nothing that is not."""
     if not source.styled or source.path.endswith("__main__.py"):
         return
-    defined, reachable = _public_names(source.tree)
+    defined, reachable = _public_names(source)
     listed = _listed_names(source.tree)
     if listed is None:
         if defined:
@@ -215,14 +221,14 @@ def doors_are_exact(source: Source) -> Iterator[str]:
         yield "__all__ names something twice"
 
 
-def _public_names(tree: ast.Module) -> tuple[set[str], set[str]]:
+def _public_names(source: Source) -> tuple[set[str], set[str]]:
     """Public functions and classes defined here, and every name that can be reached."""
     defined: set[str] = set()
     reachable: set[str] = set()
-    for node in ast.walk(tree):
+    for node in source.nodes:
         if isinstance(node, ast.Import | ast.ImportFrom):
             reachable |= {alias.asname or alias.name for alias in node.names}
-    for node in tree.body:
+    for node in source.tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             reachable.add(node.name)
             if not node.name.startswith("_"):
@@ -247,8 +253,8 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
     """Nobody asks the machine for the time or sleeps, except through the clock."""
     if source.path.startswith(CLOCK_DOORS):
         return
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.Attribute):
+    for node in source.nodes:
+        if isinstance(node, ast.Attribute) and node.attr in _CLOCK_NAMES:
             called = ".".join(ast.unparse(node).split(".")[-2:])
             if called in CLOCKS:
                 yield f"line {node.lineno}: {called}; use {CLOCKS[called]}"
@@ -257,7 +263,7 @@ def clocks_are_passed_in(source: Source) -> Iterator[str]:
 def nodes_in_tests_have_manual_clocks(source: Source) -> Iterator[str]:
     """A node that a test runs in its own process lives on a clock that the test moves; exemptions are needed."""
     if source.path.startswith("tests/nodes/"):
-        calls = (ast.unparse(node.func) for node in ast.walk(source.tree) if isinstance(node, ast.Call))
+        calls = (ast.unparse(node.func) for node in source.nodes if isinstance(node, ast.Call))
         if ("SystemClock" in calls) is not source.path.endswith(SYSTEM_CLOCKS):
             yield "take the fixture `clock`, which millpond.testing.passing_time moves; see SYSTEM_CLOCKS"
 
@@ -266,7 +272,7 @@ def keyspaces_are_registered(source: Source) -> Iterator[str]:
     """Nothing that ships makes a prefix of keys by hand: it is a registered keyspace, or lies within one."""
     if not source.styled or source.path.startswith(PREFIX_DOORS):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[-1] in ("Prefix", "Keyspace"):
             yield f"line {node.lineno}: register a keyspace: REGISTRY.register(part, name, …)"
 
@@ -275,7 +281,7 @@ def json_has_one_codec(source: Source) -> Iterator[str]:
     """Nothing that ships reads or writes JSON but through the one codec, or for a reason that is listed."""
     if not source.styled or source.path.startswith(tuple(JSON_DOORS)):
         return
-    for node in ast.walk(source.tree):
+    for node in source.nodes:
         names = [alias.name for alias in node.names] if isinstance(node, ast.Import | ast.ImportFrom) else []
         module = node.module if isinstance(node, ast.ImportFrom) else None
         by_hand = {"json", "asdict"}.intersection(names) and module in (None, "dataclasses")
@@ -287,7 +293,7 @@ def names_are_the_fields(source: Source) -> Iterator[str]:
     """Whatever a file names has the field's word: no pronoun, no participle where there is a noun."""
     if not _is_worded(source):
         return
-    for line, name in sorted(set(_given_names(source.tree))):
+    for line, name in sorted(set(_given_names(source))):
         for word, instead in _banned_words(name):
             yield f"line {line}: {name}; `{word}`: say {instead}"
 
@@ -307,8 +313,8 @@ def _banned_words(name: str) -> Iterator[tuple[str, str]]:
             yield word, instead
 
 
-def _given_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _given_names(source: Source) -> Iterator[tuple[int, str]]:
+    for node in source.nodes:
         match node:
             case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
                 yield node.lineno, node.name
@@ -324,14 +330,14 @@ def docstrings_name_the_thing(source: Source) -> Iterator[str]:
     """A docstring begins with the noun or the verb of the thing, not with a question; so does one of a value."""
     if not _is_worded(source):
         return
-    for line, text in _docstrings(source.tree):
+    for line, text in _docstrings(source):
         first = re.match(r"\w*", text.strip())
         if first is not None and first[0].lower() in QUESTIONS:
             yield f"line {line}: a docstring begins with '{first[0]}'; begin with the thing, or with 'True when'"
 
 
-def _docstrings(tree: ast.Module) -> Iterator[tuple[int, str]]:
-    for node in ast.walk(tree):
+def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
+    for node in source.nodes:
         body = getattr(node, "body", None)
         for inner in body if isinstance(body, list) else ():
             match inner:
@@ -381,7 +387,7 @@ def classes_are_small(sources: list[Source]) -> Iterator[str]:
     classes = [
         (source.path, node)
         for source in sources if source.styled
-        for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)
+        for node in source.nodes if isinstance(node, ast.ClassDef)
     ]  # fmt: skip
     known = {node.name: node for _, node in classes}
     for path, node in classes:
@@ -422,17 +428,23 @@ def dead_names(sources: list[Source]) -> Iterator[str]:
 
     What `millpond.testing` and the harness offer is for tests. `RESERVED` names the exceptions.
     """
-    styled = [source for source in sources if source.styled]
-    ours = Counter(word for source in styled if not _is_testing(source) for word in _used_words(source.tree))
-    everywhere = Counter(word for source in sources if source.python for word in _used_words(source.tree))
-    for source in styled:
+    words = {
+        source.path: [Counter(_used_words(node)) for node in source.tree.body] for source in sources if source.python
+    }
+    ours, everywhere = Counter[str](), Counter[str]()
+    for source in sources:
+        for used in words.get(source.path, ()):
+            everywhere.update(used)
+            if source.styled and not _is_testing(source):
+                ours.update(used)
+    for source in (source for source in sources if source.styled):
         used = everywhere if _is_testing(source) else ours
-        for node in source.tree.body:
+        for node, own in zip(source.tree.body, words[source.path], strict=True):
             if not isinstance(node, ast.FunctionDef | ast.ClassDef) or node.name.startswith("__"):
                 continue
             if isinstance(node, ast.FunctionDef) and node.decorator_list:
                 continue  # its decorator hands it to somebody
-            own = Counter(_used_words(node))  # what calls itself is not called yet
+            # what calls itself is not called yet
             reserved = f"{source.path.removeprefix('src/millpond/')}:{node.name}" in RESERVED
             if reserved is (used[node.name] > own[node.name]):
                 wrong = "is used: take it from RESERVED" if reserved else "is used by nothing that ships"
@@ -443,11 +455,13 @@ def _is_testing(source: Source) -> bool:
     return source.path.startswith(("src/millpond/testing/", HARNESS))
 
 
-def _used_words(tree: ast.AST) -> Iterator[str]:
-    """The names a module uses. To define one, to import it, to list it in `__all__` or in prose is no use of it."""
-    unused = {id(inner) for node in ast.walk(tree) if _is_door(node) for inner in ast.walk(node)}
-    unused |= {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    for node in ast.walk(tree):
+def _used_words(top: ast.stmt) -> Iterator[str]:
+    """The names a statement uses. To define one, to import it, to list it in `__all__` or in prose is no use of it."""
+    if _is_door(top):
+        return
+    nodes = tuple(ast.walk(top))
+    unused = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+    for node in nodes:
         match node:
             case ast.Name(id=name) | ast.Attribute(attr=name):
                 yield name

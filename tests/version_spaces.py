@@ -14,7 +14,10 @@ from millpond.stores.memory import MemorySpace
 SPACES = [
     "memory",
     "lmdb",
-    pytest.param("postgres", marks=pytest.mark.skipif(find_spec("psycopg") is None, reason="needs psycopg")),
+    pytest.param(
+        "postgres",
+        marks=[pytest.mark.skipif(find_spec("psycopg") is None, reason="needs psycopg"), pytest.mark.postgres],
+    ),
     pytest.param("rocksdb", marks=pytest.mark.skipif(find_spec("rocksdict") is None, reason="needs rocksdict")),
 ]
 """The drivers, as parameters of a fixture."""

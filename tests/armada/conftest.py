@@ -17,9 +17,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc
@@ -30,6 +31,7 @@ from filelock import FileLock
 import millpond
 from millpond.events.event import NewEvent
 from millpond.server.armada.wire import armada_pb2 as pb
+from tests.rings.servers import shared
 
 ROOT = Path(__file__).parents[2]
 PROGRAM = Path(__file__).parent / "program.py"
@@ -51,12 +53,12 @@ class ArmadaServer:
     folder: Path
     pond: millpond.Pond
     channel: grpc.Channel
-    process: subprocess.Popen[str]
+    process: subprocess.Popen[str] | None
     metadata: tuple[tuple[str, str], ...] = field(default=())
 
     def name(self, word: str = "set") -> str:
         """A name that no other test uses."""
-        return f"{word}-{next(_NUMBERS)}"
+        return f"{word}-{os.getpid()}-{next(_NUMBERS)}"
 
     def queue(self) -> str:
         """A new queue."""
@@ -136,10 +138,8 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        metadata = (("authorization", f"Bearer {token}"),) if token else ()
-        address = f"127.0.0.1:{ready['grpc_port']}"
-        with millpond.open(str(folder)) as pond, grpc.insecure_channel(address) as channel:
-            yield ArmadaServer(ready["url"], ready["grpc_port"], folder, pond, channel, process, metadata)
+        with connected(ready["url"], ready["grpc_port"], folder, process, token) as server:
+            yield server
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -149,10 +149,27 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
             process.communicate()
 
 
+@contextmanager
+def connected(
+    url: str, grpc_port: int, folder: Path, process: subprocess.Popen[str] | None = None, token: str = ""
+) -> Iterator[ArmadaServer]:
+    """A connection to a process that serves a folder."""
+    metadata = (("authorization", f"Bearer {token}"),) if token else ()
+    with millpond.open(str(folder)) as pond, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
+        yield ArmadaServer(url, grpc_port, folder, pond, channel, process, metadata)
+
+
+def start_server(stack: ExitStack) -> tuple[str, int, Path]:
+    """Start a server that all workers share: its address, its port of gRPC and its folder."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="millpond-armada-"))) / "pond"
+    server = stack.enter_context(serving(folder))
+    return server.url, server.grpc_port, folder
+
+
 @pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
+def server() -> Iterator[ArmadaServer]:
     """A server that wants no tokens."""
-    with serving(tmp_path_factory.mktemp("armada") / "pond") as found:
+    with connected(*shared("armada")) as found:
         yield found
 
 

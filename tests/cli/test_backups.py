@@ -11,6 +11,7 @@ from tests.cli.conftest import Shell
 from tests.s3_server import S3Server
 
 
+@pytest.mark.usefixtures("process")
 def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
     assert weather("backup", "list", "place", "--json").out == "[]\n"
     first = weather("backup", "create", "place", "--json").object
@@ -25,6 +26,7 @@ def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
     assert "removed 1 backup" in weather("backup", "prune", "place", "--keep", "1").out
 
 
+@pytest.mark.usefixtures("process")
 def test_what_a_backup_leaves_out_is_said(weather: Shell) -> None:
     assert "not in the backup" not in weather("backup", "create", "place").out
     weather("repo", "create", "flights")

@@ -120,6 +120,7 @@ def test_every_command_with_json_was_thought_of() -> None:
     assert set(COMMANDS) == set(EMPTY)
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("words", [words for words in COMMANDS if EMPTY.get(words) is not None])
 def test_json_is_never_nothing(millpond: Shell, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MILLPOND_EVENTS_REPORTS")  # `config` shows the settings that differ

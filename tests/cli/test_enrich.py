@@ -72,6 +72,7 @@ def write(suffix: str) -> str:
     return name
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("suffix", [".csv", ".csv.gz", ".jsonl", ".parquet"])
 @pytest.mark.parametrize("out", ["out.csv", "out.jsonl", "out.parquet", "out/"])
 def test_every_format_goes_in_and_out_without_spark(shell: Shell, suffix: str, out: str) -> None:
@@ -95,6 +96,7 @@ def test_columns_get_the_types_of_all_their_cells(shell: Shell) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 def test_files_are_read_as_one_table(shell: Shell) -> None:
     Path("more.csv").write_text("tail,address,extra\nN1,7,1.5\n")
     shell("enrich", "events.csv", "more.csv", *BLOCKS, *PLANES, "--out", "out.parquet")

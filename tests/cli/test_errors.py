@@ -45,6 +45,7 @@ def test_errors_are_json_when_json_was_requested(millpond: Shell) -> None:
     assert response["error"]["exit_code"] == 3
 
 
+@pytest.mark.usefixtures("process")
 def test_a_reader_that_has_seen_enough_ends_it_quietly(weather: Shell, tmp_path: Path) -> None:
     command = f'"{sys.executable}" -m millpond scan weather --json | head -n 1'
     root = Path(__file__).parents[2]
@@ -56,6 +57,7 @@ def test_a_reader_that_has_seen_enough_ends_it_quietly(weather: Shell, tmp_path:
     assert done.stderr == ""
 
 
+@pytest.mark.usefixtures("processor")
 def test_help_is_there_for_all(millpond: Shell) -> None:
     assert "Examples" in millpond("--help").out
     assert "Examples" in millpond("maintenance", "compact", "-h").out

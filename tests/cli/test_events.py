@@ -122,6 +122,7 @@ def test_a_story_without_jobs_ends_with_its_last_event() -> None:
     assert story.done
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_story_of_many_jobs_takes_bounded_memory() -> None:
     story = Story()
     for number in range(1, JOBS_MAX + 100):
@@ -129,6 +130,7 @@ def test_a_story_of_many_jobs_takes_bounded_memory() -> None:
     assert story.counts == {"succeeded": JOBS_MAX + 99} and len(story._jobs) == JOBS_MAX
 
 
+@pytest.mark.usefixtures("process")
 def test_the_commands_speak_to_a_node_as_well(millpond: Shell, tmp_path: Path) -> None:
     with serving(tmp_path / "pond") as url, api.open(url) as remote:
         remote.events.append("etl", "nightly", [NewEvent(NOON, b"payload", "running", {"job_id": "a"})])

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,6 +81,7 @@ RANGES = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @settings(deadline=None, max_examples=25)
 @given(RANGES, st.booleans())
 def test_every_history_is_what_get_answers(rows: list[tuple[int, int, int, int]], timed: bool) -> None:
@@ -100,6 +102,7 @@ def test_every_history_is_what_get_answers(rows: list[tuple[int, int, int, int]]
         assert (history_of(stored, 5, None).num_rows == 0) == (stored.get(5, at=START + 9 * HOUR) is None)
 
 
+@pytest.mark.usefixtures("process")
 def test_a_terminal_gets_a_chart(weather: Shell) -> None:
     shown = on_a_terminal("get", "weather", "JFK", "--history")
     assert "JFK temp" in shown
@@ -131,6 +134,7 @@ def on_a_terminal(*words: str) -> str:
 # -- charts -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 def test_numbers_are_steps_and_text_is_bars(tmp_path: Path) -> None:
     rows: list[dict[str, object]] = [
         {"key": "JFK", "effective_time": START + hour * HOUR, "temp": 30.0 + hour, "sky": "rain" if hour else "sun"}
@@ -191,6 +195,7 @@ def test_a_chart_says_which_column_it_lacks(tmp_path: Path) -> None:
     assert "effective_time" in notes[0]
 
 
+@pytest.mark.usefixtures("processor")
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(st.tuples(st.integers(0, 10**9), st.one_of(st.none(), st.floats(width=32))), max_size=8),

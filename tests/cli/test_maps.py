@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from millpond.cli import maps as commands
 from millpond.maps.model.definition import Kind, Scheme
 from tests.cli.conftest import Shell
@@ -31,6 +33,7 @@ def test_nothing_but_init_and_create_makes_a_pond(millpond: Shell) -> None:
     assert Path("pond/pond.json").is_file()
 
 
+@pytest.mark.usefixtures("processor")
 def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
     assert [str(kind) for kind in commands.KindChoice] == [str(kind) for kind in Kind]
     assert [str(scheme) for scheme in commands.SchemeChoice] == [str(scheme) for scheme in Scheme]

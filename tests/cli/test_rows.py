@@ -100,6 +100,7 @@ def test_scans_are_written_to_files(weather: Shell, suffix: str) -> None:
     assert not list(Path().glob(".*unfinished"))
 
 
+@pytest.mark.usefixtures("processor")
 def test_what_was_written_can_be_loaded_again(weather: Shell) -> None:
     for suffix in ("parquet", "csv", "jsonl"):
         weather("scan", "weather", "--out", f"out.{suffix}")
@@ -113,6 +114,7 @@ def test_an_output_that_cannot_be_is_refused(weather: Shell) -> None:
     weather("scan", "weather", "--out", "nowhere/out.csv", code=3)
 
 
+@pytest.mark.usefixtures("processor")
 def test_questions_in_sql(weather: Shell) -> None:
     answer = weather("query", "select key, max(temp) as warmest from weather group by key order by key", "--json")
     assert answer.objects == [{"key": "JFK", "warmest": 33.1}, {"key": "LGA", "warmest": 34.0}]
@@ -133,6 +135,7 @@ def test_maintenance_reports_what_it_did(weather: Shell) -> None:
     weather("maintenance", "compact", code=2)
 
 
+@pytest.mark.usefixtures("process")
 def test_all_is_well(weather: Shell) -> None:
     assert "all is well" in weather("verify").out
     report = weather("verify", "--json").object
@@ -140,6 +143,7 @@ def test_all_is_well(weather: Shell) -> None:
     assert report["checked"] > 0
 
 
+@pytest.mark.usefixtures("process")
 def test_problems_are_reported(weather: Shell) -> None:
     weather("query", "select get_state('weather', 'JFK', '2013-02-08T18:42Z')")
     victims = [path for path in Path("pond/snapshots").rglob("*") if path.is_file() and path.stat().st_size > 200]

@@ -52,6 +52,7 @@ def test_the_examples_in_the_code_are_true(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_branch_is_made_changed_and_merged(flights: Shell) -> None:
     flights("branch", "create", "flights/fix")
     put(flights, "lakefs://flights/fix/2013/01.csv", "mended")
@@ -80,6 +81,7 @@ def test_a_branch_is_made_changed_and_merged(flights: Shell) -> None:
     assert [row["branch"] for row in flights("branch", "list", "flights", "--json").objects] == ["main"]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_conflict_names_its_paths_and_the_way_out(flights: Shell) -> None:
     flights("branch", "create", "flights/fix", "--from", "flights/main")
     for branch in ("main", "fix"):
@@ -96,6 +98,7 @@ def test_a_conflict_names_its_paths_and_the_way_out(flights: Shell) -> None:
     assert flights("fs", "cat", "flights/main/2013/01.csv").out == "of fix"
 
 
+@pytest.mark.usefixtures("process")
 def test_objects_are_listed_copied_deleted_and_restored(flights: Shell) -> None:
     rows = flights("fs", "ls", "flights/main/2013", "--json").objects
     assert [row.get("folder") or row["path"] for row in rows] == ["2013/01.csv", "2013/sub/"]
@@ -118,6 +121,7 @@ def test_objects_are_listed_copied_deleted_and_restored(flights: Shell) -> None:
     assert len(flights("fs", "ls", "flights", "-r", "--json").objects) == 2
 
 
+@pytest.mark.usefixtures("process")
 def test_folders_come_back_as_they_were_put(flights: Shell) -> None:
     for number in range(2 * PENDING_MAX + 10):
         Path(f"data/sub/{number}").write_text(str(number))
@@ -133,6 +137,7 @@ def test_folders_come_back_as_they_were_put(flights: Shell) -> None:
     assert flights("fs", "get", "flights/main/typed", "-").out == "from a pipe"
 
 
+@pytest.mark.usefixtures("process")
 def test_no_path_leads_out_of_the_folder(flights: Shell, tmp_path: Path) -> None:
     for path in ("../../escaped", "/absolute", "a//b"):
         flights("fs", "put", "data/01.csv", f"flights/main/bad/{path}")
@@ -145,6 +150,7 @@ def test_no_path_leads_out_of_the_folder(flights: Shell, tmp_path: Path) -> None
     assert not list(Path("out").rglob("*.partial"))
 
 
+@pytest.mark.usefixtures("process")
 def test_linked_files_are_put_and_linked_folders_are_not(flights: Shell) -> None:
     Path("data/link").symlink_to(Path("data/01.csv").absolute())
     Path("data/folder").symlink_to(Path("data").absolute())
@@ -154,6 +160,7 @@ def test_linked_files_are_put_and_linked_folders_are_not(flights: Shell) -> None
     assert [row["path"] for row in rows] == ["linked/01.csv", "linked/link", "linked/sub/02.csv"]
 
 
+@pytest.mark.usefixtures("process")
 def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     flights("tag", "create", "flights/v1", "main")
     assert flights("tag", "list", "flights", "--json").object["tag"] == "v1"
@@ -178,6 +185,7 @@ def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     assert flights("repo", "list", "--json").object == []
 
 
+@pytest.mark.usefixtures("process")
 def test_a_repository_is_dumped_deleted_and_restored(flights: Shell) -> None:
     flights("tag", "create", "flights/v1", "main")
     log = flights("log", "flights/main", "--json").out
@@ -241,6 +249,7 @@ WRONG = [
 ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("process")
 def test_what_is_wrong_ends_with_a_sentence_and_a_way_out(flights: Shell) -> None:
     for line, expected in WRONG:
         done = CliRunner().invoke(app, line.split(), prog_name="millpond")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from millpond.arrays.warming import kernel_types, spelled
 from tests.cli.conftest import Shell
 
 
+@pytest.mark.usefixtures("process")
 def test_what_is_warm_stays_warm(millpond: Shell) -> None:
     millpond("warm", "--processes", "2")
     report = millpond("warm", "--json").object

@@ -16,9 +16,10 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import lakefs_sdk
@@ -30,6 +31,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 from millpond.versions.branch import Branch
+from tests.rings.servers import shared
 
 _NUMBERS = itertools.count(1)
 
@@ -141,14 +143,21 @@ def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None
             process.communicate()
 
 
-@pytest.fixture(scope="session")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    """A server with a pair that may do everything."""
-    folder = tmp_path_factory.mktemp("clients") / "pond"
+def start_server(stack: ExitStack) -> tuple[str, Path, str, str, str]:
+    """Start a server that all workers share: its address, its folder, a pair that may do everything, and a token."""
+    folder = Path(stack.enter_context(TemporaryDirectory(prefix="millpond-clients-"))) / "pond"
     access_key, secret = add_pair_by_command(folder, "esti", "--admin", "*")
-    with serving(folder) as url, urllib3.PoolManager(maxsize=16) as pool, millpond.open(str(folder)) as pond:
-        token = draw_token(SystemClock())
-        TokenFile(folder).add("metrics", token, {"read": ("*",)})
+    url = stack.enter_context(serving(folder))
+    token = draw_token(SystemClock())
+    TokenFile(folder).add("metrics", token, {"read": ("*",)})
+    return url, folder, access_key, secret, token
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    """A server with a pair that may do everything."""
+    url, folder, access_key, secret, token = shared("clients")
+    with urllib3.PoolManager(maxsize=16) as pool, millpond.open(str(folder)) as pond:
         yield Server(url, folder, access_key, secret, pool, pond, token)
 
 
@@ -169,7 +178,7 @@ def sdk(server: Server) -> LakeFSClient:
 @pytest.fixture
 def repository(sdk: LakeFSClient) -> str:
     """The name of a new repository."""
-    name = f"repo-{next(_NUMBERS)}"
+    name = f"repo-{os.getpid()}-{next(_NUMBERS)}"
     made = lakefs_sdk.RepositoryCreation(name=name, storage_namespace=f"local://{name}", default_branch="main")
     sdk.repositories_api.create_repository(made)
     return name

@@ -12,6 +12,8 @@ from millpond.testing.contracts.space_driver import SpaceDriver
 from millpond.testing.contracts.space_machine import space_machine
 from tests.postgres_server import new_location
 
+pytestmark = pytest.mark.usefixtures("process")
+
 needs_psycopg = pytest.mark.skipif(find_spec("psycopg") is None, reason="the extra postgres is not installed")
 needs_rocksdict = pytest.mark.skipif(find_spec("rocksdict") is None, reason="the extra rocksdb is not installed")
 

@@ -25,6 +25,7 @@ class TestMemoryObjects(ObjectsContract):
         objects.put(name, data)
 
 
+@pytest.mark.usefixtures("processor")
 class TestFolderObjects(ObjectsContract):
     @pytest.fixture
     def objects(self, tmp_path: Path) -> ObjectStore:

@@ -27,6 +27,7 @@ class TestFolder(PondContract):
             yield pond
 
 
+@pytest.mark.usefixtures("process")
 class TestNode(PondContract):
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
@@ -37,6 +38,7 @@ class TestNode(PondContract):
                 yield pond
 
 
+@pytest.mark.usefixtures("process")
 class TestCluster(PondContract):
     """Through a node that is not the primary: it names the others."""
 

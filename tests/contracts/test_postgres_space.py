@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import Space, Transaction
 
+pytestmark = pytest.mark.usefixtures("process", "postgres_server")
+
 
 class _Losing:
     """Cuts the connections of a block's commits, before the server has them or when it has answered."""

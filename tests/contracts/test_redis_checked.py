@@ -26,6 +26,8 @@ from tests.contracts.test_streams import EmbeddedSite
 from tests.harness.contracts.stream_site import NOON, STREAM, TODAY, append
 from tests.redis_servers import cluster, new_place, server
 
+pytestmark = pytest.mark.usefixtures("redis_server", "redis_cluster")
+
 
 @pytest.fixture
 def site() -> Iterator[RedisSite]:

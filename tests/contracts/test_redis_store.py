@@ -27,6 +27,8 @@ from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import RedisCluster, RedisServer, cluster, new_place, server
 
+pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
+
 STREAM = StreamName("etl", "nightly")
 
 

@@ -52,6 +52,7 @@ class RedisSite:
         self.client.close()
 
 
+@pytest.mark.usefixtures("redis_server")
 class TestRedisStreams(StreamContract):
     @pytest.fixture
     def site(self) -> Iterator[RedisSite]:
@@ -60,6 +61,7 @@ class TestRedisStreams(StreamContract):
         site.close()
 
 
+@pytest.mark.usefixtures("redis_cluster")
 class TestRedisClusterStreams(StreamContract):
     @pytest.fixture
     def site(self) -> Iterator[RedisSite]:

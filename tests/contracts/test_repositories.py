@@ -23,6 +23,7 @@ class TestFolder(RepositoriesContract):
             yield pond
 
 
+@pytest.mark.usefixtures("process")
 class TestNode(RepositoriesContract):
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:

@@ -57,6 +57,7 @@ def test_scans_of_many_rows_keep_their_places(tmp_path: Path, reverse: bool) -> 
     space.close()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_folder_belongs_to_one_space(tmp_path: Path) -> None:
     space = RocksSpace(tmp_path / "space")
     with pytest.raises(Unavailable) as caught:
@@ -85,6 +86,7 @@ def test_a_damaged_folder_is_corrupt(tmp_path: Path) -> None:
         RocksSpace(tmp_path / "space")
 
 
+@pytest.mark.usefixtures("process")
 def test_a_disk_that_does_not_take_a_write_leaves_it_uncertain_and_the_space_closed(tmp_path: Path) -> None:
     code = (
         "import resource, signal, sys\n"

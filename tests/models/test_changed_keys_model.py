@@ -17,6 +17,7 @@ KEYS = st.none() | st.sets(st.binary(min_size=1, max_size=3), max_size=7)
 CHANGES = st.lists(st.tuples(KEYS, st.integers(0, 12)), max_size=12)
 
 
+@pytest.mark.usefixtures("processor")
 @given(CHANGES)
 def test_what_was_touched_since_a_version_is_all_of_it_or_not_known(
     changes: list[tuple[set[bytes] | None, int]],

@@ -15,6 +15,8 @@ from millpond.kernel.log import Head, Log, Record
 from millpond.kernel.verify import Report
 from millpond.stores.memory import MemorySpace
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 NAMES = ("a", "ab")
 Row: TypeAlias = "tuple[bytes, int]"
 ENTRIES = st.binary(max_size=3)

@@ -138,6 +138,7 @@ def outcome(act: Any) -> Any:
         return f"{error.kind}:"
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "ranged"])
 @settings(max_examples=8)
 @given(data=st.data())
@@ -148,6 +149,7 @@ def test_what_is_stored_is_found_by_the_same_value(pond: Pond, keyed: bool, data
     check_column(fresh(pond, keyed), pond, array, column, wanted, keyed)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "ranged"])
 @pytest.mark.parametrize("column", TAKEN, ids=lambda column: str(column.arrow))
 def test_every_type_that_is_taken(pond: Pond, keyed: bool, column: Column) -> None:

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -243,6 +244,7 @@ class World:
             assert self.primary.log.applied(name) == self.primary.log.position()[0]
 
 
+@pytest.mark.usefixtures("process")
 @given(data=st.data())
 def test_the_log_alone_decides(data: st.DataObject) -> None:
     with scratch_folder() as folder, ExitStack() as held_open:

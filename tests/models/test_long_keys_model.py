@@ -32,6 +32,7 @@ BOUNDS = st.one_of(KEYS, KEYS.map(lambda key: key + b"\x00"), KEYS.map(lambda ke
 ROWS = st.dictionaries(KEYS, st.binary(max_size=3), max_size=30)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("hash_bits", [0, 1, 128])
 @settings(max_examples=60, deadline=None)
 @given(

@@ -82,6 +82,7 @@ class Drawn:
         )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -108,6 +109,7 @@ def test_condensing_does_what_the_model_says(
     drawn.shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -122,6 +124,7 @@ def test_retention_by_effective_time_does_what_the_model_says(
     drawn.shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @few
 @given(data=st.data())
@@ -139,6 +142,7 @@ def test_retention_by_update_time_does_what_the_model_says(
     drawn.shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @few
 @given(data=st.data())
@@ -154,6 +158,7 @@ def test_compacting_keeps_every_row(kind: Kind, data: st.DataObject, tmp_path_fa
     drawn.shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 @few
 @given(data=st.data())
 def test_interned_strings_that_no_row_uses_are_forgotten(

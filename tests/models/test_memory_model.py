@@ -16,6 +16,8 @@ from millpond.stores.memory import MemorySpace
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 KEYS = st.integers(0, 60).map(lambda number: b"%02d" % number)
 ROWS_PER_BLOCK = 8
 

@@ -49,6 +49,7 @@ def check_part(definition: MapDefinition, part: Received, rows: list[Row]) -> No
     assert part.manifest.longest_session == max(lengths)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("in_one_pass", [False, True], ids=["part by part", "in one pass"])
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
@@ -76,6 +77,7 @@ def test_merged_parts_answer_as_the_model(kind: Kind, in_one_pass: bool, data: s
         assert shard.stats().rows == len(model.rows)
 
 
+@pytest.mark.usefixtures("processor")
 @given(data=st.data())
 def test_the_same_rows_are_the_same_part_however_they_are_batched(data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions())

@@ -135,6 +135,7 @@ def test_get(pond: Pond, name: str, key: Any, at: Any) -> None:
     ours(lambda: pond.map(name).get("a" if pond.map(name).kind.keyed else 5, at=at))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=60)
 @given(keys=anything, at=anything, on_invalid=st.sampled_from(["error", "miss"]))
@@ -145,6 +146,7 @@ def test_lookup(pond: Pond, name: str, keys: Any, at: Any, on_invalid: Any) -> N
     ours(lambda: map.lookup(["a", "b"] if map.kind.keyed else [5, 6], at, on_invalid=on_invalid))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("name", KINDS)
 @settings(max_examples=40)
 @given(where=conditions, columns=st.one_of(st.none(), anything))
@@ -168,6 +170,7 @@ def test_snapshot(pond: Pond, name: str, keys: Any, window: Any) -> None:
     ours(lambda: pond.map(name).snapshot(window=window).close())
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=30)
 @given(text=anything, before=anything)
 def test_sql_and_maintenance(pond: Pond, text: Any, before: Any) -> None:

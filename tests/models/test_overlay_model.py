@@ -16,6 +16,8 @@ from millpond.stores.memory import MemorySpace
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 KEYS = st.integers(0, 25).map(lambda number: b"%02d" % number)
 VALUES = st.binary(max_size=2)
 RANGES = st.builds(KeyRange, KEYS | st.just(b""), st.one_of(st.none(), KEYS))

@@ -138,6 +138,7 @@ def cared_for(draw: st.DrawFn, kind: Kind) -> MapDefinition:
 ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "compact")
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_every_reader_answers_like_the_model(kind: Kind, data: st.DataObject) -> None:
@@ -166,6 +167,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
         getattr(both, act)()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=settings().max_examples // 3)
 @given(data=st.data())

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from millpond.nodes.replication.readiness import Hearing, Readiness
 from millpond.nodes.replication.survey import confirmed_position
+
+pytestmark = pytest.mark.usefixtures("processor")
 
 NODES = ("a", "b", "c")
 PRIMARY = "a"

@@ -12,6 +12,8 @@ from tests.contracts.test_redis_streams import RedisSite
 from tests.harness.contracts.stream_machine import machine_case
 from tests.redis_servers import cluster, new_place, server
 
+pytestmark = pytest.mark.usefixtures("redis_server", "redis_cluster")
+
 
 def _on_a_server() -> RedisSite:
     return RedisSite(server().url(new_place()), server().client())

@@ -50,6 +50,7 @@ def harm(pond: Pond, part: str, copies: Path) -> None:
     flip_byte(place / "data.mdb", 6000)
 
 
+@pytest.mark.usefixtures("process")
 @given(data=st.data())
 def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
     kind, scheme = data.draw(st.sampled_from(KINDS)), data.draw(st.sampled_from(SCHEMES))
@@ -115,6 +116,7 @@ def check(sound: Pond, harmed: Pond, quarantined: list[str], copies: Path) -> No
         }
 
 
+@pytest.mark.usefixtures("process")
 def test_several_are_taken_again_together(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), part_retention=999 * DAY) as pond:
         pond.create_map("m", kind="state", value="long")

@@ -52,6 +52,7 @@ acts = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(objects(UPGRADED_MS - 1), max_size=12), st.lists(acts, max_size=12))
 def test_the_store_is_as_the_model(old: list[Stored], then: list[tuple[str, object]]) -> None:
     space = MemorySpace()

@@ -149,6 +149,7 @@ def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
     return cells | {"value": value, "value_type": ""}
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=15)
 @given(data=st.data())
@@ -177,6 +178,7 @@ def test_a_scan_gives_the_rows_a_condition_takes(
     shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("scheme", ["auto", "direct", "hash", "lookup"])
 def test_conditions_on_keys_and_times_read_just_those_rows(
     scheme: str, tmp_path_factory: pytest.TempPathFactory

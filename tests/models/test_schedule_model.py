@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from millpond.kernel.schedule import Schedule
 from millpond.kernel.timers import STALE_MIN, Timers
+
+pytestmark = pytest.mark.usefixtures("processor")
 
 KEYS = st.integers(0, 5)
 TIMES = st.integers(0, 40)

@@ -19,6 +19,8 @@ from millpond.kernel.segments import Manifest, Segment
 from millpond.kernel.series import Series
 from millpond.stores.memory import MemorySpace
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 NAMES = st.sampled_from("abcdefgh")
 NUMBER = JsonForm(int)
 
@@ -299,6 +301,7 @@ def test_who_read_before_a_clear_cannot_swap_after_it() -> None:
     assert space.write(lambda tx: RISING.update(tx, lambda value: 1 if value is None else 2)) == Held(1, 3)
 
 
+@pytest.mark.usefixtures("process")
 def test_damage_is_found_without_assertions() -> None:
     """Python's `-O` takes assertions out; what the disk says is checked all the same."""
     code = """

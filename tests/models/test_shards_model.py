@@ -38,6 +38,7 @@ def delete(shard: Shard, model: MapModel, addresses: list[Address]) -> None:
     assert shard.change(lambda tx: shard.delete_rows(tx, batch), None) == expected
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_shard_answers_as_the_model(kind: Kind, data: st.DataObject) -> None:

@@ -115,6 +115,7 @@ def check(snapshot: Snapshot, model: MapModel, questions: list[Question | None],
     assert [bits_of(answer) for answer in answers.to_pylist()] == [bits_of(answer) for answer in known]
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_lookups_answer_as_the_model(kind: Kind, data: st.DataObject) -> None:

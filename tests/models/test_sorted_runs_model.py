@@ -33,6 +33,7 @@ def pieces(batch: pa.RecordBatch, cuts: list[int]) -> list[pa.RecordBatch]:
     return [batch.slice(low, high - low) for low, high in itertools.pairwise(edges)]
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_freeze_with_runs_on_the_disk_writes_the_same_files(
@@ -69,6 +70,7 @@ def compare(kind: Kind, data: st.DataObject, folder: Path, patch: pytest.MonkeyP
     assert not list(folder.glob("run-*"))
 
 
+@pytest.mark.usefixtures("processor")
 @given(
     batches=st.lists(st.lists(st.integers(0, ALL - 1), max_size=9), max_size=6),
     cuts=st.lists(st.integers(1, ALL - 1), unique=True, max_size=4), bytes_max=st.sampled_from((1, 40, 1 << 20)),

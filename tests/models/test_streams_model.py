@@ -14,6 +14,8 @@ from millpond.stores.memory import MemorySpace
 from tests.contracts.test_streams import EmbeddedSite
 from tests.harness.contracts.stream_machine import machine_case
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 
 @dataclass
 class CheckedSite(EmbeddedSite):

@@ -31,11 +31,13 @@ CORNERS: dict[str, Callable[[str], bool]] = {
 }
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("corner", CORNERS)
 def test_keys_reach_their_corners(corner: str) -> None:
     find(strategies.keys(), CORNERS[corner], settings=settings(max_examples=20_000, database=None))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
@@ -45,6 +47,7 @@ def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:
     assert found.kind is kind
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 @settings(max_examples=60, deadline=None)
 def test_rows_survive_the_way_into_arrow(data: st.DataObject) -> None:
@@ -62,6 +65,7 @@ def test_rows_survive_the_way_into_arrow(data: st.DataObject) -> None:
                for question in data.draw(strategies.questions(definition, pools)))  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_what_people_load_becomes_the_canonical_rows(data: st.DataObject) -> None:
     definition: MapDefinition = data.draw(strategies.definitions())

@@ -24,6 +24,8 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.site import Site
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
 State = dict[str, str]
 Choose = Callable[[str | None, str | None], str | None]
@@ -370,6 +372,7 @@ Versions.TestCase.settings = settings(max_examples=12, stateful_step_count=25, d
 TestVersions = Versions.TestCase
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("seed", range(4))
 def test_thousands_of_random_merges_are_right_or_refused(seed: int) -> None:
     """Four keys and three contents, so that the same bytes often lie under other paths."""

@@ -73,6 +73,7 @@ def in_threads(*acts: Callable[[], None]) -> None:
     assert not failed, failed
 
 
+@pytest.mark.usefixtures("processor")
 def test_racing_commits_lose_nothing_and_none_fails(space: Space) -> None:
     places: dict[str, ObjectStore] = {}
     # two of them, as two processes would have: each with turns of its own
@@ -194,6 +195,7 @@ class _Death(BaseException):
     """Ends an act as the death of its process would, but that locks of this process are given back."""
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("act", ACTS)
 def test_6_11_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
     steps = _steps_of(act)
@@ -251,6 +253,7 @@ def check_rows(space: Space, repository: Repository) -> None:
             assert {str(keyspace.unpack(key)[0]) for key in tx.keys(keyspace.range())} <= known
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("act", ["commit", "compact", "merge", "push"])
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_write_whose_answer_is_lost_leaves_a_whole_state(act: str, *, committed: bool) -> None:

@@ -5,31 +5,36 @@ when a file's processor time grew by half. What a fixture of a session or a modu
 which file pays for it is chance.
 
 Invariants:
-* Processor time is that of the worker and of the processes that it started and waited for.
+* Processor time is that of the worker and of the processes that it started; of those that live on, with their file.
 * A machine that is slower as a whole is no growth: a file is compared with the median of what the others grew by.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import resource
 import statistics
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ("Cost", "Ledger", "grown")
+__all__ = ("LEDGER", "UNIT_SECONDS_LOADED_MAX", "UNIT_SECONDS_MAX", "Cost", "Ledger", "grown")
 
 LEDGER = Path(__file__).parents[1] / "durations.json"
 GROWTH_MAX = 1.5
 GROWTH_SECONDS_MIN = 2.0
 """A file that grew by less is not named: a quarter of a second is noise."""
+UNIT_SECONDS_MAX = 0.25
+"""The processor time that a unit test may take; one that needs more has the fixture `processor`."""
+UNIT_SECONDS_LOADED_MAX = 1.0
+"""The same in the larger rings, where more workers run than there are processors, and first uses fall on any test."""
 COMPARED_SECONDS_MIN = 1.0
 """Files below it say nothing about the speed of the machine."""
 
@@ -61,6 +66,23 @@ def _now() -> Cost:
     return Cost(time.perf_counter(), cpu)
 
 
+def _living_seconds() -> float:
+    """Seconds of processor time of the processes below this one that live, and of those that they waited for."""
+    children, ticks = defaultdict(list), {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            words = path.read_text().rpartition(")")[2].split()
+            pid = int(path.parent.name)
+            children[int(words[1])].append(pid)
+            ticks[pid] = sum(map(int, words[11:15]))
+    left, total = list(children[os.getpid()]), 0
+    while left:
+        pid = left.pop()
+        total += ticks[pid]
+        left += children[pid]
+    return total / os.sysconf("SC_CLK_TCK")
+
+
 def grown(before: Costs, after: Costs) -> list[str]:
     """The files of both whose processor time grew by half more than that of the others, with both figures."""
     common = [name for name in after if name in before]
@@ -79,11 +101,13 @@ class Ledger:
     """The plugin: it measures in workers, adds up where the run is controlled, and compares there."""
 
     mode: str
+    unit_seconds_max: float = UNIT_SECONDS_LOADED_MAX
     path: Path = LEDGER
     rings: dict[str, Costs] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Cost)))
     failures: list[str] = field(default_factory=list)
     _shared: list[tuple[str, Cost]] = field(default_factory=list)
     _cost: Cost = field(default_factory=Cost)
+    _living: float = 0.0
 
     @contextmanager
     def _measured(self) -> Iterator[None]:
@@ -107,9 +131,13 @@ class Ledger:
             yield
 
     @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_teardown(self) -> Generator[None, None, None]:
+    def pytest_runtest_teardown(self, item: pytest.Item, nextitem: pytest.Item | None) -> Generator[None, None, None]:
         with self._measured():
             yield
+        if nextitem is None or nextitem.path != item.path:
+            living = _living_seconds()
+            self._cost += Cost(0.0, living - self._living)
+            self._living = living
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef: pytest.FixtureDef[Any]) -> Generator[None, object, object]:
@@ -132,6 +160,10 @@ class Ledger:
         report.ring = next((ring for ring in ("unit", "full") if item.get_closest_marker(ring)), "test")
         report.cost = [self._cost.wall, self._cost.cpu]
         report.shared_costs = [[name, cost.wall, cost.cpu] for name, cost in shared]
+        if report.passed and report.when == "call" and report.ring == "unit" and self._cost.cpu > self.unit_seconds_max:
+            report.outcome = "failed"
+            limit = f"where a unit test may take {self.unit_seconds_max}"
+            report.longrepr = f"{self._cost.cpu:.2f} s of processor time, {limit}: use the fixture `processor`"
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:

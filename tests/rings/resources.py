@@ -1,7 +1,8 @@
-"""What a test needs besides its own process, which follows from the fixtures that it uses, and its ring from that.
+"""Resources: a test needs what its fixtures stand for besides its own process, and its ring follows from that.
 
 A test without a resource is of the ring `unit`: no process, no socket, no JVM, and little processor time. An audit hook
-of the interpreter holds it to that. A test that starts a process by hand says so with the fixture `process`.
+of the interpreter holds it to that. A test that starts a process by hand says so with the fixture `process`, and the
+parameter that stands for a driver names its server with a mark.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ __all__ = ("RESOURCES", "Resources")
 
 RESOURCES: dict[str, str] = {
     "process": "starts processes or opens sockets of its own",
+    "processor": "takes more processor time than a unit test may",
     "spark": "one JVM with Spark, for all tests",
     "node": "nodes that are served in this process",
     "cluster": "three nodes of one pond",
@@ -29,6 +31,7 @@ RESOURCES: dict[str, str] = {
 }
 FIXTURES: dict[str, str] = {
     "process": "process",
+    "processor": "processor",
     "spark": "spark",
     "serve": "node",
     "cluster_of": "cluster",
@@ -41,7 +44,6 @@ FIXTURES: dict[str, str] = {
     "postgres_server": "postgres",
     "kafka_server": "kafka",
 }
-UNIT_CPU_SECONDS_MAX = 0.25
 _PROCESSES = frozenset({"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec", "os.system"})
 _SOCKETS = frozenset({"socket.bind", "socket.connect"})
 
@@ -72,6 +74,7 @@ class Resources:
         for item in items:
             names = set(getattr(item, "fixturenames", ()))
             resources = {resource for fixture, resource in FIXTURES.items() if fixture in names}
+            resources |= {marker.name for marker in item.iter_markers() if marker.name in RESOURCES}
             for resource in sorted(resources):
                 item.add_marker(resource)
             if not resources and item.get_closest_marker("full") is None:

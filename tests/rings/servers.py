@@ -27,6 +27,8 @@ STARTS = {
     "redis_cluster": "tests.redis_servers:start_cluster",
     "postgres": "tests.postgres_server:start_server",
     "kafka": "tests.kafka_server:start_server",
+    "clients": "tests.clients.conftest:start_server",
+    "armada": "tests.armada.conftest:start_server",
 }
 """The function that starts each server; it leaves on a stack what stops it."""
 

@@ -17,6 +17,7 @@ QUICK = range(1, 6)
 SLOW = range(100, 160)
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_simulation_ends_well(seed: int) -> None:
     simulate(seed, STEPS)
@@ -28,6 +29,7 @@ def test_a_long_simulation_ends_well(seed: int) -> None:
     simulate(seed, 250)
 
 
+@pytest.mark.usefixtures("process")
 def test_the_same_seed_does_the_same_also_in_another_process() -> None:
     first, second = simulate(7, STEPS), simulate(7, STEPS)
     assert first.trace == second.trace
@@ -39,6 +41,7 @@ def test_the_same_seed_does_the_same_also_in_another_process() -> None:
     assert simulate(8, STEPS).digest != first.digest
 
 
+@pytest.mark.usefixtures("process")
 def test_faults_of_every_kind_come_and_are_survived() -> None:
     traces = [line for seed in QUICK for line in simulate(seed, STEPS).trace]
     outcomes = ("power-cut:", "crash at ", "-> disk_full", "-> commit_lost", "recover -> done", "damage ", "expire ")

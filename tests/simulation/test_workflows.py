@@ -233,6 +233,7 @@ def test_a_seed_takes_one_course() -> None:
     assert rows_of(first.space) == rows_of(second.space)
 
 
+@pytest.mark.usefixtures("processor")
 def test_crashes_happen_at_every_step() -> None:
     crashes = {line for seed in range(40) for line in check(seed, 60).story if line.startswith("crash at")}
     assert {"crash at workflows.applied", "crash at workflows.batch_uncommitted"} <= crashes

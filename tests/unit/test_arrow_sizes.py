@@ -44,6 +44,7 @@ def test_arrow_allocates_no_more_than_is_declared(column: pa.Array, codec: str |
     assert pa.total_allocated_bytes() - before <= sizes.decoded + 64 * 8 * batches  # Arrow pads each buffer
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("codec", ["lz4", "zstd"])
 def test_little_that_becomes_much_declares_it(codec: str) -> None:
     batch = pa.record_batch({"key": pa.array(["k" * 1000]).take(pa.array([0] * 100_000))})

@@ -46,6 +46,7 @@ def rot(file: Path) -> None:
     os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize(
     ("name", "folder"), [("keyed", "ranges"), ("ranged", "ranges"), ("ranged", "intervals"), ("keyed", "indexes")]
 )

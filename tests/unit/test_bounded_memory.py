@@ -41,6 +41,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return made
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize(
     "operation",
     [pytest.param(name, marks=pytest.mark.full if name in SLOW else ()) for name in OPERATIONS if name not in RANGED],

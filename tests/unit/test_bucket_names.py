@@ -78,6 +78,7 @@ def bucket(objects: dict[str, int]) -> Iterator[Source]:
             thread.join()
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize(
     ("names", "prefix", "wrong"),
     [
@@ -92,6 +93,7 @@ def test_a_name_that_is_read_as_another_is_refused(names: list[str], prefix: str
     assert error.value.values["name"] == repr(wrong)
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize(
     ("objects", "prefix", "found"),
     [
@@ -105,6 +107,7 @@ def test_other_names_are_read_as_they_are(objects: dict[str, int], prefix: str, 
         assert [one.name for block in source.walk(prefix) for one in block] == found
 
 
+@pytest.mark.usefixtures("process")
 def test_few_names_are_looked_for() -> None:
     objects = dict.fromkeys([f"{folder}/{number:03}" for folder in "abc" for number in range(100)], 5)
     with bucket({"a/": 0, **objects}) as source:

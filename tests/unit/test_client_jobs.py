@@ -22,6 +22,8 @@ from millpond.events.reports import QUEUE
 from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 
+pytestmark = pytest.mark.usefixtures("processor")
+
 NOON = 1_750_000_000_000
 SILENCE = 86_400_000
 NEVER = threading.Event()

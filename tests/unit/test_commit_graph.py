@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -46,6 +47,7 @@ def test_each_commit_is_drawn_once_and_lines_hang_together(commits: list[tuple[s
                 assert above[at] in DOWN + COMMIT + MERGE, (above, line)
 
 
+@pytest.mark.usefixtures("processor")
 @given(histories(), st.randoms(use_true_random=False))
 def test_commits_in_any_order_are_drawn_once(commits: list[tuple[str, tuple[str, ...]]], order: object) -> None:
     order.shuffle(commits)  # type: ignore[attr-defined]

@@ -87,6 +87,7 @@ def world(tmp_path: Path) -> World:
     return World(tmp_path)
 
 
+@pytest.mark.usefixtures("process")
 def test_read_only_and_without_a_home_it_compiles_once_into_a_private_folder(world: World) -> None:
     report, log = world.use()
     assert report == {"folder": str(world.own), "beside": False, "called": 1, "hits": 0, "misses": 1}
@@ -98,6 +99,7 @@ def test_read_only_and_without_a_home_it_compiles_once_into_a_private_folder(wor
     assert "compiling" not in log
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("trap", ["open to all", "a link", "of another user"])
 def test_a_folder_that_others_could_have_filled_is_not_used(world: World, trap: str) -> None:
     elsewhere = world.temporary / "elsewhere"
@@ -121,6 +123,7 @@ def test_a_folder_that_others_could_have_filled_is_not_used(world: World, trap: 
     assert list(elsewhere.iterdir()) == []
 
 
+@pytest.mark.usefixtures("process")
 def test_the_users_cache_comes_before_temporary_files(world: World) -> None:
     world.home.chmod(0o777)
     report, _ = world.use()
@@ -130,6 +133,7 @@ def test_the_users_cache_comes_before_temporary_files(world: World) -> None:
     assert report["folder"] == str(caches / "millpond")
 
 
+@pytest.mark.usefixtures("process")
 def test_a_folder_that_is_named_comes_first(world: World) -> None:
     named = world.temporary / "named"
     report, _ = world.use(NUMBA_CACHE_DIR=str(named))
@@ -139,6 +143,7 @@ def test_a_folder_that_is_named_comes_first(world: World) -> None:
     assert report["folder"] == str(world.own), "it cannot be written to"
 
 
+@pytest.mark.usefixtures("process")
 def test_what_the_package_brings_is_not_compiled_again(world: World) -> None:
     world.close(0o755)
     report, _ = world.use(reader=False)

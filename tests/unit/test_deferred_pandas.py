@@ -26,6 +26,7 @@ def run(code: str) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.usefixtures("process")
 def test_pyarrow_takes_series_once_pandas_is_imported() -> None:
     run(
         "import pandas as pd\n"
@@ -36,10 +37,12 @@ def test_pyarrow_takes_series_once_pandas_is_imported() -> None:
     )
 
 
+@pytest.mark.usefixtures("process")
 def test_pyarrow_imports_pandas_when_it_is_asked_for_a_series() -> None:
     run("assert numbers.to_pandas().isna().sum() == 1\nassert 'pandas' in sys.modules\n")
 
 
+@pytest.mark.usefixtures("process")
 def test_pandas_that_is_there_is_left_alone() -> None:
     code = """
 import sys

@@ -61,6 +61,7 @@ def settled(definition: MapDefinition, parts: Sequence[Sequence[Row]]) -> list[R
     return model.scan()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
@@ -77,6 +78,7 @@ def test_equal_rows_have_equal_digests(kind: Kind, data: st.DataObject) -> None:
     assert stored(other, [part for part in (shuffled[:cut], shuffled[cut:]) if part]) == wanted
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> None:
@@ -89,6 +91,7 @@ def test_one_row_more_or_less_is_noticed(kind: Kind, data: st.DataObject) -> Non
     assert stored(definition, [rows], gone=[lost]) != stored(definition, [rows])
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", [kind for kind in Kind if kind.valued])
 @given(data=st.data())
 def test_another_value_is_noticed(kind: Kind, data: st.DataObject) -> None:

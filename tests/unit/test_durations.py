@@ -105,12 +105,14 @@ USERS: dict[str, Callable[[str, Path], int | None]] = {
 }  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("user", USERS)
 def test_all_who_take_a_duration_take_the_same_forms(user: str, tmp_path: Path) -> None:
     for number, (text, millis) in enumerate(ACCEPTED.items()):
         assert USERS[user](text, tmp_path / str(number)) == millis, text
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("user", USERS)
 def test_all_who_take_a_duration_refuse_the_same_forms(user: str, tmp_path: Path) -> None:
     for number, text in enumerate(REFUSED):

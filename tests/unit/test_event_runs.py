@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,6 +75,7 @@ def dying_after(appends: int) -> object:
     return listening(listen)
 
 
+@pytest.mark.usefixtures("processor")
 @given(epochs=st.lists(ROWS, min_size=1, max_size=3), spread=st.data(), kafka=st.booleans(), appends=st.integers(1, 4))
 def test_an_epoch_that_is_run_again_appends_what_is_missing(
     epochs: list[list[Row]], spread: st.DataObject, *, kafka: bool, appends: int

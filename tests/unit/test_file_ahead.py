@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,6 +17,7 @@ from tests.unit.lmdb_spaces import environment_of
 sizes = st.integers(0, 3_000_000)
 
 
+@pytest.mark.usefixtures("processor")
 @given(size=sizes, used=st.lists(sizes, min_size=1, max_size=5))
 def test_what_a_file_has_stays_and_what_it_gets_is_zeros(size: int, used: list[int]) -> None:
     content = b"x" * size
@@ -45,6 +47,7 @@ def test_a_file_that_is_gone_or_replaced_is_left_alone(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.usefixtures("process")
 def test_a_durable_space_is_longer_than_its_pages_and_as_good(tmp_path: Path) -> None:
     for durable in (True, False):
         folder = tmp_path / str(durable)

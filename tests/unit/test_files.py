@@ -23,6 +23,7 @@ THREADS = 8
 ROUNDS = 60
 
 
+@pytest.mark.usefixtures("processor")
 def test_threads_that_write_one_file_leave_one_of_theirs_whole(tmp_path: Path) -> None:
     target = tmp_path / "file"
     start = Barrier(THREADS)
@@ -43,6 +44,7 @@ def test_threads_that_write_one_file_leave_one_of_theirs_whole(tmp_path: Path) -
     assert [left.name for left in tmp_path.iterdir()] == ["file"]
 
 
+@pytest.mark.usefixtures("processor")
 def test_threads_that_remove_folders_of_one_name_all_get_through(tmp_path: Path) -> None:
     start = Barrier(THREADS)
     folder = tmp_path / "folder"

@@ -24,6 +24,7 @@ def drawn(chance: np.random.Generator, count: int) -> list[str]:
     return sorted({f"{number:03}" for number in chance.integers(0, 400, count)})
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("seed", range(60))
 def test_parts_that_are_joined_are_the_index_of_the_whole(seed: int) -> None:
     chance = np.random.default_rng(seed)
@@ -43,6 +44,7 @@ def test_parts_that_are_joined_are_the_index_of_the_whole(seed: int) -> None:
     assert join_parts(objects, base, pickle.loads(pickle.dumps(parts))).id == whole.id
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_frozen_state_is_one_moment_also_in_another_process(tmp_path: object) -> None:
     place = Place(TINY)
     place.open = lambda where: place.stores.setdefault(where, FolderObjects(f"{tmp_path}/{where[8:]}"))  # type: ignore[method-assign,assignment]

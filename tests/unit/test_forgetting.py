@@ -103,6 +103,7 @@ STEPS = st.lists(
 )
 
 
+@pytest.mark.usefixtures("processor")
 @given(STEPS)
 def test_nodes_remember_the_same_parts_and_no_more_than_they_must(steps: list[Any]) -> None:
     primary, replica = MemorySpace(), MemorySpace()

@@ -74,6 +74,7 @@ def test_a_pond_of_another_format(pond: Pond) -> None:
     assert "Traceback" not in result.output
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("found", [OTHER, 0])
 def test_a_shard_of_another_format(pond: Pond, found: int) -> None:
     shard = pond.map("m").shard

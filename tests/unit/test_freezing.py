@@ -54,6 +54,7 @@ def test_a_damaged_older_snapshot_does_not_hold_up_the_next(tmp_path: Path, capl
         assert [record for record in caplog.records if index.name in record.getMessage()]
 
 
+@pytest.mark.usefixtures("processor")
 def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         codes = pond.create_map("codes", kind="state", value="long", scheme="hash", hash_bits=2)
@@ -64,6 +65,7 @@ def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in codes.scan()) == 5_000
 
 
+@pytest.mark.usefixtures("process")
 def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> None:
     """Without a bound it takes 300 MB more than the limit; with it, the same files come out."""
     numbers = np.random.default_rng(7).permutation(1_500_000)
@@ -88,6 +90,7 @@ def test_too_little_memory_is_refused(tmp_path: Path, size: str | int) -> None:
         millpond.open(tmp_path / "pond", memory_max=size)
 
 
+@pytest.mark.usefixtures("process")
 def test_a_map_larger_than_memory_is_loaded_under_a_limit(tmp_path: Path) -> None:
     """Its rows alone are more than the limit; they are sealed in parts, merged in one pass, and frozen."""
     count = 3_000_000

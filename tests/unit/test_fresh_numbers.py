@@ -46,6 +46,7 @@ def polled(look: Callable[[], object]) -> Iterator[None]:
         polling.result()
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_stamp_shows_every_row_that_was_acknowledged(pond: Pond) -> None:
     fresh = Freshness(pond.space, pond.map("m").shard)
     key = map_key("m")
@@ -59,6 +60,7 @@ def test_a_stamp_shows_every_row_that_was_acknowledged(pond: Pond) -> None:
     pond.space.write(lambda tx: tx.put(key, first))
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_version_of_a_shard_is_that_of_the_last_acknowledged_load(pond: Pond) -> None:
     shard = pond.map("m").shard
     with polled(lambda: shard.version):

@@ -67,12 +67,14 @@ def seen(target: Map) -> int:
     return value
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_very_next_lookup_sees_what_this_process_merged(target: Map) -> None:
     for value in range(1, 20):
         put(target, value)
         assert seen(target) == value
 
 
+@pytest.mark.usefixtures("process")
 def test_the_very_next_lookup_sees_what_another_process_did(pond: Pond, target: Map) -> None:
     assert seen(target) == 0
     with subprocess.Popen(

@@ -52,6 +52,7 @@ def check(folder: Path, rows: dict[str, list[Any]] | None) -> None:
         assert {problem.subject for problem in pond.verify(full=True).problems} == {"quarantine"}
 
 
+@pytest.mark.usefixtures("process")
 def test_the_pond_of_the_script_is_read_as_it_was_packed(tmp_path: Path) -> None:
     make_pond.build(tmp_path / "pond")
     make_pond.pack(tmp_path / "pond", tmp_path / "pond.zip")
@@ -59,6 +60,7 @@ def test_the_pond_of_the_script_is_read_as_it_was_packed(tmp_path: Path) -> None
     check(make_pond.unpack(tmp_path / "pond.zip", tmp_path / "copy"), None)
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("archive", sorted(STORED), ids=lambda path: path.stem)
 def test_a_stored_pond_is_read_or_refused_by_its_number(tmp_path: Path, archive: Path) -> None:
     folder = make_pond.unpack(archive, tmp_path / "pond")

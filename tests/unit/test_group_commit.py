@@ -300,6 +300,7 @@ def test_an_interrupt_after_the_commit_leaves_the_others_uncertain(
     assert rows(space).keys() == {b"held", b"0", b"2", b"after"}
 
 
+@pytest.mark.usefixtures("process")
 def test_a_disk_that_is_full_is_everybodys_error_and_nothing_is_lost(tmp_path: Path) -> None:
     child = python(
         "import resource, threading\n"
@@ -329,6 +330,7 @@ def test_a_disk_that_is_full_is_everybodys_error_and_nothing_is_lost(tmp_path: P
     assert out.splitlines() == ["['disk_full', 'disk_full', 'disk_full'] b'old' None", "b'new'"]
 
 
+@pytest.mark.usefixtures("processor")
 def test_many_threads_write_durably_and_every_answer_is_true(tmp_path: Path) -> None:
     space = LmdbSpace(tmp_path / "space", limits=SMALL)
     answered: list[list[int]] = [[] for _ in range(8)]

@@ -20,6 +20,7 @@ def taken() -> Iterator[int]:
         yield listening.getsockname()[1]
 
 
+@pytest.mark.usefixtures("process")
 def test_by_default_it_is_the_one_after_that_of_http() -> None:
     free = choose_port(load_settings(grpc_port=0), 7433)
     assert free is not None
@@ -28,6 +29,7 @@ def test_by_default_it_is_the_one_after_that_of_http() -> None:
     assert choose_port(load_settings(grpc_port="off"), 7433) is None
 
 
+@pytest.mark.usefixtures("process")
 def test_a_port_that_is_taken_is_an_error_only_where_it_was_named(taken: int, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(Unavailable) as caught:
         choose_port(load_settings(grpc_port=taken), 7433)

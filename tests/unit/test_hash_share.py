@@ -37,6 +37,7 @@ def test_a_share_that_is_none_is_refused(number: int, count: int) -> None:
         HashShare(number, count)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("layers", [1, 2])
 def test_shares_together_answer_what_the_whole_does_and_each_maps_its_part(tmp_path: Path, layers: int) -> None:
     keys = pa.array(np.char.add("key-", np.arange(COUNT).astype("U7")).tolist())

@@ -110,6 +110,7 @@ def test_an_address_stays_in_its_place(tmp_path: Path) -> None:
     assert FolderSource("local://", tmp_path).where == open_source("local://", tmp_path).where
 
 
+@pytest.mark.usefixtures("process")
 def test_objects_of_a_bucket_are_read_under_their_names_or_not_at_all(tmp_path: Path) -> None:
     with running(tmp_path, authorization="none") as server:
         server.make_bucket("bucket")
@@ -244,6 +245,7 @@ def table(names: list[str], deleted: list[bool] | None = None) -> pa.Table:
     return pa.table(columns if deleted is None else columns | {"deleted": deleted})
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("written", ["parquet", "file", "stream"])
 def test_a_sorted_table_becomes_ranges(repository: Repository, tmp_path: Path, written: str) -> None:
     names = [f"{number:04d}" for number in range(300)]
@@ -282,6 +284,7 @@ def test_a_table_may_delete(repository: Repository, tmp_path: Path) -> None:
     assert paths(repository) == ["b", "c"]
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.lists(st.sampled_from("abcd"), max_size=5), min_size=1, max_size=3), st.integers(1, 3), st.booleans()
@@ -315,6 +318,7 @@ names = st.text("ab/", min_size=1, max_size=3)
 placed = st.lists(st.tuples(st.sampled_from(["prefix", "object"]), trees, names), max_size=4)
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=40, deadline=None)
 @given(placed, st.sets(names, max_size=5))
 def test_imports_are_what_a_dict_becomes(placed: list[tuple[str, set[str], str]], before: set[str]) -> None:
@@ -451,6 +455,7 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
 # -- rows in bulk -------------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.lists(st.tuples(names, st.booleans()), max_size=6), max_size=6))
 def test_rows_in_any_order_are_what_a_dict_becomes(batches: list[list[tuple[str, bool]]]) -> None:

@@ -221,6 +221,7 @@ cells = st.one_of(st.none(), st.text('ab\n\r",;\té', max_size=6))
 some_rows = st.lists(st.fixed_dictionaries({"key": cells, "value": cells}), min_size=1, max_size=12)
 
 
+@pytest.mark.usefixtures("processor")
 @given(some_rows, st.integers(1, 40))
 @settings(max_examples=100)
 def test_splits_of_a_csv_hold_every_record_once(tmp_path_factory: Any, rows: list[dict[str, Any]], size: int) -> None:
@@ -231,6 +232,7 @@ def test_splits_of_a_csv_hold_every_record_once(tmp_path_factory: Any, rows: lis
     assert read(pieces, reading()) == read([Piece(found)], reading())
 
 
+@pytest.mark.usefixtures("processor")
 @given(some_rows, st.integers(1, 40), st.sets(st.integers(0, 11), max_size=3))
 @settings(max_examples=100)
 def test_splits_of_json_lines_hold_every_line_once(

@@ -122,6 +122,7 @@ scalars = st.one_of(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(st.tuples(st.text("ab", min_size=1), scalars), min_size=1, max_size=8))
 @settings(max_examples=150)
 def test_what_was_written_is_read(tmp_path_factory: Any, rows: list[tuple[str, Any]]) -> None:

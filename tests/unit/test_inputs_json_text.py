@@ -95,6 +95,7 @@ def model(value: Any) -> Any:
     return value
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(st.dictionaries(st.text("abc", max_size=2), VALUES, max_size=3), min_size=1, max_size=4))
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_objects_come_back_the_same_from_every_question(

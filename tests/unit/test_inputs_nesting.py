@@ -84,6 +84,7 @@ for name, act in doors.items():
 """
 
 
+@pytest.mark.usefixtures("process")
 def test_no_door_crashes() -> None:
     ran = subprocess.run([sys.executable, "-c", DOORS], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr[-2000:]
@@ -102,6 +103,7 @@ def levels(value: object) -> int:
     return 0 if inner is None else 1 + max(map(levels, inner), default=0)
 
 
+@pytest.mark.usefixtures("processor")
 @given(JSON, st.sampled_from((0, NESTING_MAX - 3, NESTING_MAX - 1, NESTING_MAX, NESTING_MAX + 1)))
 def test_depth_is_that_of_the_parsed_value(value: Any, around: int) -> None:
     for _ in range(around):
@@ -112,6 +114,7 @@ def test_depth_is_that_of_the_parsed_value(value: Any, around: int) -> None:
     assert is_deep_value(value) == deep
 
 
+@pytest.mark.usefixtures("processor")
 @given(
     st.lists(JSON, max_size=4), st.integers(0, 4), st.sampled_from(("\n", "\r\n", " \n", "\n\n")),
     st.sampled_from((3, 64, 1 << 17)),

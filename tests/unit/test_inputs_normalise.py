@@ -51,6 +51,7 @@ def reasons(made: Normalised) -> dict[int, str]:
     return dict(zip(*(made.rejected.column(name).to_pylist() for name in ("row", "reason")), strict=True))
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_what_people_load_becomes_the_models_rows(data: st.DataObject) -> None:
     definition = data.draw(strategies.definitions())

@@ -269,6 +269,7 @@ def endless(begin: str, more: str, count: int = 10_000) -> Iterator[bytes]:
         yield block
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize(
     ("begin", "more", "message"),
     [
@@ -298,6 +299,7 @@ def test_what_never_ends_is_ended(monkeypatch: pytest.MonkeyPatch, begin: str, m
     assert peak < 16 << 20
 
 
+@pytest.mark.usefixtures("processor")
 def test_memory_does_not_grow_with_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(references, "BATCH_BYTES", 1 << 18)
     monkeypatch.setattr(references, "CHUNK_BYTES", 1 << 14)
@@ -357,6 +359,7 @@ def written(node: Any) -> str:
     return f"<{name}{attrs}>{''.join(map(written, inner))}</{name}>"
 
 
+@pytest.mark.usefixtures("processor")
 @given(trees, st.integers(5, 80))
 @settings(max_examples=150)
 def test_xml_within_a_value_means_the_same_on_its_own(tree: Any, chunk: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -26,6 +27,7 @@ def batches_of(drawn: list[tuple[str, list[int]]]) -> list[EventBatch]:
     ]  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(BATCH, max_size=12), st.lists(BATCH, max_size=3))
 def test_joined_batches_have_the_outcomes_of_their_members(
     drawn: list[tuple[str, list[int]]], before: list[tuple[str, list[int]]]

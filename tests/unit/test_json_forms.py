@@ -57,6 +57,7 @@ FORMS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(FORMS)
 def test_what_is_encoded_is_decoded_and_is_plain_json(form: Form) -> None:
     data = FORM.encode(form)

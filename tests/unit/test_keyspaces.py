@@ -125,11 +125,13 @@ def busy(tmp_path: Path) -> Path:
     return tmp_path / "busy"
 
 
+@pytest.mark.usefixtures("process")
 def test_a_busy_pond_has_no_row_outside_the_keyspaces(busy: Path) -> None:
     with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
         assert rows_of(pond).keys() <= names_of()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_pond_with_repositories_has_no_row_outside_the_keyspaces(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY)) as pond:
         repository = pond.repositories.create("flights")
@@ -144,6 +146,7 @@ def test_a_pond_with_repositories_has_no_row_outside_the_keyspaces(tmp_path: Pat
         assert pond.verify().ok
 
 
+@pytest.mark.usefixtures("process")
 def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY)) as pond:
         pond.events.append("etl", "nightly", [b"one"], source="kafka:jobs/0", positions=[7])
@@ -173,6 +176,7 @@ def gather(source: Path, target: Path) -> Clone:
     return about
 
 
+@pytest.mark.usefixtures("process")
 def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, tmp_path: Path) -> None:
     with open_pond(tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), part_retention="3d") as copy:
         copy.create_map("mine", kind="state")
@@ -187,6 +191,7 @@ def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, 
             assert tx.get(PART_RETENTION.pack()) == str(3 * DAY).encode()
 
 
+@pytest.mark.usefixtures("process")
 def test_rows_of_nobody_are_found_and_never_copied_as_if_all_were_there(busy: Path, tmp_path: Path) -> None:
     with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
         pond.space.write(lambda tx: tx.put(encode(("nobody", "branch", "main")), b"{}"))

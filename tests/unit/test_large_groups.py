@@ -88,6 +88,7 @@ ROWS = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(ROWS, max_size=5), st.integers(0, 3))
 def test_columns_of_any_type_grow_in_files(tmp_path_factory: pytest.TempPathFactory, lots: list[Any], cut: int) -> None:
     schema = pa.schema([pa.field("x", LISTS), pa.field("y", pa.float32()), pa.field("z", pa.null())])

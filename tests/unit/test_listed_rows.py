@@ -32,6 +32,7 @@ entries = st.lists(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=150, deadline=None)
 @given(entries, st.booleans(), st.integers(0, 2))
 def test_rows_of_any_texts_are_written_as_their_entries_are(found: list[Entry], metadata: bool, skipped: int) -> None:

@@ -47,6 +47,7 @@ def numbered(count: int, key_bytes: int = 12, value_bytes: int = 20) -> dict[byt
 SIZES = [0, 1, 2, 60, 500, 20_000]
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("count", SIZES)
 @pytest.mark.parametrize("key_bytes", [5, 24, 511])
 def test_all_rows_are_read_back_by_lmdb(tmp_path: Path, count: int, key_bytes: int) -> None:
@@ -64,6 +65,7 @@ def test_all_rows_are_read_back_by_lmdb(tmp_path: Path, count: int, key_bytes: i
             assert [key for key, _ in cursor.iterprev()] == sorted(rows, reverse=True)
 
 
+@pytest.mark.usefixtures("process")
 @settings(max_examples=60)
 @given(
     rows=st.dictionaries(

@@ -74,6 +74,7 @@ def test_a_reader_that_may_not_wait_is_let_go_while_the_map_is_to_move(space: Lm
         assert after.get(b"big") == BIG
 
 
+@pytest.mark.usefixtures("process")
 def test_a_reader_that_may_not_wait_does_not_follow_a_map_that_grew(space: LmdbSpace, path: Path) -> None:
     put(space, b"k")
     grow = "space = LmdbSpace(sys.argv[1])\nspace.write(lambda tx: tx.put(b'big', bytes(100_000)))"
@@ -220,6 +221,7 @@ def test_a_thread_that_reads_cannot_move_the_map_under_its_reads(space: LmdbSpac
     assert rows(space) == {b"k": b""}
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_new_file_may_have_the_inode_of_one_that_is_being_closed(tmp_path: Path) -> None:
     failed: list[BaseException] = []
 

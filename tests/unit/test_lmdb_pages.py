@@ -50,6 +50,7 @@ def read(folder: Path, tx: lmdb.Transaction, rows_max: int = 1000) -> tuple[Rows
     return collect(read_pieces(folder / "data.mdb", tx.get(b"rows"), rows_max))
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=40)
 @given(rows=ROWS, removed=st.integers(0, 30), rows_max=st.integers(1, 100))
 def test_what_lmdb_wrote(
@@ -147,6 +148,7 @@ def test_a_file_that_was_unlinked_is_left_to_a_cursor(tmp_path: Path) -> None:
             assert read(tmp_path, tx) == ([], b"")
 
 
+@pytest.mark.usefixtures("processor")
 def test_no_byte_of_the_file_leads_outside_it(tmp_path: Path) -> None:
     with environment(tmp_path) as env:
         table = env.open_db(b"rows")
@@ -183,6 +185,7 @@ def piece_rows(piece: Piece) -> Rows:
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=60)
 @given(
     rows=ROWS, many=st.integers(0, 2_000), removed=st.integers(0, 400), first=st.binary(max_size=12),
@@ -211,6 +214,7 @@ def test_rows_from_a_key_on(
                 assert (piece_rows(found[0]), found[1]) == (expected[:rows_max], following)
 
 
+@pytest.mark.usefixtures("processor")
 def test_rows_from_a_key_on_are_bounded_in_bytes(tmp_path: Path) -> None:
     with environment(tmp_path) as env:
         table = env.open_db(b"rows")
@@ -242,6 +246,7 @@ def test_rows_from_a_key_on_end_before_several_under_one_key(tmp_path: Path) -> 
             assert read_from(tmp_path / "data.mdb", tx.get(b"rows"), b"001500", 10) == Rest(b"001500")
 
 
+@pytest.mark.usefixtures("processor")
 def test_damage_below_a_key_is_reported(tmp_path: Path) -> None:
     with environment(tmp_path) as env:
         table = env.open_db(b"rows")

@@ -85,6 +85,7 @@ def test_the_map_of_another_environment_is_not_ours_to_grow(space: LmdbSpace, tm
 # --- processes
 
 
+@pytest.mark.usefixtures("process")
 def test_a_reader_process_follows_a_map_that_grew(space: LmdbSpace, path: Path) -> None:
     put(space, b"k")
     child = python(
@@ -105,6 +106,7 @@ def test_a_reader_process_follows_a_map_that_grew(space: LmdbSpace, path: Path) 
     assert child.returncode == 0
 
 
+@pytest.mark.usefixtures("process")
 def test_two_processes_write_one_after_another(space: LmdbSpace, path: Path) -> None:
     count = (
         "def count(t): t.put(b'n', b'%d' % (int(t.get(b'n') or b'0') + 1))\n"
@@ -118,6 +120,7 @@ def test_two_processes_write_one_after_another(space: LmdbSpace, path: Path) -> 
         child.communicate()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_writer_killed_inside_its_write_leaves_nothing_and_holds_up_nobody(space: LmdbSpace, path: Path) -> None:
     put(space, b"k", b"old")
     child = python(
@@ -129,6 +132,7 @@ def test_a_writer_killed_inside_its_write_leaves_nothing_and_holds_up_nobody(spa
     assert rows(space) == {b"k": b"old", b"after": b""}
 
 
+@pytest.mark.usefixtures("process")
 def test_readers_that_died_give_their_places_back(path: Path) -> None:
     space = LmdbSpace(path, limits=Limits(readers_max=2))
     put(space, b"k")
@@ -150,6 +154,7 @@ def test_readers_that_died_give_their_places_back(path: Path) -> None:
     space.close()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_forked_child_must_open_its_own(space: LmdbSpace) -> None:
     child = os.fork()
     if not child:
@@ -210,6 +215,7 @@ def test_a_space_for_reading_only_refuses_to_write(path: Path) -> None:
     LmdbSpace(path).close()
 
 
+@pytest.mark.usefixtures("process")
 def test_address_space_is_reserved_as_far_as_the_process_may(path: Path) -> None:
     child = python(
         "import resource, json\n"
@@ -225,6 +231,7 @@ def test_address_space_is_reserved_as_far_as_the_process_may(path: Path) -> None
 # --- disks
 
 
+@pytest.mark.usefixtures("process")
 def test_a_full_disk_is_an_error_and_loses_nothing(path: Path) -> None:
     child = python(
         "import resource\n"
@@ -271,6 +278,7 @@ def test_a_file_that_is_none_of_ours_is_corrupt(path: Path, content: bytes) -> N
     assert caught.value.values["file"] == file
 
 
+@pytest.mark.usefixtures("process")
 def test_a_file_that_lost_its_end_is_corrupt(path: Path) -> None:
     file = damaged(path)
     os.truncate(file, file.stat().st_size // 2)
@@ -280,6 +288,7 @@ def test_a_file_that_lost_its_end_is_corrupt(path: Path) -> None:
     assert caught.value.values["file"] == file
 
 
+@pytest.mark.usefixtures("process")
 def test_a_file_that_is_short_but_whole_is_opened(path: Path) -> None:
     space = LmdbSpace(path)
 
@@ -301,6 +310,7 @@ def test_a_file_that_is_short_but_whole_is_opened(path: Path) -> None:
     space.close()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_page_of_zeros_is_found_by_reading_through(path: Path) -> None:
     file = damaged(path)
     assert read_through(path) == {MAIN: 5000}
@@ -312,6 +322,7 @@ def test_a_page_of_zeros_is_found_by_reading_through(path: Path) -> None:
     assert caught.value.values["file"] == file
 
 
+@pytest.mark.usefixtures("process")
 def test_named_tables_are_read_through(path: Path) -> None:
     with lmdb.open(str(path), max_dbs=2) as environment:
         one, two = environment.open_db(b"one"), environment.open_db(b"two", dupsort=True)

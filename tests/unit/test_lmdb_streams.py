@@ -52,6 +52,7 @@ def rows_of(folder: Path, name: str) -> Rows:
             return dict(transaction.cursor())
 
 
+@pytest.mark.usefixtures("process")
 @settings(max_examples=60, deadline=None)
 @given(
     rows=st.dictionaries(
@@ -68,6 +69,7 @@ def test_pieces_are_one_table(tmp_path_factory: pytest.TempPathFactory, rows: Ro
     check_file(folder / "data.mdb", {"rows": False, "empty": False})
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("key_bytes", [6, 24, 500])
 def test_many_rows_are_found_and_written_on_in(tmp_path: Path, key_bytes: int) -> None:
     rows = {b"%0*d" % (key_bytes, number): b"%d" % number for number in range(30_000 if key_bytes < 100 else 3_000)}
@@ -108,6 +110,7 @@ def test_an_unfinished_file_is_no_environment(tmp_path: Path) -> None:
         lmdb.open(str(tmp_path), readonly=True, lock=False)
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_leaf_ends_when_the_values_beside_it_are_many_bytes(tmp_path: Path) -> None:
     """So readers hold a few of them; LMDB takes such a file, also when it deletes and puts rows in it."""
     rows = {b"%03d" % number: bytes([number]) * (1 << 20) for number in range(40)}

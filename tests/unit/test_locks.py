@@ -68,6 +68,7 @@ def of_another_process(file: Path) -> bool:
     return child.stdout.strip() == "held"
 
 
+@pytest.mark.usefixtures("process")
 def test_it_is_held_alone_and_again_by_the_same_thread(file: Path, holders: list[Holder]) -> None:
     with alone(file, 0, BUSY), alone(file, 0, BUSY):
         for lock in (alone(file, 0, BUSY), together(file, {"a"}, 0, BUSY)):
@@ -90,6 +91,7 @@ def enter_refused(lock: AbstractContextManager[None], refused: threading.Event) 
         refused.set()
 
 
+@pytest.mark.usefixtures("process")
 def test_threads_with_different_names_hold_it_together(file: Path, holders: list[Holder]) -> None:
     for name in ("a", "b"):
         holders.append(Holder(together(file, {name, f"{name}2"}, 0, BUSY)))
@@ -104,6 +106,7 @@ def test_threads_with_different_names_hold_it_together(file: Path, holders: list
     assert of_another_process(file)
 
 
+@pytest.mark.usefixtures("process")
 def test_another_process_keeps_all_of_them_out(file: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
@@ -154,6 +157,7 @@ def test_names_are_held_by_one_thread_at_a_time(holders: list[Holder]) -> None:
     assert queued.holds.wait(60)
 
 
+@pytest.mark.usefixtures("process")
 def test_many_threads_never_hold_a_name_twice(file: Path) -> None:
     held: list[str] = []
     wrong: list[object] = []

@@ -293,6 +293,7 @@ def test_a_pond_that_keeps_no_parts_keeps_a_bounded_log(tmp_path: Path, monkeypa
         assert [entry.position for entry in pond.log.entries(6)] == [7, 8, 9, 10]
 
 
+@pytest.mark.usefixtures("process")
 def test_parts_of_a_dropped_map_are_retained_for_followers(pond: Pond, replica: Pond) -> None:
     bring(pond, {"a": 1})
     pond.commit_load(part_of(pond, {"a": 2}), wait=False)
@@ -338,6 +339,7 @@ def test_a_blocked_caller_learns_of_a_quarantined_part(pond: Pond) -> None:
     assert pond.log.applied("m") == 3
 
 
+@pytest.mark.usefixtures("process")
 def test_an_intact_copy_ends_in_its_place(pond: Pond) -> None:
     bring(pond, {"a": 1, "b": 1})
     part = quarantine(pond, {"a": 2, "b": 2, "c": 2})

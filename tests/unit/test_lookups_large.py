@@ -63,6 +63,7 @@ def snapshot_of(objects: Objects, definition: MapDefinition, layers: list[tuple[
     return Snapshot.open(objects, manifest)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", [Kind.STATE, Kind.TEMPORAL_STATE])
 def test_many_keys(kind: Kind, tmp_path: Path) -> None:
     rng = np.random.default_rng(5)
@@ -108,6 +109,7 @@ def _as_of(rows: list[tuple[int, object]] | None, at: int, kind: Kind) -> object
     return max(((time, value) for time, value in rows if time <= at), key=lambda row: row[0], default=(0, None))[1]
 
 
+@pytest.mark.usefixtures("processor")
 def test_many_keys_that_clash(tmp_path: Path) -> None:
     definition = a_map(Kind.STATE, "long", bits=11)
     numbers = np.arange(KEYS)
@@ -140,6 +142,7 @@ def test_many_sessions(tmp_path: Path) -> None:
         assert [pair if known else None for pair, known in zip(bounds, there, strict=True)] == expected
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("nested", [False, True])
 @pytest.mark.parametrize("kind", [Kind.RANGED_STATE, Kind.TEMPORAL_RANGED_STATE])
 def test_many_ranges(kind: Kind, nested: bool, tmp_path: Path) -> None:

@@ -125,6 +125,7 @@ def test_compacting_an_empty_map_does_nothing(tmp_path: Path) -> None:
     shard.close()
 
 
+@pytest.mark.usefixtures("processor")
 def test_compacting_gives_disk_back(shard: Shard) -> None:
     put(shard, [((f"more{key:05d}", time), "v" * 50) for key in range(500) for time in range(40)])
     retain(shard, shard.definition, 20, clock=CLOCK)
@@ -154,6 +155,7 @@ def test_readers_go_on_while_the_file_is_replaced(shard: Shard) -> None:
     other.close()
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("act", ["condense", "compact"])
 def test_threads_query_while_maintenance_runs(shard: Shard, act: str) -> None:
     known = answers(shard)

@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
+import pytest
+
 import millpond
 from millpond.pond import Pond
 
@@ -68,6 +70,7 @@ def costs(folder: Path, maps: int) -> dict[str, int]:
         return {work: calls(act).total() for work, act in works.items()}
 
 
+@pytest.mark.usefixtures("processor")
 def test_work_on_one_map_costs_the_same_among_many(tmp_path: Path) -> None:
     few, many = costs(tmp_path / "few", FEW), costs(tmp_path / "many", MANY)
     grown = {work: (few[work], many[work]) for work in few if many[work] > 1.1 * few[work] + MANY // 2}

@@ -220,6 +220,7 @@ def test_stopped_maintenance_is_resumed(pond: Pond) -> None:
     assert merger.report(order.position).rows_removed == 3  # type: ignore[union-attr]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) -> None:
     bring(pond, "one", 1)
     first = threading.Lock()  # two threads merge: the other must not drop it again
@@ -240,6 +241,7 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
     assert len(list((pond.folder / "shards").iterdir())) == 1
 
 
+@pytest.mark.usefixtures("process")
 def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merger: Merger) -> None:
     bring(pond, "one", 1)
     dropped: list[str] = []
@@ -257,6 +259,7 @@ def test_a_map_dropped_before_its_change_leaves_nothing_behind(pond: Pond, merge
     assert [path.name.partition(".")[0] for path in (pond.folder / "shards").iterdir()] == ["two"]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -139,6 +139,7 @@ def test_an_upload_streams(repository: Repository) -> None:
     assert len(live) == 50
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=30)
 @given(st.dictionaries(st.integers(1, 10_000), st.binary(max_size=9), min_size=1, max_size=6), st.randoms())
 def test_any_parts_in_any_order_are_their_concatenation(parts: dict[int, bytes], chance: object) -> None:

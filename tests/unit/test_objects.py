@@ -241,6 +241,7 @@ os.write(1, b"put returned")
 """
 
 
+@pytest.mark.usefixtures("process")
 def test_a_writer_killed_anywhere_leaves_the_old_or_the_new(tmp_path: Path) -> None:
     old, new = b"old", bytes(range(256)) * 4096
     outcomes: list[bytes] = []
@@ -303,6 +304,7 @@ def test_files_may_be_read_by_whom_the_umask_lets(tmp_path: Path) -> None:
     assert (tmp_path / "a").stat().st_mode & 0o777 == 0o640
 
 
+@pytest.mark.usefixtures("processor")
 def test_threads_put_at_once_while_another_sweeps(tmp_path: Path) -> None:
     folder = FolderObjects(tmp_path)
     with ThreadPoolExecutor(8) as threads:
@@ -337,6 +339,7 @@ while mine < 25:
 """
 
 
+@pytest.mark.usefixtures("process")
 def test_processes_that_swap_lose_nothing(tmp_path: Path) -> None:
     folder = FolderObjects(tmp_path)
     folder.swap("count", b"0", None)

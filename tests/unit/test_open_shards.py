@@ -26,6 +26,7 @@ def use_maps(maps: int, files: int) -> dict[str, float]:
     return took
 
 
+@pytest.mark.usefixtures("process")
 def test_more_maps_than_files() -> None:
     use_maps(maps=120, files=160)
 

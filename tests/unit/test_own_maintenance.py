@@ -161,6 +161,7 @@ def test_a_fault_is_logged_and_goes_no_further(
     assert "the disk is full" in caplog.text
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_pond_in_a_folder_maintains_its_own_story(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MILLPOND_EVENTS_COMPRESS_AFTER", "1d")
     monkeypatch.setenv("MILLPOND_EVENTS_RETENTION", "5d")

@@ -189,6 +189,7 @@ requests = st.one_of(
 )
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(st.one_of(requests, st.integers(1, 90_000)), max_size=15), st.lists(st.integers(0, 9), max_size=9))
 def test_a_store_is_a_function_of_its_log(acts: list[Request | int], cuts: list[int]) -> None:

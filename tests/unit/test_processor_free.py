@@ -221,6 +221,7 @@ def test_an_event_that_is_used_up_leaves_nothing(ground: Ground) -> None:
     assert search(ground, SearchCorrelatedEventRequest(external_event_def_id=ExternalEventDefId(name="paid"))) == []
 
 
+@pytest.mark.usefixtures("processor")
 def test_more_nodes_than_one_write_serves_get_their_event(ground: Ground) -> None:
     define(ground)
     count = 130

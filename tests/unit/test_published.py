@@ -46,7 +46,7 @@ def load(pond_map: Map, numbers: range, value: int) -> None:
     pond_map.load([{"key": f"k{number:05d}", "value": value + number} for number in numbers])
 
 
-@pytest.fixture(params=["folder", "bucket"])
+@pytest.fixture(params=["folder", pytest.param("bucket", marks=pytest.mark.s3)])
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> PublishedPlace:
     if request.param == "folder":
         return PublishedPlace(str(tmp_path / "shared"))
@@ -65,6 +65,7 @@ def opened(place: PublishedPlace, cache: str = "cache") -> Any:
     return millpond.open_snapshot("weather", place.where, snapshot_cache=cache)
 
 
+@pytest.mark.usefixtures("process")
 def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPlace) -> None:
     with pytest.raises(NotFound, match="millpond snapshots push") as caught:
         opened(place)
@@ -77,6 +78,7 @@ def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPl
         assert snapshot.lookup(keys).equals(weather.lookup(keys))
 
 
+@pytest.mark.usefixtures("processor")
 def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedPlace) -> None:
     settings = load_settings(objects=place.where, snapshot_cache="cache")
     first = published(weather, place)[1]
@@ -118,6 +120,7 @@ def test_the_head_goes_forward(weather: Map, tmp_path: Path) -> None:
         assert published(other, place, replace=True)[0].incarnation == other.definition.incarnation
 
 
+@pytest.mark.usefixtures("processor")
 def test_of_several_who_publish_the_latest_stands(weather: Map, tmp_path: Path) -> None:
     place, copies = PublishedPlace(str(tmp_path / "shared")), []
     for number in range(5):
@@ -183,6 +186,7 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.usefixtures("process")
 def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Map, tmp_path: Path) -> None:
     place = PublishedPlace(str(tmp_path / "shared"))
     old = published(weather, place)[0].manifest

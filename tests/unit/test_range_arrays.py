@@ -91,6 +91,7 @@ def bytes_of(batch: pa.RecordBatch) -> bytes:
     return write_batch(canonical(batch)).to_pybytes()
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns())
 def test_content_is_unchanged(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, _ = column
@@ -102,6 +103,7 @@ def test_content_is_unchanged(column: tuple[pa.Field, list[Any], list[Any]]) -> 
     assert write_batch(again).equals(write_batch(made))
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns())
 def test_the_same_content_is_the_same_bytes(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, around = column
@@ -115,6 +117,7 @@ def test_the_same_content_is_the_same_bytes(column: tuple[pa.Field, list[Any], l
     assert bytes_of(pa.concat_batches(pieces)) == bytes_of(plain)
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns(), st.data())
 def test_what_hides_below_nulls_is_no_content(
     column: tuple[pa.Field, list[Any], list[Any]], data: st.DataObject
@@ -143,6 +146,7 @@ def _children(array: pa.Array) -> list[pa.Array] | None:
     return None
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns())
 def test_rows_are_equal_when_their_bits_are(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, around = column

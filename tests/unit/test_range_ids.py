@@ -48,6 +48,7 @@ def written_by(batch: pa.RecordBatch, writer: dict[str, Any]) -> pa.Buffer:
 # -- equal content, one id ----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns(), st.lists(st.integers(0, 20), max_size=4), WRITERS)
 def test_an_id_follows_content_alone(
     column: tuple[pa.Field, list[Any], list[Any]], cuts: list[int], writer: dict[str, Any]
@@ -86,6 +87,7 @@ def test_what_lists_call_their_items_is_no_content() -> None:
 # -- other content, another id ------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns(), columns())
 def test_other_content_has_another_id(a: tuple[pa.Field, list[Any], Any], b: tuple[pa.Field, list[Any], Any]) -> None:
     one, other = column_of(*a[:2]), column_of(*b[:2])
@@ -222,6 +224,7 @@ def rewrite(objects: Objects, index: ranges.Index, writer: dict[str, Any]) -> No
         objects.put(ranges.range_name(entry.id), written_by(batch, writer))
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, WRITERS)
 def test_files_of_other_writers_are_read_verified_and_travel(model: Any, writer: dict[str, Any]) -> None:
     """Their bytes and sizes differ; ids do not, and nobody takes them for damaged."""
@@ -238,6 +241,7 @@ def test_files_of_other_writers_are_read_verified_and_travel(model: Any, writer:
     assert ranges.merge(late, [index, index]) == index
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_same_content_written_over_another_writers_file_harms_no_one() -> None:
     objects = Watched()
     model = {b"%04d" % n: plain(n) for n in range(300)}

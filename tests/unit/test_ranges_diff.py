@@ -57,12 +57,14 @@ def entries(model: Model, chosen: list[bytes]) -> list[dict[str, object]]:
     return [{"key": key, **model[key]} for key in chosen]
 
 
+@pytest.mark.usefixtures("processor")
 @given(models, models, boundaries, boundaries)
 def test_any_two_indexes(old: Model, new: Model, limits: Boundaries, others: Boundaries) -> None:
     objects = Watched()
     check_difference(objects, written(objects, old, limits), written(objects, new, others), old, new)
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, st.dictionaries(keys, st.none() | plain_values, max_size=10), boundaries)
 def test_edits(old: Model, edits: dict[bytes, dict[str, object] | None], limits: Boundaries) -> None:
     new = {**old, **{key: value for key, value in edits.items() if value is not None}}
@@ -91,6 +93,7 @@ def test_nan_equals_nan_and_zeros_have_signs() -> None:
     assert sum(map(len, found)) == 2
 
 
+@pytest.mark.usefixtures("processor")
 def test_shared_ranges_are_not_opened() -> None:
     objects = Watched()
     old = {b"%06d" % n: plain(n) for n in range(3000)}
@@ -123,6 +126,7 @@ def differing(found: list[ranges.Difference]) -> list[bytes]:
     return [key for stretch in stretches for key in sorted(stretch.to_pylist())]
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, large_models, boundaries, st.integers(1, 40), keys | st.just(b"") | st.just(b"k1"))
 def test_pages_joined_are_the_whole(old: Model, new: Model, limits: Boundaries, limit: int, prefix: bytes) -> None:
     objects = Watched()
@@ -141,6 +145,7 @@ def test_pages_joined_are_the_whole(old: Model, new: Model, limits: Boundaries, 
     assert joined == expected
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, large_models, st.none() | keys)
 def test_a_page_begins_behind_a_key(old: Model, new: Model, after: bytes | None) -> None:
     objects = Watched()
@@ -149,6 +154,7 @@ def test_a_page_begins_behind_a_key(old: Model, new: Model, after: bytes | None)
     assert differing(list(found)) == wanted
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_page_opens_what_it_shows() -> None:
     objects = Watched()
     old = {b"%06d" % n: plain(n) for n in range(2000)}
@@ -190,6 +196,7 @@ def test_a_cursor_is_sought_forward(model: Model, sought: list[bytes], limits: B
         assert taken == [key for key in sorted(model) if floor <= key <= last]
 
 
+@pytest.mark.usefixtures("processor")
 def test_folders_are_listed_by_seeking() -> None:
     """A listing shows what lies in a folder and jumps over what lies deeper, unread."""
     objects = Watched()

@@ -46,6 +46,7 @@ def overlaid(newest_first: list[Model]) -> Model:
     return merged
 
 
+@pytest.mark.usefixtures("processor")
 @given(layers_of_entries, large_models, boundaries)
 def test_the_newest_row_of_a_key_counts(newer: list[Model], oldest: Model, limits: Boundaries) -> None:
     objects = Watched()
@@ -57,6 +58,7 @@ def test_the_newest_row_of_a_key_counts(newer: list[Model], oldest: Model, limit
     check_index(ranges.open_index(objects, merged.id))
 
 
+@pytest.mark.usefixtures("processor")
 @given(layers_of_entries, models, boundaries)
 def test_tombstones_are_dropped_on_request(newer: list[Model], oldest: Model, limits: Boundaries) -> None:
     objects = Watched()
@@ -70,6 +72,7 @@ def test_tombstones_are_dropped_on_request(newer: list[Model], oldest: Model, li
     assert as_numpy == merged
 
 
+@pytest.mark.usefixtures("processor")
 @given(layers_of_entries, large_models, boundaries, boundaries)
 def test_other_boundaries_may_be_requested(newer: list[Model], oldest: Model, old: Boundaries, new: Boundaries) -> None:
     objects = Watched()
@@ -78,6 +81,7 @@ def test_other_boundaries_may_be_requested(newer: list[Model], oldest: Model, ol
     assert merged == written(Watched(), overlaid([*newer, oldest]), new)
 
 
+@pytest.mark.usefixtures("processor")
 @given(layers_of_entries, large_models)
 def test_merging_in_steps_is_merging_at_once(newer: list[Model], oldest: Model) -> None:
     objects = Watched()
@@ -92,6 +96,7 @@ def numbered(count: int) -> Model:
     return {b"%06d" % n: plain(n) for n in range(count)}
 
 
+@pytest.mark.usefixtures("processor")
 def test_one_changed_key_rewrites_one_range() -> None:
     objects = Watched()
     base = written(objects, numbered(2000))
@@ -104,6 +109,7 @@ def test_one_changed_key_rewrites_one_range() -> None:
     assert len(set(merged.entries) - set(base.entries)) == 1
 
 
+@pytest.mark.usefixtures("processor")
 def test_changes_to_few_keys_rewrite_few_ranges() -> None:
     """New keys, changed keys and deletions in 10 places of 300 ranges; far from them every id stays."""
     objects = Watched()
@@ -124,6 +130,7 @@ def test_changes_to_few_keys_rewrite_few_ranges() -> None:
     assert len(objects.ranges_read()) <= len(overlay.entries) + 40
 
 
+@pytest.mark.usefixtures("processor")
 def test_what_lies_apart_is_joined_unread() -> None:
     """Two indexes one behind the other: only where they meet is something read."""
     objects = Watched()
@@ -198,6 +205,7 @@ def test_a_missing_range_stops_a_merge() -> None:
 NUMBERED = batch_of(numbered(1500))
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 40))
 def test_random_edits_cost_what_they_touch(seed: int, edits: int) -> None:

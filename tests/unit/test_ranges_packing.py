@@ -27,6 +27,7 @@ ZSTD = pa.ipc.IpcWriteOptions(compression="zstd")
 keys = st.lists(st.binary(max_size=12), unique=True).map(sorted)
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns())
 def test_what_was_packed_comes_back(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, _ = column
@@ -111,6 +112,7 @@ def test_a_least_integer_out_of_bounds_is_damage(base: str) -> None:
         unpacked(made.replace_schema_metadata({PACKED: f"0i{base}".encode()}))
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_rows_are_gathered_as_they_are_taken_from_batches_put_together(data: st.DataObject) -> None:
     rows = st.lists(st.tuples(st.binary(max_size=9), st.text(max_size=3) | st.none(), st.integers(-9, 9)), max_size=9)
@@ -171,6 +173,7 @@ def test_a_compressed_range_says_that_it_is_packed_and_reads_as_it_was_written()
     assert not ranges.verify(objects, index.id).problems
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns(), st.data())
 def test_rows_compared_where_they_lie_are_those_compared_side_by_side(
     column: tuple[pa.Field, list[Any], list[Any]], data: st.DataObject

@@ -46,6 +46,7 @@ def written(model: Model, limits: Boundaries = SMALL, objects: Objects | None = 
     return ranges.open_index(objects, index.id)
 
 
+@pytest.mark.usefixtures("processor")
 @given(models, boundaries)
 def test_what_is_written_is_read(model: Model, limits: Boundaries) -> None:
     reader = written(model, limits)
@@ -55,6 +56,7 @@ def test_what_is_written_is_read(model: Model, limits: Boundaries) -> None:
     assert ranges.load_index(reader.objects, reader.index.id) == reader.index
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, boundaries, CUTS, CUTS)
 def test_ids_depend_on_content_alone(model: Model, limits: Boundaries, cuts: list[int], others: list[int]) -> None:
     batch = batch_of(model)
@@ -63,6 +65,7 @@ def test_ids_depend_on_content_alone(model: Model, limits: Boundaries, cuts: lis
     assert ranges.write(in_memory(), pieces_of(batch, others), limits, schema=SCHEMA) == whole
 
 
+@pytest.mark.usefixtures("processor")
 @given(models)
 def test_ids_do_not_depend_on_how_arrow_holds_the_content(model: Model) -> None:
     """Slices, needless bitmaps, bytes below nulls and remarks in the schema are not content."""
@@ -86,6 +89,7 @@ def _with_dirt(column: pa.Array) -> pa.Array:
     return pa.Array.from_buffers(column.type, len(column), [pa.py_buffer(bitmap), *filled.buffers()[1:]])
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, st.lists(keys, max_size=30), boundaries)
 def test_keys_are_found_where_they_are(model: Model, keys: list[bytes], limits: Boundaries) -> None:
     reader = written(model, limits)
@@ -104,6 +108,7 @@ def test_keys_are_found_where_they_are(model: Model, keys: list[bytes], limits: 
             assert got is None or got.to_pylist() == [{"key": key, **model[key]}]
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, st.none() | keys, st.none() | keys, boundaries)
 def test_scans_between_keys_in_both_directions(
     model: Model, lower: bytes | None, upper: bytes | None, limits: Boundaries
@@ -301,6 +306,7 @@ def test_the_hash_is_fnv_then_mixed(key: bytes) -> None:
     assert hash_of_key(key) == h ^ h >> 33
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, boundaries)
 def test_ranges_end_where_the_rule_says(model: Model, limits: Boundaries) -> None:
     """The rule of the format, written a second time, row by row."""

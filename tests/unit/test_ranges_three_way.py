@@ -94,6 +94,7 @@ def resolve(found: Conflicts) -> list[Choice]:
     return [by_hash(key) for key in found.keys.to_pylist()]
 
 
+@pytest.mark.usefixtures("processor")
 @MERGES
 @given(forks(), boundaries)
 def test_every_key_by_the_rule(models_: tuple[Model, Model, Model], limits: Boundaries) -> None:
@@ -107,6 +108,7 @@ def test_every_key_by_the_rule(models_: tuple[Model, Model, Model], limits: Boun
     check_index(ranges.open_index(objects, merged.index.id))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("seed", range(4))
 def test_every_case_beside_every_other(seed: int) -> None:
     """All 64 ways that three sides can hold one of three values or none, 30 times each, in chance's order."""
@@ -134,6 +136,7 @@ def test_a_range_that_reaches_past_the_end_of_the_others() -> None:
         assert merged.index == written(Watched(), {**ours, **theirs})
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("seed", range(4))
 def test_small_changes_everywhere(seed: int) -> None:
     """Single keys of both sides, also behind the last of base, so that ranges of the three overlap in all ways."""
@@ -150,6 +153,7 @@ def test_small_changes_everywhere(seed: int) -> None:
         assert merged.index == written(Watched(), expected_of(held[0], held[1], held[2], by_hash)[0])
 
 
+@pytest.mark.usefixtures("processor")
 @MERGES
 @given(forks(), boundaries)
 def test_conflicts_are_listed_and_nothing_is_merged(models_: tuple[Model, Model, Model], limits: Boundaries) -> None:
@@ -168,6 +172,7 @@ def test_conflicts_are_listed_and_nothing_is_merged(models_: tuple[Model, Model,
         assert rows == [{"key": key, **model[key]} for key in left if key in model]
 
 
+@pytest.mark.usefixtures("processor")
 @given(models, models, models, boundaries, boundaries, boundaries, boundaries)
 def test_any_three_under_any_boundaries(
     base: Model, ours: Model, theirs: Model, a: Boundaries, b: Boundaries, c: Boundaries, wanted: Boundaries
@@ -183,6 +188,7 @@ def test_any_three_under_any_boundaries(
     assert merged.index == again
 
 
+@pytest.mark.usefixtures("processor")
 @given(forks())
 def test_sides_may_be_exchanged_and_a_side_of_its_own_wins(models_: tuple[Model, Model, Model]) -> None:
     objects = Watched()
@@ -209,6 +215,7 @@ def merged_of(objects: Watched, *models_: Model, choose: Any = Choice.CONFLICT) 
     return merged.index
 
 
+@pytest.mark.usefixtures("processor")
 def test_what_one_side_changed_alone_is_never_opened() -> None:
     """A fork changed other ranges, inserted, removed a long stretch and one end: ids settle it all."""
     objects = Watched()
@@ -221,6 +228,7 @@ def test_what_one_side_changed_alone_is_never_opened() -> None:
     assert len(objects.ranges_written()) <= 2
 
 
+@pytest.mark.usefixtures("processor")
 def test_sides_that_made_the_same_change_are_not_opened() -> None:
     objects = Watched()
     both = {**NUMBERED, b"000500": plain(-5), b"001100+": plain(-6)}
@@ -228,6 +236,7 @@ def test_sides_that_made_the_same_change_are_not_opened() -> None:
     assert objects.ranges_read() == objects.ranges_written() == []
 
 
+@pytest.mark.usefixtures("processor")
 def test_only_ranges_that_both_changed_are_opened() -> None:
     objects = Watched()
     ours = {**NUMBERED, **{b"%06d" % n: plain(-n) for n in (10, 1000, 1150)}}
@@ -238,6 +247,7 @@ def test_only_ranges_that_both_changed_are_opened() -> None:
     assert len(objects.ranges_written()) <= len(torn)
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=10)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20), st.integers(0, 20))
 def test_a_merge_costs_what_changed(seed: int, mine: int, other: int) -> None:
@@ -250,6 +260,7 @@ def test_a_merge_costs_what_changed(seed: int, mine: int, other: int) -> None:
     assert len(objects.ranges_written()) <= 2 * min(mine, other)
 
 
+@pytest.mark.usefixtures("processor")
 def test_deleting_all_meets_a_change() -> None:
     """Absence is a value: deleted on one side and changed on the other is a conflict, unchanged it is not."""
     objects = Watched()
@@ -267,6 +278,7 @@ def test_deleting_all_meets_a_change() -> None:
 # -- conflicts and errors -----------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 def test_only_so_many_conflicts_are_listed() -> None:
     objects = Watched()
     ours, theirs = ({key: plain(n) for key in NUMBERED} for n in (-1, -2))

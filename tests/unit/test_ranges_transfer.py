@@ -39,6 +39,7 @@ def written(objects: Objects, model: Model) -> Index:
     return ranges.write(objects, [batch_of(model)], SMALL)
 
 
+@pytest.mark.usefixtures("processor")
 @given(large_models, st.dictionaries(keys, plain_values, max_size=5))
 def test_only_what_is_missing_travels(old: Model, edits: Model) -> None:
     source, target = Watched(), Watched()
@@ -58,6 +59,7 @@ def test_only_what_is_missing_travels(old: Model, edits: Model) -> None:
     assert model_of(ranges.open_index(target, second.id)) == {**old, **edits}
 
 
+@pytest.mark.usefixtures("processor")
 def test_fetching_twice_fetches_once() -> None:
     source, target = Watched(), Watched()
     index = written(source, MODEL)
@@ -68,6 +70,7 @@ def test_fetching_twice_fetches_once() -> None:
     assert target.written == []
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_small_change_is_a_small_fetch() -> None:
     source, target = Watched(), Watched()
     full = ranges.fetch(source, target, written(source, MODEL).id)
@@ -77,6 +80,7 @@ def test_a_small_change_is_a_small_fetch() -> None:
     assert report.bytes * 5 < full.bytes
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("fault", ["flipped", "cut short", "gone"])
 def test_what_is_damaged_does_not_travel(tmp_path: Path, fault: str) -> None:
     source, target = open_objects(tmp_path / "source"), Watched()
@@ -95,6 +99,7 @@ def test_what_is_damaged_does_not_travel(tmp_path: Path, fault: str) -> None:
     assert not target.exists(ranges.index_name(index.id))
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_damaged_index_does_not_travel(tmp_path: Path) -> None:
     source = open_objects(tmp_path / "source")
     index = written(source, MODEL)
@@ -105,6 +110,7 @@ def test_a_damaged_index_does_not_travel(tmp_path: Path) -> None:
     assert target.written == []
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_fetch_cut_short_is_gone_on_with(tmp_path: Path) -> None:
     source, target = Watched(), open_objects(tmp_path)
     index = written(source, MODEL)
@@ -167,12 +173,14 @@ def folder(tmp_path: Path) -> FolderObjects:
     return objects
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_whole_index_has_no_problems(folder: FolderObjects) -> None:
     index = written(folder, MODEL)
     assert ranges.verify(folder, index.id) == checked("range file", 1 + len(index.entries))
     assert ranges.verify(folder, written(folder, {}).id) == checked("range file", 1)
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_every_flipped_byte_is_found(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder = open_objects(tmp_path_factory.mktemp("objects"))
@@ -188,6 +196,7 @@ def test_every_flipped_byte_is_found(tmp_path_factory: pytest.TempPathFactory, d
     assert again.place == problem.place
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_damaged_file_is_named_quarantined_and_fetched_again(tmp_path: Path, folder: FolderObjects) -> None:
     index = written(folder, MODEL)
     other = open_objects(tmp_path / "other")
@@ -249,6 +258,7 @@ def test_checksums_are_not_the_only_check(folder: FolderObjects) -> None:
     ]
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_range_that_lay_there_damaged_by_size_is_written_again(folder: FolderObjects) -> None:
     index = written(folder, MODEL)
     truncate(path_of(folder, index.entries[0]), 100)
@@ -256,6 +266,7 @@ def test_a_range_that_lay_there_damaged_by_size_is_written_again(folder: FolderO
     assert ranges.verify(folder, index.id).ok
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_a_merge_or_a_diff_vouches_for_no_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """A file that is read to be written anew is verified first: damage must not get a name of its own."""
@@ -270,6 +281,7 @@ def test_a_merge_or_a_diff_vouches_for_no_damage(tmp_path_factory: pytest.TempPa
         list(ranges.diff(folder, overlay, index))
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.data())
 def test_looking_for_keys_survives_damage(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     """Mapped files are searched unverified: keys that lie astray are an error, and no crash."""

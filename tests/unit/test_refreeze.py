@@ -55,6 +55,7 @@ def new_map(tmp_path: Path) -> Iterator[Callable[[str, str], Map]]:
         yield make
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", ["state", "temporal_state", "ranged_state"])
 def test_a_small_merge_writes_few_files_and_is_fetched_alone(
     tmp_path: Path, new_map: Callable[[str, str], Map], kind: str
@@ -87,6 +88,7 @@ def test_a_small_merge_writes_few_files_and_is_fetched_alone(
     assert held.lookup(pa.array(query)).to_pylist() == [23_500, 23_463]
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_same_state_is_the_same_files(new_map: Callable[[str, str], Map]) -> None:
     """However it was reached: by one load or by several, in another order."""
     whole, pieces = new_map("whole", "state"), new_map("pieces", "state")
@@ -97,6 +99,7 @@ def test_the_same_state_is_the_same_files(new_map: Callable[[str, str], Map]) ->
     assert whole.freeze().layers == pieces.freeze().layers
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("scheme", ["direct", "hash", "lookup"])
 def test_a_key_with_most_rows_is_read_in_order_with_the_others(tmp_path: Path, scheme: str) -> None:
     # Row by row, more than a few rows of single keys take longer than all rows together.
@@ -120,6 +123,7 @@ def test_a_key_with_most_rows_is_read_in_order_with_the_others(tmp_path: Path, s
         assert found.to_pylist() == [1, 4, 1, 3, 2]
 
 
+@pytest.mark.usefixtures("processor")
 def test_rows_of_a_key_are_read_as_they_are_taken(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         for scheme in ("direct", "hash", "lookup"):

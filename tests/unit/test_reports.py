@@ -112,6 +112,7 @@ weather.load(pa.RecordBatchReader.from_batches(schema, batches()))
 """
 
 
+@pytest.mark.usefixtures("process")
 def test_a_load_that_was_killed_is_visible_as_such(tmp_path: Path) -> None:
     folder = tmp_path / "pond"
     killed = subprocess.run([sys.executable, "-c", _KILLED, str(folder)], timeout=120, check=False)

@@ -91,6 +91,7 @@ def spans(objects: Objects, manifest: SnapshotManifest) -> dict[tuple[int, int],
     return dict(zip(known.spans(), known.sections, strict=True))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", RANGED)
 @settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
@@ -154,6 +155,7 @@ def objects(tmp_path: Path) -> FolderObjects:
     return FolderObjects(tmp_path)
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_small_change_writes_the_sections_it_concerns(
     monkeypatch: pytest.MonkeyPatch, objects: FolderObjects
 ) -> None:
@@ -175,6 +177,7 @@ def test_a_small_change_writes_the_sections_it_concerns(
     assert {found.name for found in objects.list("intervals")} == set(interval_files(objects, newer))
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_section_that_grows_is_cut(monkeypatch: pytest.MonkeyPatch, objects: FolderObjects) -> None:
     monkeypatch.setattr(sections_of_layers, "ENDS_MAX", 100)
     kind, rows = Kind.RANGED_STATE, clustered(2_000)
@@ -272,6 +275,7 @@ def test_a_snapshot_with_one_index_over_all_ranges_is_read_and_frozen_anew(kind:
     check(objects, newer, rows)
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_memory_for_building_changes_no_byte(monkeypatch: pytest.MonkeyPatch, objects: FolderObjects) -> None:
     monkeypatch.setattr(sections_of_layers, "ENDS_MAX", 64)
     monkeypatch.setattr(sections_of_layers, "ENTRIES_LEAST", 64)

@@ -68,6 +68,7 @@ def test_a_refreeze_writes_only_what_was_touched(objects: FolderObjects) -> None
         assert snapshot.lookup(["key 7", "key 8", "new", "key 9"]).to_pylist() == [70, None, 1, 9]
 
 
+@pytest.mark.usefixtures("processor")
 def test_layers_are_folded_before_they_are_many(objects: FolderObjects) -> None:
     manifest = full(objects, range(2_000))
     expected = {f"key {n}": n for n in range(2_000)}
@@ -180,6 +181,7 @@ def test_layers_shared_with_a_snapshot_that_counts_are_not_collected(objects: Fo
         assert snapshot.lookup(["key 1", "key 2"]).to_pylist() == [5, 2]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_reader_that_dies_lets_go(objects: FolderObjects) -> None:
     old, counts = full(objects, range(10)), full(objects, range(11), 2)
     reader = subprocess.Popen(
@@ -206,6 +208,7 @@ sys.stdin.read()
 """
 
 
+@pytest.mark.usefixtures("processor")
 def test_many_threads_ask_one_snapshot(objects: FolderObjects) -> None:
     keys = [f"key {n}" for n in range(20_000)]
     with Snapshot.open(objects, full(objects, range(20_000))) as snapshot, ThreadPoolExecutor(8) as threads:
@@ -273,6 +276,7 @@ def test_a_changed_byte_is_found_when_verifying(objects: FolderObjects) -> None:
     assert collect(objects, full(objects, range(4), 2), now_ms=LATER).snapshots == 1
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("step", [31, pytest.param(1, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", Kind)
 def test_offsets_that_lead_astray_are_an_error_and_no_crash(objects: FolderObjects, kind: Kind, step: int) -> None:

@@ -54,6 +54,7 @@ def rows(pond: Pond, text: str) -> list[tuple[object, ...]]:
     return [tuple(row.values()) for row in pond.sql(text).to_pylist()]
 
 
+@pytest.mark.usefixtures("processor")
 def test_every_map_is_a_table_in_any_case_of_letters(pond: Pond) -> None:
     assert rows(pond, "select count(*) from weather") == [(72,)]
     assert rows(pond, "from Planes order by key") == [("N1", "long", "150"), ("N2", "long", "300")]
@@ -68,6 +69,7 @@ def test_times_are_aware_and_utc(pond: Pond) -> None:
     assert rows(pond, "select count(*) from weather where effective_time < '2013-02-08 02:00'") == [(6,)]
 
 
+@pytest.mark.usefixtures("processor")
 def test_get_state_gives_the_maps_own_type(pond: Pond) -> None:
     table = pond.sql("select get_state('weather', 'JFK', '2013-02-08T17:59:59.999Z') as state")
     assert table.schema.field("state").type == pa.struct([("temp", pa.float64()), ("note", pa.string())])
@@ -78,6 +80,7 @@ def test_get_state_gives_the_maps_own_type(pond: Pond) -> None:
     assert session == [({"start": DAY + 5 * HOUR, "end": DAY + 6 * HOUR},)]
 
 
+@pytest.mark.usefixtures("processor")
 def test_get_state_is_evaluated_for_every_row(pond: Pond) -> None:
     statement = "select n, get_state('Countries', n) from unnest([9, 12, 14, 100, null]) t(n)"
     assert rows(pond, statement) == [(9, "a"), (12, "c"), (14, "b"), (100, None), (None, None)]
@@ -166,6 +169,7 @@ def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> Non
         pond.sql("select * from wether")
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_query_that_has_enough_lets_go_of_the_map(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as opened:
         many = opened.create_map("many", kind="state", value="long")

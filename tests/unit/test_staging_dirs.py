@@ -87,6 +87,7 @@ def test_a_folder_that_others_may_have_a_hand_in_is_avoided(temporary: Path, pre
     assert sorted(temporary.rglob("*")) == sorted([*before, folder]), "and nothing was put there, or swept"
 
 
+@pytest.mark.usefixtures("process")
 def test_what_dead_processes_left_is_swept(temporary: Path) -> None:
     ended = subprocess.Popen([sys.executable, "-c", ""])
     ended.wait()

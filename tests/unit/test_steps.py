@@ -51,6 +51,7 @@ def test_what_a_listener_raises_reaches_the_caller() -> None:
         step("full")
 
 
+@pytest.mark.usefixtures("process")
 def test_a_child_records_its_steps_in_order(tmp_path: Path) -> None:
     code, names = run_child(tmp_path)
     assert code == 0
@@ -58,6 +59,7 @@ def test_a_child_records_its_steps_in_order(tmp_path: Path) -> None:
     assert occurrences(tmp_path / "steps.log")[2:4] == ["one.done:2", "two.done:2"]
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize(
     ("chosen", "taken"), [("one.done", 1), ("two.done", 2), ("one.done:3", 5), ("two.done:2", 4), ("*:3", 3)]
 )
@@ -67,6 +69,7 @@ def test_a_child_is_killed_at_the_chosen_occurrence(tmp_path: Path, chosen: str,
     assert names == (["one.done", "two.done"] * 3)[:taken]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_step_that_is_never_taken_kills_nothing(tmp_path: Path) -> None:
     code, names = run_child(tmp_path, **{KILL_AT: "one.done:4"})
     assert code == 0

@@ -194,6 +194,7 @@ def test_a_teller_that_begins_anew_drops_what_waited_too_long(ground: Ground, mo
     assert [ground.story(f"r{number}")[0][1] for number in (27, 29, 30)] == ["dropped", "dropped", "running"]
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_thousand_runs_are_told_in_pages(ground: Ground) -> None:
     for number in range(1_010):
         ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))

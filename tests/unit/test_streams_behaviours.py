@@ -204,6 +204,7 @@ def test_45_names_never_collide(store: StreamStore) -> None:
     assert [payloads_of(store, name) for name in names] == [[str(place)] for place in range(len(names))]
 
 
+@pytest.mark.usefixtures("processor")
 def test_46_a_read_returns_everything_present(store: StreamStore) -> None:
     for number in range(1_500):
         append(store, str(number))

@@ -36,6 +36,7 @@ def test_what_is_encoded_is_decoded(events: list[Event], codec: Codec) -> None:
     assert (header.events, header.first_id, header.last_id) == (len(events), events[0].number, events[-1].number)
 
 
+@pytest.mark.usefixtures("processor")
 @given(events=batches(), codec=st.sampled_from(Codec), data=st.data())
 def test_a_batch_is_resumed_anywhere_and_cut_anywhere(events: list[Event], codec: Codec, data: st.DataObject) -> None:
     after = data.draw(st.integers(0, events[-1].number + 1))
@@ -60,6 +61,7 @@ def test_damage_is_found(events: list[Event], codec: Codec, data: st.DataObject)
         decode(bytes(encode(events, codec)[:at]))
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.binary(max_size=200))
 def test_other_bytes_are_no_batch(data: bytes) -> None:
     with suppress(Corrupt, Invalid):

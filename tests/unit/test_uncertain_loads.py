@@ -50,6 +50,7 @@ def loads_in_log(pond: Pond) -> list[str]:
     return [entry.body["load"] for entry in pond.log.entries(0) if entry.kind == "load"]
 
 
+@pytest.mark.usefixtures("process")
 def test_a_load_that_was_entered_is_entered_although_the_answer_was_lost(pond: Pond) -> None:
     space, parts = faulty(pond), parts_of(pond)
     with space.losing_results(committed=True):
@@ -88,6 +89,7 @@ def test_a_commit_that_fails_for_certain_gives_its_parts_back(pond: Pond, monkey
     assert pond.commit_load(parts).parts == 1
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("committed", [True, False])
 @pytest.mark.parametrize("then", ["again", "reopened"])
 def test_while_nobody_knows_the_parts_stay_where_both_can_be_mended(pond: Pond, committed: bool, then: str) -> None:

@@ -41,6 +41,7 @@ def validate(part: PartFile, definition: MapDefinition) -> None:
     validate_part(folder, verify_part(folder), definition)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=40)
 @given(data=st.data())
@@ -76,6 +77,7 @@ def test_large_parts_of_every_map_are_sound(tmp_path: Path, kind: Kind, scheme: 
     validate(part, definition)
 
 
+@pytest.mark.usefixtures("processor")
 def test_pieces_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("millpond.maps.parts.validate.PIECE_BYTES", 700)
     for kind in Kind:
@@ -143,6 +145,7 @@ KINDS = {"merged", "part_damaged", "part_manifest", "part_rows", "part_other", "
          "map_not_found", "part_file_missing"}  # fmt: skip
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
@@ -170,6 +173,7 @@ def pages_of(part: PartFile) -> bytes:
     return (Path(part.folder) / "data.mdb").read_bytes()
 
 
+@pytest.mark.usefixtures("processor")
 def test_every_changed_byte_of_a_page_header_is_seen_or_harmless(tmp_path: Path) -> None:
     """Of a small file every byte is tried: what still passes is read by LMDB to the same rows."""
     definition = replace(STATE, scheme=Scheme.HASH, hash_bits=2)
@@ -287,6 +291,7 @@ def test_keys_are_measured_before_they_are_read(tmp_path: Path, lie: str) -> Non
     assert pool.max_memory() <= max(peak, pool.bytes_allocated() + (16 << 20))
 
 
+@pytest.mark.usefixtures("processor")
 def test_the_batch_that_is_measured_is_the_one_that_is_read(tmp_path: Path) -> None:
     """A footer that names another batch changes nothing."""
     file = tmp_path / "touched.arrow"

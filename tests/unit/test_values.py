@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -37,6 +38,7 @@ def columns(draw: st.DrawFn) -> tuple[ValueType, pa.Array]:
     return kind, pa.array(draw(st.lists(st.none() | row, max_size=8)), value_arrow(kind))
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns(), st.integers(0, 3))
 def test_columns_survive(typed: tuple[ValueType, pa.Array], skipped: int) -> None:
     kind, array = typed

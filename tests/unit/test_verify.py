@@ -95,6 +95,7 @@ def test_reports_add_up() -> None:
     assert Report().ok
 
 
+@pytest.mark.usefixtures("process")
 def test_an_empty_pond_is_sound(tmp_path: Path) -> None:
     with millpond.open(tmp_path / "pond") as pond:
         assert pond.verify().problems == ()
@@ -102,6 +103,7 @@ def test_an_empty_pond_is_sound(tmp_path: Path) -> None:
         assert pond.verify().problems == ()
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("full", [False, True])
 def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
     wait(loaded, "weather")
@@ -114,6 +116,7 @@ def test_a_sound_pond_is_read_whole(loaded: Pond, full: bool) -> None:
     assert counts["snapshot file"] >= 3 * len(MAPS) - 3
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("file", ["data.mdb", "touched.arrow", "manifest.json"])
 def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, file: str) -> None:
     place = wait(loaded, "weather")
@@ -131,6 +134,7 @@ def test_a_damaged_part_is_quarantined_with_its_reason(loaded: Pond, file: str) 
     assert not other.exists()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_part_that_vanished_is_reported(loaded: Pond) -> None:
     wait(loaded, "owner").rename(loaded.folder / "elsewhere")
     found = only_problem(loaded.verify())
@@ -138,6 +142,7 @@ def test_a_part_that_vanished_is_reported(loaded: Pond) -> None:
     assert "missing" in found.found
 
 
+@pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("content", [b"\x00" * 8192, b"\xff" * 4096], ids=["zeros", "ones"])
 def test_a_damaged_shard_is_named_and_left_as_it_is(loaded: Pond, content: bytes) -> None:
     shard = loaded.map("owner").shard
@@ -153,6 +158,7 @@ def test_a_damaged_shard_is_named_and_left_as_it_is(loaded: Pond, content: bytes
     assert file.read_bytes() == bytes(before)
 
 
+@pytest.mark.usefixtures("process")
 def test_a_damaged_snapshot_is_quarantined_and_frozen_anew(loaded: Pond) -> None:
     weather = loaded.map("weather")
     wanted = weather.lookup(pa.array(["k7", "none"]), at=57 * DAY).to_pylist()
@@ -169,6 +175,7 @@ def test_a_damaged_snapshot_is_quarantined_and_frozen_anew(loaded: Pond) -> None
             weather.close()
 
 
+@pytest.mark.usefixtures("process")
 def test_a_snapshot_whose_manifest_is_gone_is_frozen_anew(loaded: Pond) -> None:
     country = loaded.map("country")
     wanted = country.lookup(pa.array([5, 1234])).to_pylist()
@@ -180,11 +187,13 @@ def test_a_snapshot_whose_manifest_is_gone_is_frozen_anew(loaded: Pond) -> None:
     assert country.lookup(pa.array([5, 1234])).to_pylist() == wanted
 
 
+@pytest.mark.usefixtures("process")
 def test_rows_of_maps_that_do_not_exist_are_reported(loaded: Pond) -> None:
     loaded.space.write(lambda tx: tx.put(SNAPSHOT.pack("gone"), b"x"))
     assert "gone" in only_problem(loaded.verify()).place
 
 
+@pytest.mark.usefixtures("process")
 def test_an_inconsistent_queue_is_reported(loaded: Pond) -> None:
     wait(loaded, "weather")
     (queued,) = loaded.loads.queue.parts()
@@ -197,6 +206,7 @@ def test_an_inconsistent_queue_is_reported(loaded: Pond) -> None:
     assert "queue" in {found.subject for found in loaded.verify().problems}
 
 
+@pytest.mark.usefixtures("process")
 def test_folders_of_no_map_are_reported(loaded: Pond) -> None:
     (loaded.folder / "shards" / "old.0123").mkdir()
     found = only_problem(loaded.verify())
@@ -211,6 +221,7 @@ def test_an_older_snapshot_never_replaces_a_newer_one(loaded: Pond) -> None:
         loaded.space.write(lambda tx: current_snapshot("weather").update(tx, lambda _: older))
 
 
+@pytest.mark.usefixtures("process")
 def test_a_shard_that_was_restored_from_a_copy_is_frozen_anew(loaded: Pond, tmp_path: Path) -> None:
     weather = loaded.map("weather")
     keys = pa.array(["k7", "new"])
@@ -230,6 +241,7 @@ def put(key: bytes, value: bytes, tx: Transaction) -> None:
     tx.put(key, value)
 
 
+@pytest.mark.usefixtures("process")
 def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         for name in ("one", "two", "three"):
@@ -247,6 +259,7 @@ def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
         assert "the next entry is 4" in str(pond.verify().problems[0])
 
 
+@pytest.mark.usefixtures("process")
 def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
     with open_pond(tmp_path / "pond", part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})

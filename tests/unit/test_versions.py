@@ -96,6 +96,7 @@ def test_conditions_hold_in_the_write(repository: Repository) -> None:
     assert main.get("a") == b"4"
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_merge_is_right_or_refused(repository: Repository) -> None:
     main = repository.branch("main")
     main.put("b", b"same")

@@ -206,6 +206,7 @@ _CD = {"c": "c", "d": "d"}
 _K67 = {"k6": "k", "k7": "k"}
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize(
     ("base", "source", "dest", "dest_wins", "source_wins"),
     [

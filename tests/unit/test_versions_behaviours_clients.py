@@ -105,6 +105,7 @@ def test_57_a_branch_whose_change_fails_stays_as_it_was() -> None:
 # -- clients (58 to 63) -------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 def test_58_a_log_of_many_commits_differences_and_merges_of_equals() -> None:
     place, repository = make()
     main = repository.branch("main")

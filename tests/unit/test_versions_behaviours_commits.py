@@ -178,6 +178,7 @@ def test_36_a_commit_opens_the_ranges_that_its_changes_meet(
     assert opened <= read
 
 
+@pytest.mark.usefixtures("processor")
 def test_37_commits_in_mixed_order() -> None:
     _, repository = make(TINY)
     main = repository.branch("main")

@@ -37,6 +37,7 @@ def test_1_a_change_of_what_is_not_there_changes_nothing() -> None:
     assert staged_rows(main) == {}
 
 
+@pytest.mark.usefixtures("processor")
 def test_2_tokens_with_the_same_paths_are_independent() -> None:
     place, repository = make()
     main, side = repository.branch("main"), repository.create_branch("side", "main")
@@ -50,6 +51,7 @@ def test_2_tokens_with_the_same_paths_are_independent() -> None:
     assert state(repository, "main") == {}
 
 
+@pytest.mark.usefixtures("processor")
 def test_3_deleting_a_prefix_removes_exactly_what_begins_with_it() -> None:
     _, repository = make()
     main = repository.branch("main")
@@ -102,6 +104,7 @@ def test_4_deleting_a_prefix_of_odd_paths(prefix: str, left: list[str], *, commi
     assert sorted(state(repository, "main")) == sorted(left)
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("size", [1, 2, 99, 1_000, 2_500])
 def test_5_listings_are_whole_and_sorted_whatever_the_page(size: int) -> None:
     _, repository = make()
@@ -140,6 +143,7 @@ def test_6_tombstones_are_staged_and_entries_without_bytes_are_legal() -> None:
 # -- writes that others come between (16 to 19) -------------------------------------------------------
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("times", [1, 2, 40])
 def test_16_17_a_write_during_commits_is_in_the_token_that_is_current(times: int) -> None:
     place, repository = make()

@@ -55,6 +55,7 @@ def checksums(pickled: bytes) -> list[str]:
     return [entry.checksum for batch in view.entries(KeyRange(b"", None)) for entry in entries_of(batch)]
 
 
+@pytest.mark.usefixtures("processor")
 def test_a_frozen_state_is_read_for_the_grace_time_whatever_takes_its_place(
     repository: Repository, clock: ManualClock
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ entries = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(st.tuples(entries, st.booleans()), max_size=20, unique_by=lambda row: row[0].path))
 def test_a_block_is_what_its_rows_are(rows: list[tuple[Entry, bool]]) -> None:
     prefix = STAGED["token"]
@@ -65,6 +67,7 @@ def test_the_first_rows_are_those_of_a_scan(tmp_path: Path) -> None:
         space.close()
 
 
+@pytest.mark.usefixtures("processor")
 @given(st.lists(st.tuples(st.binary(max_size=3), st.none() | st.binary(max_size=3)), max_size=5), st.binary(max_size=4))
 def test_spans_hold_what_one_of_their_ranges_holds(ranges: list[tuple[bytes, bytes | None]], key: bytes) -> None:
     import pyarrow as pa

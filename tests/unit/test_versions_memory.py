@@ -29,6 +29,7 @@ def allocated(folder: Path, entries: int, *, cache: int, limit: int) -> int:
     return int(said["after"]["VmData"] - said["before"]["VmData"])
 
 
+@pytest.mark.usefixtures("process")
 def test_a_million_entries_in_half_of_their_memory(tmp_path: Path) -> None:
     limit = 76 << 20
     assert 2 * limit <= 1_000_000 * ENTRY_BYTES

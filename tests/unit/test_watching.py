@@ -65,6 +65,7 @@ async def take(watching: Watching, stream: StreamName, count: int, after: int = 
     return found
 
 
+@pytest.mark.usefixtures("processor")
 def test_every_watcher_gets_every_event_and_reads_are_shared() -> None:
     async def act(store: Counting, watching: Watching) -> None:
         store.put(STREAMS[0], *(b"%d" % number for number in range(100)))

@@ -92,6 +92,7 @@ class MaintenanceContract(NamedMaps):
         assert report.bytes_after <= report.bytes_before
         assert made.scan().read_all().equals(before)
 
+    @pytest.mark.usefixtures("process")
     def test_all_is_well(self, pond: PondLike, weather: MapLike) -> None:
         weather.lookup(["JFK"])
         for full in (False, True):

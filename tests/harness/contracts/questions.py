@@ -31,6 +31,7 @@ EXAMPLES = 4
 class QuestionContract(NamedMaps):
     """The promises of `get`, `lookup`, `scan` and `sql`."""
 
+    @pytest.mark.usefixtures("processor")
     @pytest.mark.parametrize("kind", Kind)
     @settings(max_examples=EXAMPLES, suppress_health_check=[*HealthCheck], deadline=None)
     @given(data=st.data())
@@ -177,6 +178,7 @@ class QuestionContract(NamedMaps):
         answers = weather.lookup(["JFK", "JFK"], at=pa.array([None, 1360346400000], pa.timestamp("ms", "UTC")))
         assert [answer and answer["temp"] for answer in answers.to_pylist()] == [None, 32.0]
 
+    @pytest.mark.usefixtures("processor")
     def test_more_keys_than_fit_a_page(self, pond: PondLike, fresh: str) -> None:
         made = pond.create_map(fresh, kind="state", value="long")
         count = 30_000
@@ -239,6 +241,7 @@ class QuestionContract(NamedMaps):
 
     # -- SQL ------------------------------------------------------------------------------------------
 
+    @pytest.mark.usefixtures("processor")
     def test_every_map_is_a_table(self, pond: PondLike, weather: MapLike) -> None:
         name = weather.name
         table = pond.sql(f"select key, count(*) as n, max(temp) as warmest from {name} group by key order by key")
@@ -247,6 +250,7 @@ class QuestionContract(NamedMaps):
         joined = f"select a.key from {name} a join {name} b using (key) where a.temp = 32 and b.temp > 33"
         assert pond.sql(joined).to_pydict() == {"key": ["JFK"]}
 
+    @pytest.mark.usefixtures("processor")
     def test_keys_are_looked_up_in_sql(self, pond: PondLike, weather: MapLike) -> None:
         call = f"get_state('{weather.name}', k, timestamptz '2013-02-08 18:00:00+00')"
         table = pond.sql(f"select {call}.temp as temp from (values ('JFK'), ('EWR'), (null)) t(k)")

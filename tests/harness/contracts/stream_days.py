@@ -83,6 +83,7 @@ class DayContract:
 
     # --- switch
 
+    @pytest.mark.usefixtures("processor")
     def test_events_and_ids_are_the_same_after_compression(self, store: StreamStore) -> None:
         for number in range(20):
             store.append([EventBatch(STREAM, [NewEvent(NOON, b"p%d" % number, "k", {"n": str(number)})] * 7)])

@@ -86,6 +86,7 @@ class RegistryContract:
             after = page[-1]
         assert listed == store.streams(limit=99)
 
+    @pytest.mark.usefixtures("processor")
     def test_names_of_any_characters_never_share_a_stream(self, store: StreamStore) -> None:
         long = [text * 1023 for text in ("a", "é", "\x01", "😀")] + ["a" * 1022 + "b", "a" * 300, "😀" * 300]
         names = [StreamName(queue, job_set) for queue in ODD_NAMES for job_set in (*ODD_NAMES, *long)]

@@ -61,6 +61,7 @@ class Failed(Exception):
     """The end of a write that is not made."""
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=150)
 @given(WRITES, st.booleans())
 def test_a_batch_is_its_transaction(writes: list[tuple[list[Step], str]], small: bool) -> None:

@@ -66,6 +66,7 @@ def test_a_variable_that_grows_too_large_fails_its_node_by_name() -> None:
     assert row is not None and "text" in row.failures[0].message and str(VALUE_BYTES_MAX) in row.failures[0].message
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("width", [60, 100])
 def test_a_run_with_many_child_threads_completes(width: int) -> None:
     stage = prepared()
@@ -142,6 +143,7 @@ def test_a_mutation_that_fails_names_its_variable() -> None:
     assert row is not None and "mutation of b" in row.failures[0].message
 
 
+@pytest.mark.usefixtures("processor")
 def test_case_39_a_large_run_is_deleted_whole_and_only_it() -> None:
     stage = prepared()
     stage.run("per-element", "r", {"items": parsed(json.dumps(["x"] * 900))})

@@ -112,6 +112,7 @@ class PartitionStage(Stage):
             assert sum(1 for _ in tx.keys(QUEUED.range())) == sum(map(len, self.queues.values()))
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("file", sorted(test_scenarios.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
 def test_a_scenario_in_a_space(file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(test_scenarios, "Stage", partial(PartitionStage, tmp_path))

@@ -102,6 +102,7 @@ def play(spec: str, script: list[str]) -> None:
     brought_to_its_end(stage)
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.sampled_from(sorted(RUNS)), st.lists(commands, max_size=15))
 def test_any_commands_lead_to_an_end(spec: str, script: list[str]) -> None:

@@ -265,6 +265,7 @@ def replay(stage: Stage) -> None:
     assert rows.bytes == stage.rows.bytes
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
 @given(programs)
 def test_random_specifications_end_as_the_interpreter_says(program: tuple[object, ...]) -> None:

@@ -50,6 +50,7 @@ def _check(stage: Stage) -> None:
         assert set(task.results) <= {"approved", "remark"}
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=40, deadline=None)
 @given(st.sampled_from(["reassigns", "reminds"]), st.lists(STEPS, max_size=12))
 def test_a_user_task_ends_once_and_leaves_nothing_behind(spec: str, steps: list[tuple[str, str]]) -> None:

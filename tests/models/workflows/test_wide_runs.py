@@ -83,6 +83,7 @@ def reads_of_a_step(spec: str, width: int) -> int:
     return reads
 
 
+@pytest.mark.usefixtures("processor")
 @pytest.mark.parametrize("spec", ["per-element", "sleeping-elements"])
 def test_a_step_reads_as_much_of_a_wide_run_as_of_a_narrow_one(spec: str) -> None:
     assert reads_of_a_step(spec, 40) == reads_of_a_step(spec, 400)

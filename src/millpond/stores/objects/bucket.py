@@ -30,6 +30,7 @@ from millpond.stores.objects.protocol import (
     ObjectInfo,
     ObjectStore,
     TaggedObject,
+    beginning_of,
     changed,
     check_name,
     folder_of,
@@ -212,9 +213,12 @@ class BucketObjects(ObjectStore):
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
-        last, folder = "", folder_of(under, prefix)
-        # Every name that begins with the prefix is greater than the prefix without its last letter.
-        start = max(after, prefix[:-1].rstrip("/"))
+        beginning = beginning_of(under, prefix)
+        if beginning is None:
+            return
+        last, folder = "", folder_of(beginning)
+        # Every name that begins so is greater than the beginning without its last letter.
+        start = max(after, beginning[:-1].rstrip("/"))
         with self._errors(folder):
             for batch in self._store.list(folder or None, offset=start or None, chunk_size=1000):
                 for found in batch:
@@ -225,9 +229,9 @@ class BucketObjects(ObjectStore):
                             operation="list", where=self.where, hint="use a general purpose bucket",
                         )  # fmt: skip
                     last = name
-                    if name > after and name.startswith(prefix):
+                    if name > after and name.startswith(beginning):
                         yield ObjectInfo(name, found["size"])
-                    elif name > prefix and name > after:
+                    elif name > beginning and name > after:
                         return
 
     def level(self, folder: str = "") -> Level:

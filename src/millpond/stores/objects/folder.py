@@ -34,6 +34,7 @@ from millpond.stores.objects.protocol import (
     Objects,
     ObjectStore,
     TaggedObject,
+    beginning_of,
     changed,
     check_name,
     folder_of,
@@ -166,9 +167,11 @@ class FolderObjects(ObjectStore):
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
-        for found in self._walk(folder_of(under, prefix), after):
-            if found.name > after and found.name.startswith(prefix):
-                yield found
+        beginning = beginning_of(under, prefix)
+        if beginning is not None:
+            for found in self._walk(folder_of(beginning), after):
+                if found.name > after and found.name.startswith(beginning):
+                    yield found
 
     def _walk(self, folder: str, after: str) -> Iterator[ObjectInfo]:
         for name, entry in self._entries(folder):

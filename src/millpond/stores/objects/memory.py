@@ -13,9 +13,9 @@ from millpond.stores.objects.protocol import (
     ObjectInfo,
     ObjectStore,
     TaggedObject,
+    beginning_of,
     changed,
     check_name,
-    folder_of,
     not_found,
 )
 
@@ -88,9 +88,9 @@ class MemoryObjects(ObjectStore):
 
     def list(self, under: str = "", *, prefix: str = "", after: str = "") -> Iterator[ObjectInfo]:
         """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
-        folder = folder_of(under, prefix)
+        beginning = beginning_of(under, prefix)
         for name, data in sorted(self._held.items()):
-            if name > after and name.startswith(prefix) and (not folder or name.startswith(f"{folder}/")):
+            if beginning is not None and name > after and name.startswith(beginning):
                 yield ObjectInfo(name, data.size)
 
     def level(self, folder: str = "") -> Level:

@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 __all__ = (
-    "Level", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject", "changed", "check_name", "folder_of", "not_found",
-    "watched",
+    "Level", "ObjectInfo", "ObjectStore", "Objects", "TaggedObject", "beginning_of", "changed", "check_name",
+    "folder_of", "not_found", "watched",
 )  # fmt: skip
 
 _NAME = re.compile(r"[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*")
@@ -175,14 +175,26 @@ def check_name(name: str) -> str:
     return name
 
 
-def folder_of(under: str, prefix: str) -> str:
-    """The deepest folder that holds all names of a listing; empty for the root.
+def beginning_of(under: str, prefix: str) -> str | None:
+    """The text with which all names of a listing begin: of a folder and a prefix, the longer; None when no name can.
 
-    >>> folder_of("a", "a/b/c"), folder_of("a", ""), folder_of("", "ab"), folder_of("a/b", "a")
-    ('a/b', 'a', '', 'a/b')
+    >>> beginning_of("a", "a/b/c"), beginning_of("a", ""), beginning_of("", "ab"), beginning_of("a/b", "a")
+    ('a/b/c', 'a/', 'ab', 'a/b/')
+    >>> beginning_of("a", "z/y/")
     """
-    within = prefix.rpartition("/")[0]
-    return max(under.strip("/"), within, key=len)
+    folder = f"{under.strip('/')}/" if under.strip("/") else ""
+    if folder.startswith(prefix):
+        return folder
+    return prefix if prefix.startswith(folder) else None
+
+
+def folder_of(beginning: str) -> str:
+    """The deepest folder that holds all names with a beginning; empty for the root.
+
+    >>> folder_of("a/b/c"), folder_of("a/"), folder_of("ab")
+    ('a/b', 'a', '')
+    """
+    return beginning.rpartition("/")[0]
 
 
 def not_found(name: str, where: str) -> NotFound:
