@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from contextlib import AbstractContextManager
 
+    from millpond.clock import ManualClock
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("FaultySpace",)
@@ -28,12 +29,13 @@ class _Withdrawn(Exception):
 
 
 class FaultySpace:
-    """A `Space` that loses the answers of commits while it is to."""
+    """A `Space` that loses answers, is full, slow or silent while it is to."""
 
     def __init__(self, inner: Space) -> None:
         self.inner = inner
         self._committed: bool | None = None
-        self._silent = self._lost = self._full = False
+        self._silent = self._lost = self._full = self._unreachable = False
+        self._delay: Callable[[], None] | None = None
 
     @contextmanager
     def losing_results(self, *, committed: bool, silent: bool = False) -> Iterator[None]:
@@ -48,6 +50,24 @@ class FaultySpace:
             self._committed, self._silent, self._lost = None, False, False
 
     @contextmanager
+    def unreachable(self) -> Iterator[None]:
+        """Let nothing be read or written meanwhile."""
+        self._unreachable = True
+        try:
+            yield
+        finally:
+            self._unreachable = False
+
+    @contextmanager
+    def slow(self, clock: ManualClock, ms: int) -> Iterator[None]:
+        """Let each write take so many milliseconds of a clock meanwhile."""
+        self._delay = lambda: clock.advance(ms)
+        try:
+            yield
+        finally:
+            self._delay = None
+
+    @contextmanager
     def full(self) -> Iterator[None]:
         """Let the disk have no room for any write meanwhile."""
         self._full = True
@@ -57,11 +77,15 @@ class FaultySpace:
             self._full = False
 
     def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
-        if self._silent and self._lost:
+        if self._unreachable or (self._silent and self._lost):
             raise Unavailable("the space does not answer", kind="space_silent")
         return self.inner.read(wait=wait)
 
     def write(self, change: Callable[[Transaction], T]) -> T:
+        if self._unreachable:
+            raise Unavailable("the space does not answer", kind="space_silent")
+        if self._delay is not None:
+            self._delay()
         if self._full:
             raise Unavailable("the disk did not take the write", kind="disk_full", hint="free some space")
         if self._committed is None:
