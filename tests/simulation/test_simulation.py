@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from millpond.testing.models import MapModel
-from tests.harness.seeded_runs import Broken
+from tests.harness.frame.report import Broken
 from tests.harness.simulation import simulate
 
 STEPS = 60

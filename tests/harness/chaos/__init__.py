@@ -10,7 +10,6 @@
 | `sights` | what a reader saw, from the rows or answers of a node |
 | `faults` | the strike and the end of each fault on a running cluster |
 | `actors` | writers and readers, each a thread with clients of its own |
-| `history` | the file of events that a failed campaign leaves behind |
 | `campaign` | all of it together, and the audit at the end |
 | `report` | the tables of a campaign |
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.model.definition import MapDefinition
     from millpond.testing.models import Row
-    from tests.harness.chaos.history import History
     from tests.harness.chaos.oracle import Oracle
+    from tests.harness.frame.history import History
 
 __all__ = ("Reader", "Site", "Writer")
 

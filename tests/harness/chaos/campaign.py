@@ -14,7 +14,6 @@ import json
 import shutil
 import threading
 from collections import Counter
-from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,15 +26,16 @@ from millpond.testing.models import MapModel
 from tests.harness.chaos.actors import Reader, Site, Writer
 from tests.harness.chaos.batches import MAPS, LoadId, batch_of
 from tests.harness.chaos.faults import SmallDisk, Strikes
-from tests.harness.chaos.history import History
 from tests.harness.chaos.oracle import Oracle, Sight
 from tests.harness.chaos.plan import NODES, SMALL_DISK, Episode, plan_of, write_to_of
 from tests.harness.chaos.report import Report
 from tests.harness.chaos.sights import sight_of_rows
 from tests.harness.cluster import Cluster, Place
 from tests.harness.cluster_audit import audit_cluster, log_of, rows_of_node, settle
+from tests.harness.frame.history import History
+from tests.harness.frame.world import Say, World
 
-__all__ = ("run_campaign",)
+__all__ = ("WORLD", "run_campaign")
 
 READY_SECONDS = 120.0
 SETTLE_SECONDS = 120.0
@@ -48,7 +48,6 @@ CLIENT_SETTINGS = {
     "read_timeout": "5s", "connect_timeout": "1s", "send_part_attempts": 2, "send_part_retry_delay": "100ms",
     "remote_rows_max": 1_000_000_000,
 }  # fmt: skip
-Say = Callable[[str], None]
 
 
 class _Stuck(Exception):
@@ -60,7 +59,7 @@ def run_campaign(seed: int, seconds: float, folder: Path, *, say: Say = print, c
     say(f"seed {seed}")
     say(f"write_to {write_to_of(seed)}")
     clock = clock or SystemClock()
-    report = Report(seed, folder)
+    report = Report(seed)
     with ExitStack() as stack:
         disk = stack.enter_context(SmallDisk(folder / "disk"))
         history = History(folder / "history.jsonl", clock)
@@ -85,6 +84,12 @@ def run_campaign(seed: int, seconds: float, folder: Path, *, say: Say = print, c
     return report
 
 
+WORLD = World(
+    "tests.harness.chaos", "minutes", 10.0,
+    lambda order: run_campaign(order.seed, order.length * 60, order.folder, say=order.say),
+)  # fmt: skip
+
+
 class _Campaign:
     """A campaign while it runs."""
 
@@ -93,6 +98,7 @@ class _Campaign:
     ) -> None:  # fmt: skip
         self.cluster, self.history, self.report, self.say, self.clock = cluster, history, report, say, clock
         self.oracle = Oracle()
+        report.findings = self.oracle
         self.strikes = Strikes(cluster, disk, cluster.folder / "copies", self._wait_ready)
         self.never = threading.Event()
         client: dict[str, Any] = {**CLIENT_SETTINGS, "snapshot_cache": str(cluster.folder / "cache")}
@@ -124,7 +130,6 @@ class _Campaign:
         self._join(threads)
         if not self.oracle.kinds["stuck"]:
             self._audit()
-        self.report.wrong, self.report.kinds = self.oracle.wrong, self.oracle.kinds
         self.report.surprises = [str(load) for load in sorted(self.oracle.surprises)]
         self.report.seconds = self.history.seconds
 

@@ -17,12 +17,12 @@ Invariants of what is seen, each with the word under which a breach is reported:
 
 from __future__ import annotations
 
-import threading
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tests.harness.chaos.batches import LoadId
+from tests.harness.frame.findings import Findings
 
 __all__ = ("Floor", "Oracle", "Sight")
 
@@ -52,26 +52,24 @@ class Floor:
     last: Mapping[int, int]
 
 
-class Oracle:
+class Oracle(Findings):
     """The knowledge of every load, and every wrong answer. Threads may share it.
 
     Memory grows by a few bytes for each load of the campaign.
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self.begun: set[LoadId] = set()
         self.acknowledged: set[LoadId] = set()
         self.failed: set[LoadId] = set()
         self.denied: set[LoadId] = set()
         self.surprises: set[LoadId] = set()
-        self.wrong: list[str] = []
-        self.kinds: Counter[str] = Counter()
         self.sights = 0
         self._required: defaultdict[str, set[LoadId]] = defaultdict(set)
         self._last: defaultdict[str, dict[int, int]] = defaultdict(dict)
         self._pending: defaultdict[str, dict[LoadId, int]] = defaultdict(dict)
         self._merged: Counter[str] = Counter()
-        self._lock = threading.Lock()
 
     def begin(self, load: LoadId) -> None:
         """Note a load that a client is about to send."""
@@ -137,7 +135,7 @@ class Oracle:
             self.surprises |= sight.whole & self.denied
             self.sights += 1
             for problem in found:
-                self._note(f"{problem}; map {sight.map}, read by {reader}")
+                self.report(f"{problem}; map {sight.map}, read by {reader}")
         return found
 
     def _judge_mark(self, last: int, name: str, writer: int, mark: int | None) -> list[str]:
@@ -149,12 +147,3 @@ class Oracle:
         if mark < last and seen not in self.failed:
             return [f"old: the mark of {seen}, {last} was acknowledged"]
         return []
-
-    def report(self, problem: str) -> None:
-        """Note anything else that is wrong; it begins with its word."""
-        with self._lock:
-            self._note(problem)
-
-    def _note(self, problem: str) -> None:
-        self.kinds[problem.partition(":")[0]] += 1
-        self.wrong.append(problem)

@@ -2,7 +2,8 @@
 
 import sys
 
-from tests.harness.interleaving.simulation import RUNS, interleave
+from tests.harness.frame.main import main
+from tests.harness.interleaving.simulation import WORLD
 
 if __name__ == "__main__":
-    sys.exit(RUNS.main(interleave))
+    sys.exit(main(WORLD))

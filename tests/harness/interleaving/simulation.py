@@ -10,7 +10,6 @@ Invariants that are checked, besides those of `history.py`:
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass
 from hashlib import md5
 
 import xxhash
@@ -22,15 +21,15 @@ from millpond.stores.objects.memory import MemoryObjects
 from millpond.versions.collect import collect
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
+from tests.harness.frame.draws import drawn
+from tests.harness.frame.report import Report
+from tests.harness.frame.world import World
 from tests.harness.interleaving.history import LISTED_MAX, History, state_of
 from tests.harness.interleaving.stores import PassingClock, PausingClock, PausingObjects, PausingSpace
 from tests.harness.interleaving.turns import Process, Schedule
 from tests.harness.interleaving.work import BRANCHES, GRACE_MS, OPERATIONS, Doing
-from tests.harness.seeded_runs import SeededResult, SeededRuns
 
-__all__ = ("RUNS", "Result", "interleave")
-
-RUNS = SeededRuns("tests.harness.interleaving", "operations", 150)
+__all__ = ("WORLD", "interleave")
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
 PROCESSES = 4
@@ -39,36 +38,31 @@ DEATHS = 0.004
 TURN_MS = 20
 
 
-@dataclass(slots=True)
-class Result(SeededResult):
-    """A run that ended well, and how many processes died in it."""
-
-    deaths: int = 0
-
-    def __str__(self) -> str:
-        return f"{len(self.trace)} actions, {self.deaths} deaths, digest {self.digest}"
-
-
-def interleave(seed: int, operations: int) -> Result:
+def interleave(seed: int, operations: int) -> Report:
     """Let processes do so many operations, interleaved by a seed.
 
     Raises: `Broken`.
     """
-    result = Result()
-    run = _Run(random.Random(seed), operations, result)
+    report = Report(seed)
+    run = _Run(random.Random(seed), operations, report)
     try:
-        run.work()
-        result.digest = run.digest()
-    except Exception as error:
-        raise RUNS.broken(seed, operations, result.trace, error) from error
+        with WORLD.traced(report, operations):
+            run.work()
+            report.digest = run.digest()
     finally:
         run.schedule.close()
-    return result
+    return report
+
+
+WORLD = World(
+    "tests.harness.interleaving", "operations", 150, lambda order: interleave(order.seed, int(order.length)), exact=True
+)
 
 
 class _Run:
-    def __init__(self, chance: random.Random, operations: int, result: Result) -> None:
-        self.chance, self.left, self.result = chance, operations, result
+    def __init__(self, chance: random.Random, operations: int, report: Report) -> None:
+        self.chance, self.left, self.report = chance, operations, report
+        self.report.counts["deaths"] = 0
         self.clock = PassingClock(now=20_000 * 86_400_000)
         self.space, self.objects = MemorySpace(), MemoryObjects()
         self.schedule = Schedule(chance)
@@ -117,11 +111,11 @@ class _Run:
         doing = self.doing[process] = Doing(repository, self.history, self.chance)
         while self.left:
             self.left -= 1
-            name = self.chance.choices(list(OPERATIONS), [weight for _, weight in OPERATIONS.values()])[0]
-            at = len(self.result.trace)
-            self.result.trace.append(f"{at + 1:4} {process.name}: {name}")
+            name = drawn(self.chance, [(name, weight) for name, (_, weight) in OPERATIONS.items()])
+            at = len(self.report.trace)
+            self.report.trace.append(f"{at + 1:4} {process.name}: {name}")
             doing.do(name)
-            self.result.trace[at] += f" -> done by {len(self.result.trace)}"
+            self.report.trace[at] += f" -> done by {len(self.report.trace)}"
 
     def _follow(self, process: Process) -> None:
         doing = self.doing.get(process)
@@ -130,8 +124,8 @@ class _Run:
     def _kill(self, process: Process) -> None:
         doing = self.doing.pop(process, None)
         current = doing.current if doing is not None else None
-        self.result.deaths += 1
-        self.result.trace.append(f"     {process.name} dies: {current.name if current else 'idle'}")
+        self.report.counts["deaths"] += 1
+        self.report.trace.append(f"     {process.name} dies: {current.name if current else 'idle'}")
         self.schedule.kill(process)
         self.history.follow(None)
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 import random
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,11 +27,14 @@ from millpond.demo.processes import PipelineWorker, WorkflowServer
 from millpond.demo.sources import prepare
 from millpond.demo.workflow import FlightsPipeline
 from millpond.stores.files import remove_tree
+from tests.harness.frame.history import History
+from tests.harness.frame.report import Report
+from tests.harness.frame.world import Order, Say, World
 from tests.harness.proof.checks import STEPS, SUCCESS, EndedRun, problems
 from tests.harness.proof.killer import Killer
 from tests.harness.proof.model import ONLY, FlightsModel
 
-__all__ = ("Plan", "ProofReport", "prove")
+__all__ = ("WORLD", "Plan", "ProofReport", "prove")
 
 LOOK_SECONDS = 0.2
 CALL_SECONDS = 10
@@ -39,7 +42,6 @@ STALL_SECONDS = 240.0
 STEP_SECONDS_MAX = 90.0
 """The time after which a kill waits for no step."""
 _GOING = (LHStatus.STARTING, LHStatus.RUNNING, LHStatus.HALTING)
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,31 +59,31 @@ class Plan:
     heartbeat_seconds: int | None = 1
 
 
-@dataclass(slots=True)
-class ProofReport:
-    """The outcome: kills by process, runs that ended, attempts that their steps took, and all that was wrong."""
+@dataclass
+class ProofReport(Report):
+    """The outcome of a proof: kills by process, runs that ended, and the attempts that their steps took."""
 
-    seed: int
     kills: dict[str, int] = field(default_factory=dict)
     runs: int = 0
-    attempts: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    problems: list[str] = field(default_factory=list)
+    attempts: Counter[str] = field(default_factory=Counter)
 
     @property
-    def ok(self) -> bool:
-        """True when nothing was wrong."""
-        return not self.problems
-
-    def lines(self) -> list[str]:
-        """The report for people."""
+    def summary(self) -> str:
+        """The proof in one line."""
         kills = ", ".join(f"{count} {name}" for name, count in sorted(self.kills.items()))
-        tries = ", ".join(f"{count} took {number}" for number, count in sorted(self.attempts.items()))
-        return [
-            f"seed {self.seed}: {sum(self.kills.values())} kills ({kills}), {self.runs} runs in {self.seconds:.0f} s",
-            f"attempts of steps: {tries}",
-            *(self.problems or ["every run ended right"]),
-        ]
+        return f"{sum(self.kills.values())} kills ({kills}), {self.runs} runs in {self.seconds:.0f} s"
+
+    def tables(self) -> Iterator[str]:
+        """The attempts of steps."""
+        yield "attempts of steps: " + ", ".join(
+            f"{count} took {number}" for number, count in sorted(self.attempts.items())
+        )
+        if self.ok:
+            yield "every run ended right"
+
+    def details(self) -> dict[str, object]:
+        """Its kills, runs and attempts, as JSON."""
+        return {"kills": self.kills, "runs": self.runs, "attempts": dict(self.attempts)}
 
 
 def prove(plan: Plan, folder: Path, say: Say = lambda _: None, clock: Clock | None = None) -> ProofReport:
@@ -107,11 +109,31 @@ def prove(plan: Plan, folder: Path, say: Say = lambda _: None, clock: Clock | No
             timeout_seconds=plan.timeout_seconds,
             delay_seconds_max=2,
         )
-        _Proof(plan, pipeline, FlightsModel(sources), killer, report, clock, say).run()
+        history = History(folder / "history.jsonl", clock)
+        with closing(history):
+            _Proof(plan, pipeline, FlightsModel(sources), killer, report, history, clock, say).run()
         with millpond.open(server.url) as pond:
-            report.problems += [f"verify: {problem}" for problem in pond.verify().problems]
+            for problem in pond.verify().problems:
+                report.findings.report(f"verify: {problem}")
     report.kills, report.seconds = dict(killer.killed), round(clock.monotonic() - began, 1)
     return report
+
+
+def _of_order(order: Order) -> ProofReport:
+    chosen = order.chosen
+    plan = Plan(order.seed, int(order.length), chosen.runs_at_once, chosen.pause,
+                heartbeat_seconds=None if chosen.slow_heartbeat else 1)  # fmt: skip
+    return prove(plan, order.folder, order.say)
+
+
+WORLD = World(
+    "tests.harness.proof", "kills", 200, _of_order,
+    options={
+        "runs-at-once": {"type": int, "default": 3},
+        "pause": {"type": float, "default": 4.0, "help": "the longest pause between kills, in seconds"},
+        "slow-heartbeat": {"action": "store_true", "help": "leave the client's heartbeat at 60 s"},
+    },
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -121,6 +143,7 @@ class _Proof:
     model: FlightsModel
     killer: Killer
     report: ProofReport
+    history: History
     clock: Clock
     say: Say
     going: dict[str, FlightsPipeline] = field(default_factory=dict)
@@ -137,6 +160,7 @@ class _Proof:
             ripe = self.progress >= steps or self.clock.monotonic() > struck_at + STEP_SECONDS_MAX
             if kills_left and ripe and self._rested(seconds):
                 if victim := self.killer.strike():
+                    self.history.add("kill", victim=victim, steps=self.progress)
                     self.say(
                         f"kill {self.killer.kills}: {victim}; {self.report.runs} runs and {self.progress} steps ended"
                     )
@@ -145,7 +169,7 @@ class _Proof:
                 steps = self.progress + wanted
             self._look()
             if self.clock.monotonic() - struck_at > STALL_SECONDS:
-                self.report.problems.append(f"runs do not end: {sorted(self.going)}")
+                self.report.findings.report(f"stuck: runs do not end: {sorted(self.going)}")
                 return
             self.clock.wait(self.never, self.clock.monotonic() + LOOK_SECONDS)
 
@@ -181,18 +205,19 @@ class _Proof:
 
     def _ended(self, run: EndedRun) -> None:
         attempts = Counter(f"{len(task.attempts)}" for task in run.tasks)
-        self.report.attempts = dict(Counter(self.report.attempts) + attempts)
+        self.report.attempts += attempts
         with millpond.open(self.killer.server.url) as pond:
             assert isinstance(pond, RemotePond), "the server's"
-            found = [f"run {run.id}: {problem}" for problem in problems(run, pond, self.model, self.clock)]
+            found = [f"run: {run.id}: {problem}" for problem in problems(run, pond, self.model, self.clock)]
             if not found:
                 for planned in run.pipeline.maps:
                     pond.drop_map(planned.name)
                 for folder in run.pipeline.out.glob(f"{run.id}_*"):
                     remove_tree(folder)
-        self.report.problems += found
         self.report.runs += 1
+        self.history.add("ended", run=run.id, wrong=found)
         for problem in found:
+            self.report.findings.report(problem)
             self.say(problem)
 
     @contextmanager

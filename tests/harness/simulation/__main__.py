@@ -2,7 +2,8 @@
 
 import sys
 
-from tests.harness.simulation.simulation import RUNS, simulate
+from tests.harness.frame.main import main
+from tests.harness.simulation.simulation import WORLD
 
 if __name__ == "__main__":
-    sys.exit(RUNS.main(simulate))
+    sys.exit(main(WORLD))

@@ -39,8 +39,10 @@ from millpond.maps.loads.attempts import ATTEMPTS_MAX
 from millpond.maps.log.log import first_position
 from millpond.testing.rows import canonical_of
 from tests.harness.audit import audit_answers, brief, canonical_bits
+from tests.harness.frame.draws import drawn
+from tests.harness.frame.report import Report
+from tests.harness.frame.world import World as FrameWorld
 from tests.harness.scratch import scratch_folder
-from tests.harness.seeded_runs import SeededResult, SeededRuns
 from tests.harness.simulation.actors import (
     ACTORS,
     KINDS,
@@ -65,31 +67,32 @@ if TYPE_CHECKING:
     from millpond.testing.models import MapModel
     from millpond.testing.strategies import Question
 
-__all__ = ("RUNS", "simulate")
-
-RUNS = SeededRuns("tests.harness.simulation", "steps", 200)
+__all__ = ("WORLD", "simulate")
 
 DAY = 86_400_000
 RECOVERIES_MAX = 3
 _MAINTENANCE = ("condense", "retain")
 
 
-def simulate(seed: int, steps: int) -> SeededResult:
+def simulate(seed: int, steps: int) -> Report:
     """Run a simulation; the digest is of the logs and rows at its end.
 
     Raises: `Broken`.
     """
-    result = SeededResult()
-    with scratch_folder() as folder, _one_processor():
-        simulation = _Simulation(folder, random.Random(seed), result.trace)
+    report = Report(seed)
+    with scratch_folder() as folder, _one_processor(), WORLD.traced(report, steps):
+        simulation = _Simulation(folder, random.Random(seed), report.trace)
         try:
             simulation.run(steps)
-            result.digest = simulation.digest()
-        except Exception as error:
-            raise RUNS.broken(seed, steps, result.trace, error) from error
+            report.digest = simulation.digest()
         finally:
             simulation.close()
-    return result
+    return report
+
+
+WORLD = FrameWorld(
+    "tests.harness.simulation", "steps", 200, lambda order: simulate(order.seed, int(order.length)), exact=True
+)
 
 
 class _Simulation:
@@ -126,8 +129,7 @@ class _Simulation:
         return xxhash.xxh3_128_hexdigest(repr(content).encode())
 
     def _turn(self) -> None:
-        actors = [actor for actor, _ in ACTORS]
-        actor = self.chance.choices(actors, [weight for _, weight in ACTORS])[0]
+        actor = drawn(self.chance, ACTORS)
         self.clock.advance(self.chance.randrange(DAY))
         action = actor(self.world)
         if action is not None:
