@@ -79,6 +79,11 @@ def process() -> None:
 
 
 @pytest.fixture
+def spark_process() -> None:
+    """The right to start Spark in a process: its JVM is the only one with Spark meanwhile."""
+
+
+@pytest.fixture
 def processor() -> None:
     """The right to take more processor time than a unit test may."""
 

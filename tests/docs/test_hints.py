@@ -83,8 +83,14 @@ def command_in(hint: str) -> tuple[str, ...] | None:
     return path
 
 
-@pytest.mark.parametrize(("module", "hint"), sorted(set(all_hints())))
-def test_what_a_hint_names_is_there(module: str, hint: str) -> None:
+def test_what_a_hint_names_is_there(subtests: pytest.Subtests) -> None:
+    for module, hint in sorted(set(all_hints())):
+        with subtests.test(module=module, hint=hint):
+            check_hint(module, hint)
+
+
+def check_hint(module: str, hint: str) -> None:
+    """What a hint names exists in the words of the door where its error is raised."""
     command = command_in(hint)
     for found in re.finditer(r"(?<![\w-])--[a-z][a-z-]*", hint):
         option, after = found[0], "millpond " in hint[: found.start()]

@@ -27,13 +27,14 @@ def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs" / "reference" / "limits.md").read_text(encoding="utf-8") == PAGE, "run `make docs`"
 
 
-@pytest.mark.parametrize("limit", ROWS, ids=lambda limit: limit.thing)
-def test_what_is_named_is_there(limit: limits_page.Limit) -> None:
-    named = re.findall(r"(?<!\*)`([a-z]+_[a-z_]+)`", limit.beyond)
-    words = {"max_rejects", "alter_map", "max_part_bytes"}
-    assert [name for name in named if name not in KINDS | words] == []
-    for name in re.findall(r"\*\*`(\w+)`\*\*", limit.origin + limit.beyond):
-        assert name in Settings.model_fields
+def test_what_is_named_is_there(subtests: pytest.Subtests) -> None:
+    for limit in ROWS:
+        with subtests.test(limit=limit.thing):
+            named = re.findall(r"(?<!\*)`([a-z]+_[a-z_]+)`", limit.beyond)
+            words = {"max_rejects", "alter_map", "max_part_bytes"}
+            assert [name for name in named if name not in KINDS | words] == []
+            for name in re.findall(r"\*\*`(\w+)`\*\*", limit.origin + limit.beyond):
+                assert name in Settings.model_fields
 
 
 def _load(kind: str, row: dict[str, object], value: str = "string") -> Callable[[millpond.Pond], object]:

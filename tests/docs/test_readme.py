@@ -35,7 +35,7 @@ def run(command: list[str], folder: Path) -> str:
     return done.stdout
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark_process")
 def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
     blocks = snippets("README.md")
     shell = "\n".join(

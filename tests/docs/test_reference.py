@@ -23,15 +23,17 @@ PYTHON, SPARK = PAGES["python.md"], PAGES["spark.md"]
 EVERYTHING = "".join(PAGES.values())
 
 
-@pytest.mark.parametrize("name", PAGES)
-def test_the_reference_is_up_to_date(name: str) -> None:
-    page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
-    assert page == PAGES[name], "run `make docs`"
+def test_the_reference_is_up_to_date(subtests: pytest.Subtests) -> None:
+    for name in PAGES:
+        with subtests.test(name=name):
+            page = (ROOT / "docs" / "reference" / name).read_text(encoding="utf-8")
+            assert page == PAGES[name], "run `make docs`"
 
 
-@pytest.mark.parametrize("name", millpond.__all__)
-def test_every_name_of_the_front_door_is_there(name: str) -> None:
-    assert re.search(rf"`(millpond\.)?{name}`|^## {name}$", PYTHON, re.MULTILINE), name
+def test_every_name_of_the_front_door_is_there(subtests: pytest.Subtests) -> None:
+    for name in millpond.__all__:
+        with subtests.test(name=name):
+            assert re.search(rf"`(millpond\.)?{name}`|^## {name}$", PYTHON, re.MULTILINE), name
 
 
 def test_every_name_of_the_spark_door_is_there() -> None:
@@ -43,12 +45,13 @@ def test_every_example_stands_somewhere() -> None:
         assert re.search(rf"^##+ `?{re.escape(name)}`?$", PYTHON + SPARK, re.MULTILINE), name
 
 
-@pytest.mark.parametrize("title", re.findall(r"^### `([\w.]+)`$", EVERYTHING, re.MULTILINE))
-def test_every_entry_is_explained(title: str) -> None:
-    (body,) = re.findall(rf"^### `{re.escape(title)}`\n(.*?)(?=^##|\Z)", EVERYTHING, re.MULTILINE | re.DOTALL)
-    prose = re.sub(r"```.*?```", "", body, flags=re.DOTALL).strip()
-    assert len(prose.split()) >= 3, title
-    assert not re.match(r"(Who|What|Whether|Where|How|When|Why)\b", prose), title
+def test_every_entry_is_explained(subtests: pytest.Subtests) -> None:
+    for title in re.findall("^### `([\\w.]+)`$", EVERYTHING, re.MULTILINE):
+        with subtests.test(title=title):
+            (body,) = re.findall(rf"^### `{re.escape(title)}`\n(.*?)(?=^##|\Z)", EVERYTHING, re.MULTILINE | re.DOTALL)
+            prose = re.sub(r"```.*?```", "", body, flags=re.DOTALL).strip()
+            assert len(prose.split()) >= 3, title
+            assert not re.match(r"(Who|What|Whether|Where|How|When|Why)\b", prose), title
 
 
 def test_a_long_signature_is_cut_at_its_parameters() -> None:

@@ -62,7 +62,7 @@ def test_the_recipes_do_what_they_say(shell: Shell, monkeypatch: pytest.MonkeyPa
     run(COOKBOOK, [block for block in snippets(COOKBOOK) if not of_spark(block)], shell, monkeypatch)
 
 
-@pytest.mark.spark
+@pytest.mark.usefixtures("spark_process")
 def test_the_recipes_of_spark_do_what_they_say(shell: Shell) -> None:
     """In a process of their own: Spark is started there with other settings than in the tests of Spark."""
     first, *others = snippets(COOKBOOK)

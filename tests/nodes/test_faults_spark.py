@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.spark, pytest.mark.full]
+pytestmark = [pytest.mark.usefixtures("spark_process"), pytest.mark.full]
 ROWS = 200_000
 ROWS_OF_A_STEP = 20_000
 TRIES = 4

@@ -167,6 +167,8 @@ class Ledger:
         return report
 
     def pytest_runtest_logreport(self, report: Any) -> None:
+        if not hasattr(report, "cost"):
+            return  # of a subtest: its test has the cost
         costs = self.rings[report.ring]
         costs[report.nodeid.partition("::")[0]] += Cost(*report.cost)
         for name, wall, cpu in report.shared_costs:

@@ -20,7 +20,6 @@ _FIRST = 1e6
 class Order:
     """The plugin."""
 
-    @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         seconds: dict[str, float] = {}
         if LEDGER.exists():
@@ -35,6 +34,6 @@ class Order:
             return -seconds.get(file, 0.0), file
 
         for item in items:
-            group = "spark" if item.get_closest_marker("spark") else item.nodeid.partition("::")[0]
+            group = "spark" if item.get_closest_marker("spark") else f"{item.path.parent.name}.{item.path.stem}"
             item.add_marker(pytest.mark.xdist_group(group))
         items.sort(key=weight)

@@ -33,6 +33,7 @@ FIXTURES: dict[str, str] = {
     "process": "process",
     "processor": "processor",
     "spark": "spark",
+    "spark_process": "spark",
     "serve": "node",
     "cluster_of": "cluster",
     "server": "served",

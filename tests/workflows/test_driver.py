@@ -16,6 +16,8 @@ from millpond.pipelines.driver import SparkDriver
 from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
 
+pytestmark = pytest.mark.usefixtures("spark_process")
+
 
 @pytest.fixture(scope="module")
 def driver() -> Iterator[SparkDriver]:

@@ -23,6 +23,8 @@ from tests.docs.snippets import snippets
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
+pytestmark = pytest.mark.usefixtures("spark_process")
+
 STATIONS = "code,name,height\nJFK,Kennedy,13\nLGA,La Guardia,22\nEWR,Newark,18\n"
 
 

@@ -8,6 +8,8 @@ import pytest
 
 from tests.harness.proof.campaign import Plan, prove
 
+pytestmark = pytest.mark.usefixtures("spark_process")
+
 
 def test_a_run_ends_right_after_some_kills(tmp_path: Path) -> None:
     report = prove(Plan(seed=4, kills=2, runs_at_once=1, pause_seconds_max=6), tmp_path)
