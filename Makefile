@@ -6,7 +6,7 @@ UNIT := tests/test_tidy.py tests/unit tests/models tests/contracts tests/simulat
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 # Three workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
-PYTEST := $(BIN)/python -m pytest --dist loadgroup
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 SERVERS := s3 kafka postgres redis armada network prometheus
 
 .DEFAULT_GOAL := help

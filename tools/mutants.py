@@ -126,7 +126,7 @@ def _dead(copy: Path, ring: str, tests: tuple[str, ...]) -> bool:
     chosen = {"unit": "unit", "test": "not unit and not full and not spark", "full": "full and not spark"}[ring]
     command = [
         str(ROOT / ".venv" / "bin" / "python"), "-m", "pytest", "-q", "-x", "-m", chosen, "-p", "no:cacheprovider",
-        "-n", "2", "--dist", "loadgroup", "--maxfail", "1", *tests,
+        "-n", "2", "--dist", "loadscope", "--maxfail", "1", *tests,
     ]  # fmt: skip
     environment = {
         "PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": f"{copy / 'src'}:{copy}", "HYPOTHESIS_PROFILE": "ci",
