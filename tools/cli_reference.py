@@ -29,6 +29,7 @@ A command works on one pond: `./pond`, or what `--pond` or `MILLPOND_POND` names
 progress, notes and errors to standard error, and progress only on a terminal. With `--json` a command prints one JSON
 object, or one object a line where it lists things or answers rows; an error is a JSON object too, on standard error.
 A list of nothing is `[]`; `scan` and `query` print a line for each row and nothing where there is none.
+`millpond --version` prints the version alone.
 
 Times are written with their zone: `2013-02-08T18:00Z`, `2013-02-08 13:00-05:00`, or UTC milliseconds. Ages are written
 `90s`, `15min`, `12h`, `30d`, `10y`: see [settings](../nodes.md#settings).

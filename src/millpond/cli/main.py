@@ -1,112 +1,114 @@
 """The application: its commands, and its treatment of errors.
 
-Every command's module imports only typer at its top; a command imports the rest when it runs, so that help is
-instant. One place turns errors into a sentence (or JSON) and an exit code; a traceback is shown only when
-`MILLPOND_TRACEBACK` is set.
+A command line imports the module of its own command and of no other; help, which lists all, imports all. A module
+imports only typer at its top; a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
+and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
 """
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import sys
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from millpond import __version__
+from millpond.arrays.compile_cache import cache_place
 from millpond.arrays.compiled import watch
-from millpond.cli import (
-    backups,
-    demo,
-    events,
-    jobs,
-    loads,
-    lookups,
-    maintenance,
-    maps,
-    nodes,
-    options,
-    parts,
-    ponds,
-    queries,
-    repair,
-    serve,
-    snapshots,
-    tokens,
-    verify,
-    warm,
-)
-from millpond.cli import (
-    watch as watch_command,
-)
-from millpond.cli.enrich import command
-from millpond.cli.terminal import exits
-from millpond.cli.versions import branches, commits, differences, log, objects, repositories, tags
-from millpond.cli.workflows import runs, tenancy, worker
+from millpond.cli import options
+from millpond.cli.terminal import console, exits
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
 
-_ORDER = (
-    "init",
-    "create",
-    "maps",
-    "load",
-    "get",
-    "query",
-    "scan",
-    "enrich",
-    "maintenance",
-    "alter",
-    "drop",
-    "repo",
-    "branch",
-    "fs",
-    "commit",
-    "diff",
-    "log",
-    "merge",
-    "revert",
-    "cherry-pick",
-    "reset",
-    "tag",
-    "events",
-    "watch",
-    "runs",
-    "run",
-    "worker",
-    "tenant",
-    "principal",
-    "quota",
-    "serve",
-    "config",
-    "token",
-    "parts",
-    "jobs",
-    "node",
-    "snapshots",
-    "backup",
-    "restore",
-    "verify",
-    "repair",
-    "warm",
-    "demo",
-    "version",
-)
+_MODULES = {
+    "init": "ponds",
+    "create": "maps",
+    "maps": "maps",
+    "load": "loads",
+    "get": "lookups",
+    "query": "queries",
+    "scan": "queries",
+    "enrich": "enrich.command",
+    "maintenance": "maintenance",
+    "alter": "maps",
+    "drop": "maps",
+    "repo": "versions.repositories",
+    "branch": "versions.branches",
+    "fs": "versions.objects",
+    "commit": "versions.commits",
+    "diff": "versions.differences",
+    "log": "versions.log",
+    "merge": "versions.commits",
+    "revert": "versions.commits",
+    "cherry-pick": "versions.commits",
+    "reset": "versions.commits",
+    "tag": "versions.tags",
+    "events": "events",
+    "watch": "watch",
+    "runs": "workflows.runs",
+    "run": "workflows.runs",
+    "worker": "workflows.worker",
+    "tenant": "workflows.tenancy",
+    "principal": "workflows.tenancy",
+    "quota": "workflows.tenancy",
+    "serve": "serve",
+    "config": "serve",
+    "token": "tokens",
+    "parts": "parts",
+    "jobs": "jobs",
+    "node": "nodes",
+    "snapshots": "snapshots",
+    "backup": "backups",
+    "restore": "backups",
+    "verify": "verify",
+    "repair": "repair",
+    "warm": "warm",
+    "demo": "demo",
+    "version": "ponds",
+}
+"""The module of each command, in the order in which one needs them."""
+
+
+class _Commands(Mapping[str, Any]):
+    """The commands by their names; a command is made, and its module imported, when it is first looked up."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            group = typer.Typer()
+            importlib.import_module(f"millpond.cli.{_MODULES[name]}").register(group)
+            self._made |= typer.main.get_group(group).commands
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_MODULES)
+
+    def __len__(self) -> int:
+        return len(_MODULES)
 
 
 class _Front(TyperGroup):
     """A group of commands whose errors end as a sentence and an exit code."""
 
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings | {"commands": _Commands()})
+
     def list_commands(self, ctx: Any) -> list[str]:
-        """In the order in which one needs them."""
-        return sorted(super().list_commands(ctx), key=_ORDER.index)
+        """In the order in which one needs them, and without importing them."""
+        return list(self.commands)
 
     def invoke(self, ctx: Any) -> Any:
         """Run the command; its errors become a sentence."""
         try:
-            with watch(lambda: warm.compile_all(quiet=options.wants_json(ctx))):
+            with watch(lambda: _note_compiling(quiet=options.wants_json(ctx))):
                 return super().invoke(ctx)
         except KeyboardInterrupt:
             sys.stderr.write("interrupted; nothing is half-loaded\n")
@@ -119,6 +121,14 @@ class _Front(TyperGroup):
             if _is_control(error) or os.environ.get("MILLPOND_TRACEBACK"):
                 raise
             raise typer.Exit(_tell(error, as_json=options.wants_json(ctx))) from error
+
+
+def _note_compiling(*, quiet: bool) -> None:
+    """Say why the first command of its kind takes seconds: it compiles the kernels that it needs, and no more."""
+    place = cache_place()
+    where = "no folder can store it, see 'millpond warm -h'" if place is None else f"stored in {place.folder}"
+    if not quiet:
+        sys.stderr.write(f"compiling machine code, once: {where}\n")
 
 
 def _is_control(error: Exception) -> bool:
@@ -150,39 +160,20 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for _noun in (
-    ponds,
-    maps,
-    loads,
-    lookups,
-    queries,
-    command,
-    maintenance,
-    repositories,
-    branches,
-    objects,
-    commits,
-    differences,
-    log,
-    tags,
-    events,
-    watch_command,
-    runs,
-    tenancy,
-    worker,
-    parts,
-    jobs,
-    nodes,
-    snapshots,
-    verify,
-    repair,
-    serve,
-    tokens,
-    warm,
-    backups,
-    demo,
-):
-    _noun.register(app)
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        console.say(f"millpond {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _front(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """The options of `millpond` itself."""
 
 
 def main() -> None:

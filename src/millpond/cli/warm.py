@@ -1,9 +1,7 @@
-"""`millpond warm`, and what a command says when it has to compile first."""
+"""`millpond warm`: all machine code compiled beforehand."""
 
 from __future__ import annotations
 
-import sys
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -11,7 +9,7 @@ import typer
 from millpond.cli.options import Json, examples
 from millpond.cli.terminal import console
 
-__all__ = ("compile_all", "register", "warm")
+__all__ = ("register", "warm")
 
 
 def register(app: typer.Typer) -> None:
@@ -51,26 +49,3 @@ def warm(
         console.say(f"compiled {done.compiled} of {done.kernels} kernels in {seconds:.1f} s; they are in {done.cache}")
     else:
         console.say(f"all {done.kernels} kernels are compiled; they are in {done.cache}")
-
-
-def compile_all(*, quiet: bool) -> None:
-    """Say that there is something to compile, and compile all of it at once where several processors can.
-
-    It is called when a command meets the first kernel that is not compiled. What one process would compile alone, now
-    and in the commands after this one, several compile together; with one processor it compiles what it needs.
-    """
-    from millpond.arrays import warming
-    from millpond.arrays.compile_cache import cache_place
-    from millpond.errors import MillpondError
-
-    place = cache_place()
-    if not quiet:
-        where = "no folder can store it, see 'millpond warm -h'" if place is None else f"stored in {place.folder}"
-        sys.stderr.write(f"compiling machine code, once: {where}\n")
-    if place is None or warming.processors() < 2:
-        return
-    with (
-        suppress(MillpondError),  # then this process compiles what it needs
-        console.progress("compiling", total=len(warming.kernel_types()), unit="kernels", quiet=quiet) as advance,
-    ):
-        warming.warm(advance=advance)
