@@ -23,8 +23,9 @@ import pyarrow.compute as pc
 
 import millpond
 from millpond.clock import SystemClock
-from millpond.maps.loads.load import seal_data, writer_folder
+from millpond.maps.loads.load import seal_data
 from millpond.maps.loads.loads import Loads
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.log import ENTRIES, Change, Entry, head_of
 from millpond.maps.log.remembered import remember

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
-from millpond.maps.shard.layouts import direct_bytes_max
+from millpond.maps.shard.tables import direct_bytes_max
 from millpond.settings import Settings, in_words, size_in_words
 from millpond.stores.lmdb.environment import Limits
 

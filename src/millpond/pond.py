@@ -13,64 +13,67 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-import pyarrow as pa
-
-import millpond.workflows.keyspaces  # noqa: F401  # so that a pond knows them, whoever wrote them
+# The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
+import millpond.events.keyspaces
+import millpond.versions.keyspaces
+import millpond.workflows.keyspaces  # noqa: F401
 from millpond.clock import Clock, SystemClock
+from millpond.deferred import opened_once
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
-from millpond.events.events import Events
-from millpond.events.maintenance import MaintenanceRules
-from millpond.events.open_jobs import OpenJobs
-from millpond.events.own_maintenance import OwnMaintenance
-from millpond.events.place import check_place, open_streams
-from millpond.events.protocol import StreamRules
-from millpond.events.reports import QUEUE as REPORTS_QUEUE
-from millpond.events.reports import Reporter
-from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.maps.loads.load import Loading, LoadResult, commit_reported, host_name, writer_folder
-from millpond.maps.loads.loads import FOLDERS, Loads, sweep_pond
-from millpond.maps.loads.merge_queue import Merged, merge_queued
-from millpond.maps.loads.pond_log import PondLog, begin
-from millpond.maps.loads.pond_parts import PondParts
-from millpond.maps.log.clone import resume_clone
+from millpond.maps.loads.loading import Loading
+from millpond.maps.loads.pond_folder import (
+    check_folder,
+    holds_something,
+    host_name,
+    is_alive,
+    sweep_pond,
+    writer_folder,
+)
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
+from millpond.maps.model.beginning import begin
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
+from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
 from millpond.maps.open_maps import OpenMaps
-from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
-from millpond.stores.files import disk_errors, make_folder, write_file_atomically
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
-from millpond.versions.place import VersionsPlace, placed
-from millpond.versions.repositories import Background, Repositories
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.events.events import Events
+    from millpond.events.maintenance import MaintenanceRules
+    from millpond.events.reports import Reporter
     from millpond.kernel.space import Space
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.load_files import Advance
+    from millpond.maps.loads.loads import Loads
+    from millpond.maps.loads.merge_queue import Merged
+    from millpond.maps.loads.pond_log import PondLog
+    from millpond.maps.loads.pond_parts import PondParts
+    from millpond.maps.parts.part import PartFile, PartWriter
+    from millpond.versions.place import VersionsPlace
+    from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 
-__all__ = ("POND_FORMAT", "REPORTS", "LoadResult", "Pond", "open_pond", "reports_wanted")
+__all__ = ("REPORTS", "Pond", "open_pond", "reports_wanted")
 
 REPORTS = "MILLPOND_EVENTS_REPORTS"
 """The environment variable that turns reports of work `off`."""
 _OWN_BYTES_PER_SECOND = 1 << 20
 """The compressed bytes of own events that a process writes in a second at most, beside its work."""
 _SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_EVENTS_COMPRESS_AFTER", "MILLPOND_EVENTS_RETENTION")
-POND_FORMAT = 3
-"""The folders of a pond and the rows of its space: it is read before any of them."""
-_OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
 
 
 def open_pond(
@@ -94,14 +97,17 @@ def open_pond(
     are in another place; `Conflict` when it is to be served and is already.
     """
     retention_ms = 0 if is_off(part_retention) else optional_duration(part_retention)
-    place = versions or VersionsPlace(versions_space, versions_objects)
+    if versions is None and (versions_space or versions_objects):
+        from millpond.versions.place import VersionsPlace
+
+        versions = VersionsPlace(versions_space, versions_objects)
     return Pond(
         Path(folder),
         create=create,
         clock=clock or SystemClock(),
         serve=serve,
         retention_ms=retention_ms,
-        versions=place,
+        versions=versions,
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
         memory_max=memory_bound(memory_max),
@@ -123,7 +129,8 @@ class Pond:
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
     `create_map` and `map`; repositories in `repositories`, streams of events in `events`. `loads` and `loading` are for
-    those who keep the pond, not for those who use it.
+    those who keep the pond, not for those who use it. A part is opened, and imported, when it is first touched; those
+    of a node, and those whose place is given, at once.
     """
 
     def __init__(
@@ -133,7 +140,9 @@ class Pond:
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
-        _check_folder(folder, create)
+        self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
+        self._versions = ExitStack()
+        check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder)
@@ -142,56 +151,138 @@ class Pond:
                 self._serving.serve()
             self.space = open_space(folder / "space")
             opened.callback(self.space.close)
-            retention_ms = begin(self.space, clock.random_id, retention_ms, serve=serve)
-            self.loads = Loads(self.space, folder, clock, keep_ms=retention_ms, memory_max=memory_max)
+            self._retention_ms = begin(self.space, clock.random_id, retention_ms)
             self.loading = Loading(
-                folder, self.loads, clock, self._shard, served=serve, writing=self._serving.writing,
-                memory_max=memory_max,
+                folder, self.space, clock, lambda: self.loads, self._shard, served=serve,
+                writing=self._serving.writing, memory_max=memory_max,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
             self.catalogue = PondCatalogue(self.loading, self.open_maps)
-            self.log = PondLog(self.loading, self.catalogue.followed)
-            self.parts = PondParts(self.loading)
-            streams = open_streams(self.space, clock, events_store)
-            self.events = Events(streams, clock)
-            opened.callback(self.events.close)
-            open_jobs = OpenJobs(folder / "running", host_name(), _alive)
-            own = OwnMaintenance(streams, clock, REPORTS_QUEUE, self._own_rules, StreamRules().forget_ms)
-            reporter = Reporter(streams, clock, open_jobs, own)
-            opened.callback(reporter.close)
-            self.reports: JobReports = reporter if events_reports else NO_REPORTS
-            self.loads.reports = self.reports
-            place = placed(self.space, folder, versions or VersionsPlace(), clock.random_id)
-            opened.callback(place.close)
-            background = Background()
-            opened.callback(background.close)
-            self.repositories = Repositories(
-                place.space, clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace, reports=self.reports,
-            )  # fmt: skip
-            opened.callback(self.repositories.close)
+            opened.callback(self._close_opened, "events")
+            opened.callback(self._close_opened, "_reporter")
+            opened.callback(self._versions.close)
+            if serve:
+                self._cover()
+            if serve or events_store:
+                _ = self.events
+            if serve or versions is not None:
+                _ = self.repositories
             self._recover()
-            if events_reports:
-                reporter.recover()
+            if events_reports and holds_something(folder / "running"):
+                self._reporter.recover()
             self._resources = opened.pop_all()
 
+    def _close_opened(self, name: str) -> None:
+        """Close a part, if it was touched."""
+        if name in self.__dict__:
+            self.__dict__[name].close()
+
+    def _cover(self) -> None:
+        from millpond.maps.loads.retention import cover
+
+        cover(self.space)
+
     def _recover(self) -> None:
+        """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
         if not self._serving.serving and self._serving.served():
             # The node that serves the pond sees to it.
             return
-        resume_clone(self.folder, self.space)
-        self.loads.recover(_alive)
-        if not self._serving.serving and self.loads.queue.maps():
+        if holds_something(self.folder / "clone"):
+            from millpond.maps.log.clone import resume_clone
+
+            resume_clone(self.folder, self.space)
+        if any(holds_something(self.folder / name) for name in ("writer", "parts", "quarantine")):
+            self.loads.recover(is_alive)
+        if not self._serving.serving and self._waits():
             # What a crash or a full disk left waiting. Who only wants to ask need not wait for it to be merged, nor
             # be kept from it by a map that is damaged.
+            from millpond.maps.loads.merge_queue import merge_queued
+
             with suppress(Unavailable, Corrupt, Conflict), self._serving.writing():
                 merge_queued(self.loads, self._shard, wait_seconds=0)
         self.catalogue.finish_drops()
         sweep_pond(self.folder)
 
+    def _waits(self) -> bool:
+        """True when parts or orders of maintenance are queued."""
+        with self.space.read() as tx:
+            return any(next(tx.keys(keys.range()), None) is not None for keys in (QUEUE, MAINTENANCE))
+
+    # -- parts, opened at their first touch -----------------------------------------------------------
+
+    @opened_once
+    def loads(self) -> Loads:
+        """The life of loads, see `maps/loads/loads.py`."""
+        from millpond.maps.loads.loads import Loads
+
+        return Loads(
+            self.space, self.folder, self.clock, keep_ms=self._retention_ms, memory_max=self.loading.memory_max,
+            open_reports=lambda: self.reports,
+        )  # fmt: skip
+
+    @opened_once
+    def log(self) -> PondLog:
+        """The log that others follow."""
+        from millpond.maps.loads.pond_log import PondLog
+
+        return PondLog(self.loading, self.catalogue.followed)
+
+    @opened_once
+    def parts(self) -> PondParts:
+        """The parts that are queued, retained or quarantined."""
+        from millpond.maps.loads.pond_parts import PondParts
+
+        return PondParts(self.loading)
+
+    @opened_once
+    def events(self) -> Events:
+        """Streams of events."""
+        from millpond.events.events import Events
+        from millpond.events.place import open_streams
+
+        return Events(open_streams(self.space, self.clock, self._events_store), self.clock)
+
+    @opened_once
+    def reports(self) -> JobReports:
+        """The place that the pond's work reports to."""
+        return self._reporter if self._reported else NO_REPORTS
+
+    @opened_once
+    def _reporter(self) -> Reporter:
+        from millpond.events.open_jobs import OpenJobs
+        from millpond.events.own_maintenance import OwnMaintenance
+        from millpond.events.protocol import StreamRules
+        from millpond.events.reports import QUEUE as REPORTS_QUEUE
+        from millpond.events.reports import Reporter
+
+        streams = self.events.store
+        own = OwnMaintenance(streams, self.clock, REPORTS_QUEUE, self._own_rules, StreamRules().forget_ms)
+        return Reporter(streams, self.clock, OpenJobs(self.folder / "running", host_name(), is_alive), own)
+
+    @opened_once
+    def repositories(self) -> Repositories:
+        """Repositories of objects; opening them may look for the server that has their rows."""
+        from millpond.versions.place import VersionsPlace, placed
+        from millpond.versions.repositories import Background, Repositories
+
+        with ExitStack() as opened:
+            place = placed(self.space, self.folder, self._versions_place or VersionsPlace(), self.clock.random_id)
+            opened.callback(place.close)
+            background = Background()
+            opened.callback(background.close)
+            repositories = Repositories(
+                place.space, self.clock, place.open_store, open_source=place.open_source, after=background,
+                namespace=place.namespace, reports=self.reports,
+            )  # fmt: skip
+            opened.callback(repositories.close)
+            self._versions.push(opened.pop_all())
+        return repositories
+
     def _own_rules(self) -> MaintenanceRules | None:
         """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
+        from millpond.events.maintenance import MaintenanceRules
+
         if self._serving.serving or self._serving.served():
             return None
         if not any(name in os.environ for name in _SETTINGS) and not Path("millpond.toml").exists():
@@ -290,6 +381,8 @@ class Pond:
 
         Raises: `NotFound`.
         """
+        from millpond.maps.parts.part import PartWriter
+
         return PartWriter(
             self.map(name).definition, writer_folder(self.folder, self.clock), source=source,
             memory_max=self.loading.memory_max,
@@ -307,6 +400,8 @@ class Pond:
         Raises: `Corrupt` for a damaged part; `Conflict` when a map was dropped meanwhile; `Unavailable` when the disk
         is full.
         """
+        from millpond.maps.loads.load import commit_reported
+
         return commit_reported(
             self.loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait
         )
@@ -345,6 +440,8 @@ class Pond:
 
         Raises: `Unavailable` when the disk is full; `Conflict` when a node serves the pond.
         """
+        from millpond.maps.loads.merge_queue import merge_queued
+
         with self._serving.writing():
             return merge_queued(self.loads, self._shard)
 
@@ -365,6 +462,7 @@ class Pond:
         Damaged parts and snapshots are quarantined with their reasons, and the report names the remedy. `going` is
         called before each map; the report ends when it returns False.
         """
+        from millpond.events.place import check_place
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
@@ -378,58 +476,3 @@ def _one_of(options: Any, value: Any, name: str) -> Any:
         raise Invalid(
             f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", value=value
         ) from None
-
-
-def _check_folder(folder: Path, create: bool) -> None:
-    marker = folder / "pond.json"
-    if marker.exists():
-        _check_marker(marker)
-        return
-    if not create:
-        raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
-    if folder.exists() and not folder.is_dir():
-        raise Invalid("that is a file, not a folder", kind="pond_folder", folder=folder, hint="name an empty folder")
-    if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
-        raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
-    with disk_errors(folder):
-        make_folder(folder)
-        for name in ("space", *FOLDERS):
-            (folder / name).mkdir(parents=True, exist_ok=True)
-    write_file_atomically(marker, _MARKER.encode(_Marker()))
-
-
-@dataclass(frozen=True, slots=True)
-class _Marker:
-    """The content of `pond.json`: nothing but the number of the pond's format."""
-
-
-_MARKER = JsonForm(_Marker, format=POND_FORMAT)
-
-
-def _check_marker(marker: Path) -> None:
-    try:
-        _MARKER.decode(marker.read_bytes())
-    except OtherFormat as error:
-        raise Invalid(
-            "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
-            found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
-        ) from error  # fmt: skip
-    except FormError as error:
-        raise Corrupt(
-            "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
-            hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
-        ) from error  # fmt: skip
-
-
-def _alive(written: str) -> bool:
-    """True when the process that made a folder in `writer/` may still be writing: false only for a dead one of ours."""
-    host, pid, _ = written.rsplit("-", 2) if written.count("-") >= 2 else ("", "", "")
-    if host != host_name() or not pid.isdigit():
-        return True
-    try:
-        os.kill(int(pid), 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

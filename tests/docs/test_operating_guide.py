@@ -6,7 +6,7 @@ import re
 
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
-from millpond.maps.loads.loads import FOLDERS
+from millpond.maps.loads.pond_folder import FOLDERS
 from tests.docs.shell import Shell
 from tests.docs.snippets import ROOT, snippets
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.maps.maintenance.maintenance import MaintenanceReport, compact, condense, retain
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.maps.model.address import escape_key
 from millpond.maps.model.definition import Kind
+from millpond.maps.model.key_prefix import escape_key
 from millpond.maps.shard.shard import Shard
 from millpond.testing import strategies
 from millpond.testing.models import MapModel

@@ -9,7 +9,8 @@ import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.arrays.xxh3 import fold32, hash_key, hash_keys
+from millpond.arrays.key_hash import fold32, hash_key
+from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Invalid
 
 

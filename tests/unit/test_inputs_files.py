@@ -21,7 +21,7 @@ from millpond.maps.inputs.formats.files import Format, Piece, find_files
 from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 
 
 def a_map(kind: Kind = Kind.STATE, value: str | None = "string") -> MapDefinition:

@@ -19,7 +19,7 @@ from millpond.maps.inputs.normalise import ColumnMapping, Normalised, normalise
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 from millpond.testing import rows as model_rows
 from millpond.testing import strategies
 

@@ -19,7 +19,7 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX, batches_of
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 
 ROWS = [{"key": "a", "value": 1}, {"key": "b", "value": 2}]
 TABLE = pa.Table.from_pylist(ROWS)

@@ -19,7 +19,7 @@ from millpond.maps.inputs.formats.files import Piece, find_files
 from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.formats.xml import Element, read_elements
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 
 MAPS = {
     "site": (Kind.STATE, None),

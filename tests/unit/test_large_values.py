@@ -14,12 +14,13 @@ import millpond
 from millpond.arrays.byte_columns import Bytes
 from millpond.maps.loads import merge, merge_queue
 from millpond.maps.loads.first_merge import BYTES_AT_ONCE_MIN, merged_rows
-from millpond.maps.loads.load import seal_data, writer_folder
+from millpond.maps.loads.load import seal_data
 from millpond.maps.loads.merge import Arrived, MergeReport, merge_loads
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
-from millpond.maps.shard.layouts import DIRECT
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.shard import Shard
+from millpond.maps.shard.tables import DIRECT
 
 PARTS, ROWS, VALUE_BYTES = 4, 12, 1 << 20
 DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="1", value=parse_value_type("binary"))

@@ -36,7 +36,8 @@ def faulty(pond: Pond) -> FaultySpace:
 
 
 def parts_of(pond: Pond) -> list[PartFile]:
-    from millpond.maps.loads.load import seal_data, writer_folder
+    from millpond.maps.loads.load import seal_data
+    from millpond.maps.loads.pond_folder import writer_folder
 
     parts, _ = seal_data(pond.map("m").definition, ROWS, writer_folder(pond.folder, pond.clock))
     return parts

@@ -5,7 +5,7 @@ the two together. Keys of up to 240 bytes are hashed by a compiled kernel, in ab
 ones go to the package one by one.
 
 `bits` below 64 keeps that many low bits: a weak hash on purpose, so that tests meet keys that clash.
-A 4-byte hash is the 8-byte one folded: `fold32`.
+A 4-byte hash is the 8-byte one folded: `fold32`. One key is hashed in `key_hash.py`, which needs no array.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u32, load_u64, multiply_fold, swap_u64
 from millpond.errors import Invalid
 
-__all__ = ("ByteColumn", "byte_column", "fold32", "hash_key", "hash_keys", "hash_spans")
+__all__ = ("ByteColumn", "byte_column", "hash_keys", "hash_spans")
 
 KERNEL_BYTES_MAX = 240  # XXH3 changes its algorithm here; longer keys are rare and left to the package
 
@@ -47,22 +47,6 @@ _FLIP_9_LOW, _FLIP_9_HIGH = _secret_pair(24, 32), _secret_pair(40, 48)
 _PRIME_1, _PRIME_2 = np.uint64(0x9E3779B185EBCA87), np.uint64(0xC2B2AE3D27D4EB4F)
 _PRIME_3 = np.uint64(0x165667B19E3779F9)
 _MIX_1, _MIX_2 = np.uint64(0x165667919E3779F9), np.uint64(0x9FB21C651E98DF25)
-
-
-def fold32(hashes: Any) -> Any:
-    """The 4-byte form of 8-byte hashes: an integer or a `uint64` array.
-
-    >>> hex(fold32(0x1234567800000001))
-    '0x12345679'
-    """
-    if isinstance(hashes, np.ndarray):
-        return (hashes ^ (hashes >> np.uint64(32))) & np.uint64(0xFFFFFFFF)
-    return (hashes ^ (hashes >> 32)) & 0xFFFFFFFF
-
-
-def hash_key(key: bytes, bits: int = 64) -> int:
-    """The hash of one key, by its `bits` lowest bits."""
-    return xxhash.xxh3_64_intdigest(key) & ((1 << bits) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 | module | holds |
 |---|---|
-| `main` | the application, the module of each command, and the one place where an error becomes a sentence and an exit code |
+| `main` | the application, the module of each command, and the place where errors become sentences and exit codes |
 | `exits` | the table of exit codes |
 | `options` | options that several commands share |
 | `screen` | tables, progress and JSON |

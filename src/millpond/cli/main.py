@@ -21,6 +21,7 @@ from millpond import __version__
 from millpond.arrays.compile_cache import cache_place
 from millpond.arrays.compiled import watch
 from millpond.cli import options
+from millpond.cli.plain_options import take_text_as_typed
 from millpond.cli.terminal import console, exits
 from millpond.maps.shard.open_shards import raise_file_limit
 
@@ -143,6 +144,7 @@ def _tell(error: Exception, *, as_json: bool) -> int:
     return exits.exit_code(reported)
 
 
+take_text_as_typed()
 app = typer.Typer(
     cls=_Front,
     name="millpond",

@@ -21,18 +21,17 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TextIO
-
-import pyarrow as pa
+from typing import Any, TextIO, TypeAlias
 
 from millpond.cli.terminal import console
+from millpond.deferred import pa
 from millpond.errors import Invalid, NotFound
 
 __all__ = ("check_writable", "limited", "plain", "show", "write_file")
 
 SCREEN_ROWS_MAX = 1_000
 
-Write = Callable[[pa.RecordBatch], None]
+Write: TypeAlias = "Callable[[pa.RecordBatch], None]"
 
 
 def limited(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

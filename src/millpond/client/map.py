@@ -17,7 +17,7 @@ from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.same_map import incarnation_headers, of_same_map
 from millpond.json_forms import JsonForm
-from millpond.maps.inputs.key_columns import single_key
+from millpond.maps.inputs.single_key import single_key
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition

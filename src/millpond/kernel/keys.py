@@ -30,8 +30,7 @@ from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-import numpy as np
-
+from millpond.deferred import np
 from millpond.errors import Corrupt, Invalid
 
 if TYPE_CHECKING:

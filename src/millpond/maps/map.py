@@ -11,35 +11,36 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from millpond.deferred import opened_once
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import single_key
-from millpond.maps.loads.load import Loading, LoadResult, load_data
-from millpond.maps.log.queue import applied_position
+from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition
-from millpond.maps.model.values import python_value
+from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
-from millpond.maps.snapshots.leased import MapSnapshots
-from millpond.stores.objects import Objects
 from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.loads.load import LoadResult
+    from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.leased import MapSnapshots
     from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.stores.objects import Objects
 
 __all__ = ("Map",)
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(slots=True, repr=False)
+@dataclass(repr=False)
 class Map:
     """A map: get it from `Pond.map` or `Pond.create_map`.
 
@@ -50,16 +51,27 @@ class Map:
     definition: MapDefinition
     loading: Loading
     shard: Shard
-    objects: Objects
-    snapshots: MapSnapshots = field(init=False)
+    snapshots_folder: Path
     _held: tuple[Snapshot, Stamp | None] | None = None
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
         self._freshness = Freshness(self.loading.space, self.shard)
-        self.snapshots = MapSnapshots(
-            self.loading.space, self.loading.clock, self.objects, self.shard, self.loading.memory_max
-        )  # fmt: skip
+
+    @opened_once
+    def objects(self) -> Objects:
+        """The folder of the map's snapshots."""
+        from millpond.stores.objects import open_objects
+
+        return open_objects(self.snapshots_folder)
+
+    @opened_once
+    def snapshots(self) -> MapSnapshots:
+        """The snapshots of the map."""
+        from millpond.maps.snapshots.leased import MapSnapshots
+
+        loading = self.loading
+        return MapSnapshots(loading.space, loading.clock, self.objects, self.shard, loading.memory_max)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"
@@ -90,6 +102,8 @@ class Map:
 
         Raises: `Invalid` for columns or rows that cannot be stored; `Unavailable` when the disk is full.
         """
+        from millpond.maps.loads.load import load_data
+
         return load_data(
             self.loading, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
             zone=zone, time_unit=time_unit, source=source, again=again,
@@ -227,6 +241,7 @@ class Map:
 
     def info(self) -> dict[str, Any]:
         """The definition, rows, bytes, position in the log, queued parts and snapshot of the map."""
+        from millpond.maps.log.queue import applied_position
         from millpond.maps.snapshots.refresh import current_manifest
 
         stats = self.shard.stats()

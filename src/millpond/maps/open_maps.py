@@ -6,12 +6,11 @@ import threading
 from collections.abc import Iterable
 from functools import partial
 
-from millpond.maps.loads.load import Loading
+from millpond.maps.loads.loading import Loading
 from millpond.maps.map import Map
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.shard import Shard
-from millpond.stores.objects import open_objects
 
 __all__ = ("OpenMaps", "folder_name")
 
@@ -42,7 +41,7 @@ class OpenMaps:
             folder, name = self._loading.folder, folder_name(definition)
             missing = partial(check_map, self._loading.space, definition)
             shard = Shard(folder / "shards" / name, definition, missing=missing)
-            opened = Map(definition, self._loading, shard, open_objects(folder / "snapshots" / name))
+            opened = Map(definition, self._loading, shard, folder / "snapshots" / name)
             self._maps[definition.name] = opened
             return opened
 

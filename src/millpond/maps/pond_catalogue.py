@@ -11,19 +11,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Unavailable
-from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.load import Loading
-from millpond.maps.log.apply import record
-from millpond.maps.log.log import Entry
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.open_maps import OpenMaps, folder_name
 from millpond.stores.files import remove_tree
-from millpond.stores.objects import FolderObjects
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
 
 __all__ = ("PondCatalogue",)
 
@@ -53,7 +53,7 @@ class PondCatalogue:
             if known is not None:
                 return known
             body = {"definition": definition.to_dict()}
-            record(tx, "create", (definition.name,), body, self._loading.clock.now_ms())
+            self._record(tx, "create", (definition.name,), body)
             return definition
 
         return self._entered(enter)
@@ -68,7 +68,7 @@ class PondCatalogue:
             altered = altered_map(tx, name, settings)
             if altered != find_map(tx, name):
                 body = {"definition": altered.to_dict()}
-                record(tx, "alter", (altered.name,), body, self._loading.clock.now_ms())
+                self._record(tx, "alter", (altered.name,), body)
             return altered
 
         return self._entered(enter)
@@ -82,12 +82,20 @@ class PondCatalogue:
         def enter(tx: Transaction) -> MapDefinition:
             definition, loading = find_map(tx, name), self._loading
             body = {"incarnation": definition.incarnation}
-            record(tx, "drop", (definition.name,), body, loading.clock.now_ms(), keep=loading.loads.keep)
+            self._record(tx, "drop", (definition.name,), body, keep=loading.loads.keep)
             return definition
 
         definition = self._entered(enter)
         step("drop.forgotten")
         self._dropped(definition.name, definition.incarnation)
+
+    def _record(
+        self, tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, Any], *, keep: bool = False
+    ) -> None:
+        # Imported here: opening a pond needs no log.
+        from millpond.maps.log.apply import record
+
+        record(tx, kind, maps, body, self._loading.clock.now_ms(), keep=keep)
 
     def _entered(self, enter: Callable[[Transaction], MapDefinition]) -> MapDefinition:
         with self._loading.writing():
@@ -124,6 +132,7 @@ class PondCatalogue:
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
                 from millpond.maps.snapshots.subset import discard_snapshots
+                from millpond.stores.objects import FolderObjects
 
                 discard_snapshots(FolderObjects(place), self._loading.clock.now_ms())
             return

@@ -28,11 +28,13 @@ import pyarrow.compute as pc
 from millpond.arrays.arrow_sizes import DeclaredSizes, not_an_arrow_stream
 from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import instants_of, keys_of, single_key
+from millpond.maps.inputs.key_columns import instants_of, keys_of
+from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.json_values import typed_value
-from millpond.maps.model.values import NULL, decode_values, present_values
+from millpond.maps.model.one_value import NULL
+from millpond.maps.model.values import decode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.nodes.fresh_snapshots import FreshSnapshots
 from millpond.times.instants import parse_instant

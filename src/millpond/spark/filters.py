@@ -29,7 +29,7 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from millpond.arrays.xxh3 import hash_key
+from millpond.arrays.key_hash import hash_key
 from millpond.maps.model.columns import MOMENT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.predicates.bounds import Span, both

@@ -20,7 +20,7 @@ from millpond.client.location import parse_location
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, MillpondError
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.maps.loads.load import writer_folder
+from millpond.maps.loads.pond_folder import writer_folder
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond

@@ -18,8 +18,6 @@ from contextlib import contextmanager
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-import filelock
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from collections.abc import Set as AbstractSet
@@ -55,6 +53,8 @@ class _Lock:
     """One lock file, as this process holds it. `moving`: a thread is taking the file, or giving it back."""
 
     def __init__(self, file: Path) -> None:
+        import filelock  # it imports asyncio, and not every process locks a file
+
         self._file = filelock.FileLock(file, thread_local=False)
         self._changed = threading.Condition()
         self._owner: int | None = None
@@ -132,6 +132,8 @@ class _Lock:
         return self._owner is None and not self._moving
 
     def _locked(self, seconds: float) -> bool:
+        import filelock
+
         try:
             self._file.acquire(timeout=seconds)
         except filelock.Timeout:

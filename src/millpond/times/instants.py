@@ -21,10 +21,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeAlias, cast
 
-import numpy as np
-import pyarrow as pa
-import pyarrow.compute as pc
-
+from millpond.deferred import np, pa, pc
 from millpond.errors import Invalid
 from millpond.shown import shown
 

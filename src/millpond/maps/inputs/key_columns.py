@@ -8,7 +8,6 @@ A null key or time is a miss. A value that is no key or no time is an error that
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from decimal import Decimal
@@ -27,8 +26,8 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.times.instants import parse_instant
 
 __all__ = (
-    "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "keys_of", "one_array",
-    "single_key",
+    "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_in_column",
+    "keys_of", "one_array",
 )  # fmt: skip
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -36,7 +35,6 @@ Key: TypeAlias = "str | bytes | int | float | bool | Decimal | date | np.generic
 """The types of one key, see `inputs/keys.py`."""
 OnInvalid: TypeAlias = Literal["error", "miss"]
 
-_NUMBER = re.compile(r" *[+-]?[0-9]{1,18} *", re.ASCII)
 _NOBODY: Mask = np.zeros(0, np.bool_)
 
 
@@ -141,43 +139,11 @@ def _no_key(definition: MapDefinition, problem: str, shown: str, **place: object
     )
 
 
-def single_key(definition: MapDefinition, key: Any) -> bytes | int | None:
-    """One key as the shard stores it, for ranged maps a number; None for null, and for what no row can have.
+def key_in_column(definition: MapDefinition, key: Any) -> Any:
+    """One key of any type, as a column of one has it.
 
-    Raises: as `keys_of`; `Invalid`, kind `key_encoding`, for text that has no UTF-8.
+    Raises: as `keys_of`.
     """
-    # Single questions come by the million: the plain types are read here, as a column of one would be.
-    if definition.kind.keyed:
-        if isinstance(key, str):
-            return _encoded(definition, key)
-        if isinstance(key, bytes):
-            return bytes(key)
-        if type(key) is int:
-            return _digits(key)
-    elif type(key) is int:
-        return key if -(1 << 63) <= key < 1 << 63 else None
-    elif isinstance(key, str) and _NUMBER.fullmatch(key):
-        return int(key)
-    found = _single(definition, key)
-    return found.encode() if isinstance(found, str) else found
-
-
-def _encoded(definition: MapDefinition, text: str) -> bytes:
-    try:
-        return text.encode()
-    except UnicodeEncodeError:
-        raise Invalid(
-            "the key is no text", kind="key_encoding", map=definition.name, key=ascii(text),
-            hint="half a surrogate pair has no UTF-8; ask with the bytes of the key",
-        ) from None  # fmt: skip
-
-
-def _digits(number: int) -> bytes | None:
-    """The decimal digits of a number; None for one that is longer than any decimal column holds."""
-    return b"%d" % number if number.bit_length() <= 256 else None
-
-
-def _single(definition: MapDefinition, key: Any) -> Any:
     if isinstance(key, str) and not is_utf8(key):
         raise _no_key(definition, "is not a whole number", ascii(key))
     if isinstance(key, pa.RunEndEncodedScalar | pa.UnionScalar):

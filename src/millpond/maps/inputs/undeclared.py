@@ -18,7 +18,8 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.faults import Mask, no_rows
 from millpond.maps.inputs.scalars import Converted, by_type, is_text, mask_of, masked, present, to_scalar, unsuited
 from millpond.maps.model.definition import ScalarType, ValueType
-from millpond.maps.model.values import NULL, XML, encode_values
+from millpond.maps.model.one_value import NULL, XML
+from millpond.maps.model.values import encode_values
 
 __all__ = ("encode_any", "encode_named")
 

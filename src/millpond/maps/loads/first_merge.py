@@ -25,7 +25,8 @@ from millpond.arrays.ahead import produced_ahead
 from millpond.arrays.byte_columns import Bytes, concatenated, run_ends, sort_order, take
 from millpond.maps.model.definition import MapDefinition, Scheme
 from millpond.maps.parts.part import PartManifest, open_part
-from millpond.maps.shard.layouts import HASHED, OVERFLOW, decode_rows, row_tables
+from millpond.maps.shard.layouts import decode_rows
+from millpond.maps.shard.tables import HASHED, OVERFLOW, row_tables
 from millpond.stores.files import disk_errors
 from millpond.stores.lmdb.bulk_read import Piece, read_pieces, rows_until
 from millpond.stores.lmdb.stream_write import EnvironmentWriter

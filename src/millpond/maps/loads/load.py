@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from millpond.clock import Clock
 from millpond.errors import Corrupt, Unavailable
-from millpond.kernel.job_reports import NO_JOB, JobReport, JobReports
-from millpond.kernel.space import ReadTransaction, Space
+from millpond.kernel.job_reports import NO_JOB, JobReport
+from millpond.kernel.space import ReadTransaction
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.loads.committed import Committed
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.loads import Loads, Quarantined
 from millpond.maps.loads.merge_queue import merge_queued
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.retention import tidy_up
 from millpond.maps.log.failures import Failure
 from millpond.maps.log.log import head_of
@@ -31,13 +28,11 @@ from millpond.maps.log.queue import applied_everywhere, applied_position
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
-from millpond.maps.shard.shard import Shard
-from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import remove_tree
 
 __all__ = (
-    "AppliedWait", "LoadResult", "Loading", "commit_load", "commit_reported", "host_name", "load_data", "load_job_set",
-    "note_result", "refuse_quarantined", "seal_data", "wait_applied", "wait_for", "writer_folder",
+    "AppliedWait", "LoadResult", "commit_load", "commit_reported", "load_data", "load_job_set",
+    "note_result", "refuse_quarantined", "seal_data", "wait_applied", "wait_for",
 )  # fmt: skip
 
 
@@ -68,45 +63,6 @@ class LoadResult:
     position: int = 0
     synchronised: bool = True
     empty: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Loading:
-    """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond.
-
-    `memory_max`: the bytes of memory that one piece of work on a map may take.
-    """
-
-    folder: Path
-    loads: Loads
-    clock: Clock
-    shard_of: Callable[[str], Shard]
-    served: bool = False
-    writing: Callable[[], AbstractContextManager[None]] = nullcontext
-    memory_max: int = MEMORY_MAX
-
-    @property
-    def reports(self) -> JobReports:
-        """The place that loads report to."""
-        return self.loads.reports
-
-    @property
-    def space(self) -> Space:
-        """The pond's small truths."""
-        return self.loads.space
-
-
-def host_name() -> str:
-    """This machine, as folders are named after it: a pond may lie on a disk that several machines mount."""
-    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
-
-
-def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
-    """The name of a fresh folder for parts: removed after its process died when nobody adopted them.
-
-    `pid`: of the process that outlives the writing, this one by default.
-    """
-    return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
 
 
 def commit_load(

@@ -16,7 +16,9 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
-from millpond.maps.loads.load import Loading, LoadResult, commit_load, load_job_set, note_result, writer_folder
+from millpond.maps.loads.load import LoadResult, commit_load, load_job_set, note_result
+from millpond.maps.loads.loading import Loading
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.stores.files import remove_tree

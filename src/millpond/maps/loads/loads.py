@@ -56,18 +56,15 @@ from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.accepted import AcceptedParts
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.memory_bound import MEMORY_MAX
-from millpond.stores.files import disk_errors, move, remove_tree, sweep_leftovers, sync, write_file_atomically
+from millpond.stores.files import disk_errors, move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone, together
 from millpond.stores.shared_sync import SharedSync
 from millpond.stores.sync_threads import sync_all
 
-__all__ = ("FOLDERS", "NUMBER", "Loads", "Quarantined", "Queued", "series_of", "sweep_pond")
+__all__ = ("NUMBER", "Loads", "Quarantined", "Queued", "series_of")
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-FOLDERS = ("writer", "parts", "shards", "snapshots", "quarantine")
-_SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
-"""The folders where files are written and folders removed; what lies deeper goes with its folder."""
 _LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
@@ -77,15 +74,16 @@ T = TypeVar("T")
 class Loads:
     """The life of loads: a queue of parts, and the folders that follow it.
 
-    `reports`: where loads and merges report to. `keep_ms`: so long merged parts are retained.
+    `keep_ms`: so long merged parts are retained. `open_reports` is called when something is reported.
     `memory_max`: the bytes of memory that one merge may take.
     `merging` holds the ids of the parts that this process merges now: to
     write that down would cost a sync, and nobody decides by it.
     """
 
     def __init__(
-        self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0, memory_max: int = MEMORY_MAX
-    ) -> None:
+        self, space: Space, folder: Path, clock: Clock, *, keep_ms: int = 0, memory_max: int = MEMORY_MAX,
+        open_reports: Callable[[], JobReports] = lambda: NO_REPORTS,
+    ) -> None:  # fmt: skip
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
         self.memory_max = memory_max
         self.queue, self.places = PartQueue(space), PartFolders(folder)
@@ -96,7 +94,12 @@ class Loads:
         self.failures = MergeFailures()
         self.expired_ms = 0
         self.listeners: list[Callable[[], None]] = []
-        self.reports: JobReports = NO_REPORTS
+        self._open_reports = open_reports
+
+    @property
+    def reports(self) -> JobReports:
+        """The place that loads and merges report to."""
+        return self._open_reports()
 
     @property
     def keep(self) -> bool:
@@ -448,12 +451,6 @@ class Loads:
         for place in places:
             if place not in known:
                 remove_tree(place)
-
-
-def sweep_pond(folder: Path) -> None:
-    """Remove what a crash, or a removal that could not end, left half written or half removed in a pond's folder."""
-    for within in _SWEPT:
-        sweep_leftovers(folder, within)
 
 
 def _remove_parts(places: Sequence[Path], pond: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from millpond.errors import Invalid
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
-from millpond.maps.loads.load import Loading, wait_applied
+from millpond.maps.loads.load import wait_applied
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.log.apply import record
 from millpond.maps.log.log import Entry

@@ -31,11 +31,12 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest, open_part, read_manifest
 from millpond.maps.parts.touched import read_touched
 from millpond.maps.shard.interned_tables import InternedStore
-from millpond.maps.shard.layouts import OVERFLOW, decode_rows
+from millpond.maps.shard.layouts import decode_rows
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, width_class
 from millpond.maps.shard.row_batches import column_of, gathered
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.maps.shard.tables import OVERFLOW
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 

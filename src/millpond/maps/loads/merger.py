@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from millpond.errors import MillpondError
 from millpond.json_forms import plain
-from millpond.maps.loads.load import Loading
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
 from millpond.maps.log.log import head_of

@@ -6,38 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from millpond.errors import Conflict
-from millpond.kernel.space import Space, Transaction
-from millpond.maps.loads.load import AppliedWait, Loading, wait_applied, wait_for
+from millpond.kernel.space import Transaction
+from millpond.maps.loads.load import AppliedWait, wait_applied, wait_for
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.maintenance_orders import order_maintenance
-from millpond.maps.loads.retention import cover
 from millpond.maps.log.log import Entry, entries_after, head_of
 from millpond.maps.log.queue import applied_position
 from millpond.maps.model.catalogue import find_map
-from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
+from millpond.maps.model.keyspaces import POND_ID
 
-__all__ = ("PondLog", "begin")
-
-_ID, _RETENTION = POND_ID.pack(), PART_RETENTION.pack()
-
-
-def begin(space: Space, draw_id: Callable[[], str], retention_ms: int | None, *, serve: bool) -> int:
-    """Give a pond what it needs before it is used, an id. How long it keeps parts, in ms."""
-
-    def act(tx: Transaction) -> int:
-        if tx.get(_ID) is None:
-            tx.put(_ID, draw_id().encode())
-        if retention_ms is not None:
-            tx.put(_RETENTION, str(retention_ms).encode())
-        return int(tx.get(_RETENTION) or b"0")
-
-    with space.read() as tx:
-        begun = tx.get(_ID) is not None
-        known = int(tx.get(_RETENTION) or b"0")
-    if not begun or retention_ms not in (None, known):
-        known = space.write(act)
-    if serve:
-        cover(space)
-    return known
+__all__ = ("PondLog",)
 
 
 class PondLog:
@@ -53,7 +31,7 @@ class PondLog:
     def pond_id(self) -> str:
         """The id of the pond: the same on all nodes that hold it."""
         with self._loading.space.read() as tx:
-            return (tx.get(_ID) or b"").decode()
+            return (tx.get(POND_ID.pack()) or b"").decode()
 
     def join(self, pond_id: str) -> None:
         """Take over the id of the pond to follow.
@@ -62,15 +40,15 @@ class PondLog:
         """
 
         def act(tx: Transaction) -> None:
-            if tx.get(_ID) == pond_id.encode():
+            if tx.get(POND_ID.pack()) == pond_id.encode():
                 return
             if head_of(tx).position:
                 raise Conflict(
-                    "the node holds another pond", kind="pond_other", found=(tx.get(_ID) or b"").decode(),
+                    "the node holds another pond", kind="pond_other", found=(tx.get(POND_ID.pack()) or b"").decode(),
                     wanted=pond_id, hint="name the nodes of its own pond in `nodes`; or, to give up all that it holds, "
                     "make it a copy: millpond repair URL --from URL",
                 )  # fmt: skip
-            tx.put(_ID, pond_id.encode())
+            tx.put(POND_ID.pack(), pond_id.encode())
 
         self._loading.space.write(act)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.maps.loads.load import Loading
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.retention import expire, part_folder, part_statuses
 from millpond.maps.loads.retries import replace_part, retry_parts
 from millpond.maps.log.queue import PartStatus, Quarantined

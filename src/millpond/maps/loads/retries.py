@@ -21,7 +21,7 @@ from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.attempts import MergeAttempts
-from millpond.maps.loads.load import Loading
+from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses

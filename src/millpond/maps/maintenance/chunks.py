@@ -20,9 +20,9 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import same_bytes
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import ROWS, InternedStore
-from millpond.maps.shard.layouts import CLASH_BYTES, DIRECT, OVERFLOW, RANGES
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import rows_by_cursor, rows_from
+from millpond.maps.shard.tables import CLASH_BYTES, DIRECT, OVERFLOW, RANGES
 
 __all__ = ("Chunk", "Place", "Store", "chunk_at", "first_rows", "in_order", "tail_bytes")
 

@@ -28,16 +28,18 @@ from millpond.arrays.byte_columns import (
     var_piece,
 )
 from millpond.arrays.compiled import kernel
+from millpond.arrays.key_hash import fold32
 from millpond.arrays.memory import load_u8, same_bytes
 from millpond.arrays.radix import ordered_u64, radix_order
-from millpond.arrays.xxh3 import fold32, hash_keys
+from millpond.arrays.xxh3 import hash_keys
 from millpond.maps.maintenance.chunks import Chunk, Store, first_rows, in_order, tail_bytes
 from millpond.maps.model.address import unescape
 from millpond.maps.shard.cursors import Pair, prefixed
 from millpond.maps.shard.interned_tables import InternedStore
-from millpond.maps.shard.layouts import CLASH_BYTES, DIRECT, HASHED, OVERFLOW, long_at, split_seed_values
+from millpond.maps.shard.layouts import long_at, split_seed_values
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.row_batches import column_of
+from millpond.maps.shard.tables import CLASH_BYTES, DIRECT, HASHED, OVERFLOW
 
 __all__ = (
     "GroupRows", "addresses_of", "emptied_ranges", "ending_at", "group_keys", "group_rows", "interrupted", "longs_of",

@@ -45,10 +45,10 @@ from millpond.maps.maintenance.rules import Joined, age_column, joined_sessions,
 from millpond.maps.maintenance.sweep import sweep
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.shard.cursors import delete_pairs
-from millpond.maps.shard.layouts import OVERFLOW
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths
 from millpond.maps.shard.shard import Shard, ShardStats, ShardView
+from millpond.maps.shard.tables import OVERFLOW
 
 __all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "idle_report", "retain")
 

@@ -17,7 +17,7 @@ from millpond.arrays.byte_columns import Bytes, bytes_of, fixed_piece, join, ord
 from millpond.arrays.compiled import kernel
 from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("address_bytes", "escape", "escape_key", "key_prefix", "long_column", "times_of", "unescape")
+__all__ = ("address_bytes", "escape", "long_column", "times_of", "unescape")
 
 
 def long_column(rows: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
@@ -106,19 +106,3 @@ def _unescape(out, out_offsets, offsets, data):  # type: ignore[no-untyped-def]
             else:
                 out[at] = data[k]
                 k += 1
-
-
-def escape_key(key: bytes) -> bytes:
-    """One escaped key.
-
-    >>> escape_key(b"a\\x00b\\x01")
-    b'a\\x01\\x01b\\x01\\x02'
-    """
-    if b"\x00" in key or b"\x01" in key:
-        return key.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
-    return key
-
-
-def key_prefix(key: bytes) -> bytes:
-    """The prefix of all addresses of this key, and of no other key."""
-    return escape_key(key) + b"\x00"

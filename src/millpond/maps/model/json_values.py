@@ -25,7 +25,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from millpond.maps.model.definition import ValueType
-from millpond.maps.model.values import TYPE_NAMES, python_value
+from millpond.maps.model.one_value import TYPE_NAMES, python_value
 
 __all__ = ("python_of", "typed_value")
 

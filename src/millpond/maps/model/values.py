@@ -1,4 +1,4 @@
-"""The bytes of a value: `<VALUE_TYPE><VALUE>`, in columns and one at a time.
+"""The bytes of a value: `<VALUE_TYPE><VALUE>`, in columns; `one_value.py` reads one at a time.
 
 | type | byte | value |
 |---|---|---|
@@ -21,8 +21,6 @@ An empty string is `07`, a null is `00`: they are never confused.
 from __future__ import annotations
 
 import base64
-import struct
-from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import numpy as np
@@ -35,28 +33,9 @@ from millpond.arrays.compiled import kernel
 from millpond.errors import Corrupt, Invalid
 from millpond.maps.model.columns import MOMENT, scalar_arrow, value_arrow
 from millpond.maps.model.definition import ScalarType, ValueType
+from millpond.maps.model.one_value import CODES, NULL, SCALARS, STRUCT, TYPE_NAMES, WIDTHS, python_value
 
-__all__ = (
-    "CODES", "NULL", "STRUCT", "TYPE_NAMES", "WIDTHS", "XML", "decode_values", "encode_mixed", "encode_values",
-    "present_values", "python_value",
-)  # fmt: skip
-
-NULL = b"\x00"
-STRUCT = 66
-CODES: dict[ScalarType, int] = {
-    ScalarType.BOOLEAN: 1, ScalarType.DOUBLE: 3, ScalarType.LONG: 5, ScalarType.TIMESTAMP: 6,
-    ScalarType.STRING: 7, ScalarType.BINARY: 64, ScalarType.JSON: 65,
-}  # fmt: skip
-"""The type byte of each scalar."""
-_SCALARS = {code: scalar for scalar, code in CODES.items()}
-XML = 13
-TYPE_NAMES: dict[int, str] = {0: "null", 13: "xml", STRUCT: "struct"} | {c: str(s) for s, c in CODES.items()}
-WIDTHS: dict[ScalarType, int] = {
-    ScalarType.BOOLEAN: 1, ScalarType.DOUBLE: 8, ScalarType.LONG: 8, ScalarType.TIMESTAMP: 8,
-}  # fmt: skip
-"""The bytes of scalars of one size."""
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-
+__all__ = ("decode_values", "encode_mixed", "encode_values", "present_values", "python_value")
 
 # -- columns to bytes ---------------------------------------------------------------------------------
 
@@ -266,7 +245,7 @@ def present_values(encoded: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _as_text(column: Bytes, code: int, chosen: npt.NDArray[np.bool_]) -> pa.Array:
-    scalar = _SCALARS.get(code, ScalarType.STRING)
+    scalar = SCALARS.get(code, ScalarType.STRING)
     if code == STRUCT:
         raise Corrupt("a struct value is stored in a map without a declared type", kind="value_type_stored")
     starts, lengths = column.offsets[:-1][chosen] + 1, column.lengths[chosen] - 1
@@ -278,50 +257,3 @@ def _as_text(column: Bytes, code: int, chosen: npt.NDArray[np.bool_]) -> pa.Arra
         text = pc.strftime(decoded, format="%Y-%m-%dT%H:%M:%SZ")
         return pc.replace_substring_regex(text, r"000Z$", "Z")  # to the millisecond where that is all there is
     return decoded.cast(pa.string())
-
-
-def python_value(encoded: bytes, value: ValueType | None) -> Any:
-    """One `<type><value>` as a Python value: a dict for a struct, None for null."""
-    code, payload = encoded[0], encoded[1:]
-    if code == 0:
-        return None
-    if code == STRUCT:
-        assert value is not None and value.fields, "structs are stored only in maps that declare them"
-        return _python_struct(payload, value)
-    if code == XML:
-        return payload.decode()
-    if code in _SCALARS:
-        return _python_scalar(payload, _SCALARS[code])
-    raise Corrupt("stored value has an unknown type byte", kind="value_type_stored", found=code)
-
-
-def _python_scalar(payload: bytes, scalar: ScalarType) -> Any:
-    match scalar:
-        case ScalarType.STRING | ScalarType.JSON:
-            return payload.decode()
-        case ScalarType.BINARY:
-            return payload
-        case ScalarType.BOOLEAN:
-            return payload[0] == 1
-        case ScalarType.DOUBLE:
-            return struct.unpack(">d", payload)[0]
-        case ScalarType.LONG:
-            return int.from_bytes(payload, "big", signed=True)
-        case ScalarType.TIMESTAMP:
-            return _EPOCH + timedelta(microseconds=int.from_bytes(payload, "big", signed=True))
-
-
-def _python_struct(payload: bytes, value: ValueType) -> dict[str, Any]:
-    fields: dict[str, Any] = {}
-    at = len(value.fields)
-    for index, (name, scalar) in enumerate(value.fields):
-        if not payload[index]:
-            fields[name] = None
-            continue
-        width = WIDTHS.get(scalar, 0)
-        if not width:
-            width = int.from_bytes(payload[at : at + 4], "big")
-            at += 4
-        fields[name] = _python_scalar(payload[at : at + width], scalar)
-        at += width
-    return fields

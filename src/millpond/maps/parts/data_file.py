@@ -13,7 +13,8 @@ import lmdb
 import xxhash
 
 from millpond.arrays.byte_columns import run_ends, to_list
-from millpond.maps.shard.layouts import HASHED, TableRows
+from millpond.maps.shard.layouts import TableRows
+from millpond.maps.shard.tables import HASHED
 from millpond.stores.files import checksum_file, sync
 from millpond.stores.lmdb.bulk_write import BulkTable, write_environment
 

@@ -19,14 +19,16 @@ import numpy.typing as npt
 
 from millpond.arrays.byte_columns import Bytes, ordered_long
 from millpond.arrays.compiled import kernel
+from millpond.arrays.key_hash import fold32
 from millpond.arrays.memory import load_u64, same_bytes
-from millpond.arrays.xxh3 import fold32, hash_spans
+from millpond.arrays.xxh3 import hash_spans
 from millpond.errors import Corrupt
 from millpond.maps.inputs.keys import KEY_BYTES_MAX
 from millpond.maps.model.address import unescape
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
-from millpond.maps.model.values import CODES, STRUCT, WIDTHS, XML
-from millpond.maps.shard.layouts import (
+from millpond.maps.model.one_value import CODES, STRUCT, WIDTHS, XML
+from millpond.maps.shard.layouts import long_at
+from millpond.maps.shard.tables import (
     CLASH_BYTES,
     DIRECT,
     HASHED,
@@ -34,9 +36,8 @@ from millpond.maps.shard.layouts import (
     OVERFLOW,
     RANGES,
     direct_bytes_max,
-    long_at,
     plain_longs,
-)  # fmt: skip
+)
 from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
 
 __all__ = ("CheckedRows", "RowCheck")

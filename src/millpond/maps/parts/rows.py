@@ -17,7 +17,8 @@ import pyarrow as pa
 from millpond.arrays.byte_columns import Bytes, bytes_of, run_ends, sort_order, take, take_column
 from millpond.maps.model.address import address_bytes, unescape
 from millpond.maps.model.definition import MapDefinition, Scheme
-from millpond.maps.shard.layouts import HASHED, TableRows, encode_rows, fits_hashed, hashed_keys, hashed_values
+from millpond.maps.shard.layouts import TableRows, encode_rows, fits_hashed, hashed_keys, hashed_values
+from millpond.maps.shard.tables import HASHED
 
 __all__ = ("PartRows", "part_rows_of")
 

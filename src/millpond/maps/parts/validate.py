@@ -28,7 +28,7 @@ from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
 from millpond.maps.parts.touched import TOUCHED_FILE, read_touched
-from millpond.maps.shard.layouts import HASHED, row_tables
+from millpond.maps.shard.tables import HASHED, row_tables
 from millpond.stores.lmdb.page_check import CheckedFile, CheckedTable, check_file
 
 __all__ = ("validate_part",)

@@ -25,7 +25,8 @@ import pyarrow.compute as pc
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import is_utf8, single_key
+from millpond.maps.inputs.key_columns import is_utf8
+from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.columns import MOMENT, presented_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import column_unknown

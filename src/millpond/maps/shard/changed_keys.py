@@ -16,7 +16,8 @@ import struct
 from typing import TYPE_CHECKING, Any
 
 import lmdb
-import pyarrow as pa
+
+from millpond.deferred import pa
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +30,6 @@ VERSIONS_MAX = 1_000
 BYTES_MAX = 128 << 20
 _PIECE_KEYS = 65_536
 _PLACE = struct.Struct(">QI")
-_SCHEMA = pa.schema([pa.field("key", pa.binary())])
 
 
 class ChangedKeys:
@@ -95,7 +95,7 @@ def _pieces(keys: pa.Array | pa.ChunkedArray) -> Iterator[bytes]:
         keys = keys.combine_chunks()
     keys = keys.cast(pa.binary())
     for start in range(0, max(len(keys), 1), _PIECE_KEYS):  # one piece for no keys, too: the version is listed
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_file(sink, _SCHEMA) as writer:
-            writer.write_batch(pa.record_batch([keys.slice(start, _PIECE_KEYS)], schema=_SCHEMA))
+        sink, piece = pa.BufferOutputStream(), pa.record_batch([keys.slice(start, _PIECE_KEYS)], names=["key"])
+        with pa.ipc.new_file(sink, piece.schema) as writer:
+            writer.write_batch(piece)
         yield sink.getvalue().to_pybytes()

@@ -22,9 +22,9 @@ from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.definition import Kind, Scheme
 from millpond.maps.shard.changed_keys import TOUCHED
 from millpond.maps.shard.generation import INFO
-from millpond.maps.shard.layouts import row_tables
 from millpond.maps.shard.range_widths import WIDTHS, width_rows
 from millpond.maps.shard.shard import read_generation
+from millpond.maps.shard.tables import row_tables
 from millpond.maps.shard.update_times import UPDATED
 from millpond.stores.lmdb.probe import MAIN, read_through
 

@@ -19,20 +19,15 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 import lmdb
-import numpy as np
-import pyarrow as pa
 
-from millpond.arrays.byte_columns import bytes_of, to_list
+from millpond.arrays.key_hash import hash_key
 from millpond.arrays.longs import pack_long, unpack_long
-from millpond.arrays.xxh3 import hash_key, hash_keys
+from millpond.deferred import np, pa
 from millpond.errors import Corrupt
-from millpond.maps.model.address import long_column, times_of
-from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.values import decode_values, encode_values
 from millpond.maps.shard.cursors import Pair, backwards, between, delete_pairs, prefixed
-from millpond.maps.shard.layouts import CLASH_BYTES
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths, put_widths
+from millpond.maps.shard.tables import CLASH_BYTES
 
 __all__ = ("InternedStore", "TokenTable")
 
@@ -110,6 +105,8 @@ class TokenTable:
 
     def forget(self, tx: lmdb.Transaction, tokens: list[bytes]) -> None:
         """Forget the strings of these ids."""
+        from millpond.arrays.xxh3 import hash_keys
+
         hashes = hash_keys(pa.array(self.texts_of(tx, tokens), pa.binary()), bits=self.bits)
         cursor = tx.cursor(db=self.ids)
         places = []
@@ -227,6 +224,10 @@ class InternedStore:
 
     def decode(self, tx: lmdb.Transaction, rows: list[bytes], values: list[bytes]) -> pa.RecordBatch:
         """Canonical rows from rows of the table."""
+        from millpond.arrays.byte_columns import bytes_of
+        from millpond.maps.model.columns import canonical_schema
+        from millpond.maps.model.values import decode_values
+
         keyed, kind = self.definition.kind.keyed, self.definition.kind
         columns: list[pa.Array] = []
         if keyed:
@@ -244,6 +245,9 @@ class InternedStore:
 
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, overwrite: bool) -> None:
         """Put canonical rows, unique by address."""
+        from millpond.arrays.byte_columns import to_list
+        from millpond.maps.model.values import encode_values
+
         keys = self._row_keys(tx, rows, make=True)
         values = [b""] * rows.num_rows
         if self.definition.kind.valued:
@@ -254,6 +258,8 @@ class InternedStore:
             put_widths(tx, self.dbs[WIDTHS], rows)
 
     def _row_keys(self, tx: lmdb.Transaction, rows: pa.RecordBatch, *, make: bool) -> list[bytes]:
+        from millpond.maps.model.address import times_of
+
         longs = [column.tolist() for column in times_of(self.definition, rows)]
         tails = [b"".join(pack_long(number, plain=False) for number in address) for address in zip(*longs, strict=True)]
         tails = tails or [b""] * rows.num_rows
@@ -265,6 +271,8 @@ class InternedStore:
 
     def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
         """Delete rows by the address columns of a canonical batch; how many there were."""
+        from millpond.maps.model.address import long_column
+
         count = 0
         for row in self._row_keys(tx, addresses, make=False):
             count += bool(row and tx.delete(row, db=self.dbs[ROWS]))

@@ -41,24 +41,29 @@ from millpond.arrays.byte_columns import (
     var_piece,
 )
 from millpond.arrays.compiled import kernel
+from millpond.arrays.key_hash import fold32
 from millpond.arrays.memory import load_u64, swap_u64
-from millpond.arrays.xxh3 import fold32, hash_key, hash_keys
+from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt
 from millpond.maps.model.address import address_bytes, escape, times_of, unescape
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.model.values import decode_values, encode_values
+from millpond.maps.shard.tables import (
+    CLASH_BYTES,
+    DIRECT,
+    HASHED,
+    LMDB_BYTES_MAX,
+    OVERFLOW,
+    RANGES,
+    direct_bytes_max,
+    plain_longs,
+)
 
 __all__ = (
-    "CLASH_BYTES", "DIRECT", "HASHED", "OVERFLOW", "RANGES", "TableRows", "decode_rows", "direct_bytes_max",
-    "encode_rows", "fits_hashed", "hash_prefix", "hashed_keys", "hashed_values", "long_at", "plain_longs", "row_tables",
-    "split_seed_value", "split_seed_values",
+    "TableRows", "decode_rows", "encode_rows", "fits_hashed", "hashed_keys", "hashed_values", "long_at",
+    "split_seed_values",
 )  # fmt: skip
-
-DIRECT, HASHED, OVERFLOW, RANGES = "direct", "hashed", "overflow", "ranges"
-LMDB_BYTES_MAX = 511
-AUTO_DIRECT_BYTES_MAX = 128
-CLASH_BYTES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,42 +73,6 @@ class TableRows:
     table: str
     keys: Bytes
     values: Bytes
-
-
-def row_tables(definition: MapDefinition) -> tuple[str, ...]:
-    """The tables in which a part of this map, and its shard unless interned, keep rows."""
-    if not definition.kind.keyed:
-        return (RANGES,)
-    return (HASHED, OVERFLOW) if definition.scheme is Scheme.HASH else (DIRECT, OVERFLOW)
-
-
-def plain_longs(definition: MapDefinition) -> bool:
-    """True when longs in table keys are plain two's complement: negative ones then sort after the others."""
-    return definition.scheme is Scheme.HASH
-
-
-def direct_bytes_max(definition: MapDefinition) -> int:
-    """The longest escaped key that table `direct` takes."""
-    longs = len(definition.kind.address) - 1
-    if definition.scheme is Scheme.DIRECT:
-        return LMDB_BYTES_MAX - 1 - 8 * longs
-    return AUTO_DIRECT_BYTES_MAX
-
-
-def hash_prefix(definition: MapDefinition, key: bytes, table: str) -> bytes:
-    """The prefix of this key's rows in `hashed` or `overflow`; clashing keys share it."""
-    number = hash_key(key, bits=definition.hash_bits)
-    if table == HASHED and definition.hash_bytes == 4:
-        return int(fold32(number)).to_bytes(4, "big")
-    return number.to_bytes(8, "big")
-
-
-def split_seed_value(definition: MapDefinition, stored: bytes) -> tuple[bytes, bytes]:
-    """`(key, <VALUE_TYPE><VALUE>)` of one row value of `hashed` and `overflow`."""
-    if definition.kind is Kind.SESSION:
-        return stored, b""
-    length = int.from_bytes(stored[:4], "big")
-    return stored[4 : 4 + length], stored[4 + length :]
 
 
 # -- rows to tables -----------------------------------------------------------------------------------

@@ -1,36 +1,37 @@
 """Rows kept as they are: tables `direct`, `hashed`, `overflow`, `ranges` and `widths` (`widths.py`) of one environment.
 
 Every function takes the transaction first. Puts follow the map's rule: the later row wins, or with
-`overwrite=False` the first one stays.
+`overwrite=False` the first one stays. What works on columns is imported by the methods that do: a question for one key
+needs none of it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
-import pyarrow as pa
 
-from millpond.arrays.byte_columns import bytes_of, to_list
 from millpond.arrays.longs import LONG_MAX, LONG_MIN, ascending, pack_long, stretches, unpack_long
-from millpond.maps.model.address import address_bytes, key_prefix, long_column
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.model.key_prefix import key_prefix
 from millpond.maps.shard.cursors import Pair, backwards, between, prefixed
-from millpond.maps.shard.layouts import (
+from millpond.maps.shard.range_widths import WIDTHS, delete_widths, put_widths
+from millpond.maps.shard.tables import (
     CLASH_BYTES,
     DIRECT,
     HASHED,
     OVERFLOW,
     RANGES,
     direct_bytes_max,
-    encode_rows,
     hash_prefix,
     plain_longs,
     row_tables,
     split_seed_value,
 )
-from millpond.maps.shard.range_widths import WIDTHS, delete_widths, put_widths
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ("PlainStore",)
 
@@ -215,6 +216,9 @@ class PlainStore:
 
     def put_rows(self, tx: lmdb.Transaction, rows: pa.RecordBatch, overwrite: bool) -> None:
         """Put canonical rows, unique by address and in its order."""
+        from millpond.arrays.byte_columns import to_list
+        from millpond.maps.shard.layouts import encode_rows
+
         for table in encode_rows(self.definition, rows):
             pairs = zip(to_list(table.keys), to_list(table.values), strict=True)
             self.put_table(tx, table.table, pairs, overwrite)
@@ -299,6 +303,9 @@ class PlainStore:
 
     def delete_rows(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
         """Delete rows by the address columns of a canonical batch; how many there were."""
+        from millpond.arrays.byte_columns import bytes_of, to_list
+        from millpond.maps.model.address import address_bytes
+
         if not self.definition.kind.keyed:
             return self._delete_ranges(tx, addresses)
         keys = bytes_of(addresses.column("key")).to_arrow().to_pylist()
@@ -320,6 +327,8 @@ class PlainStore:
         return False
 
     def _delete_ranges(self, tx: lmdb.Transaction, addresses: pa.RecordBatch) -> int:
+        from millpond.maps.model.address import long_column
+
         starts, ends = long_column(addresses, "key_start").tolist(), long_column(addresses, "key_end").tolist()
         times: list[int | None] = [None] * len(starts)
         if self.definition.kind is Kind.TEMPORAL_RANGED_STATE:

@@ -8,13 +8,14 @@ cost no scan.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
-import pyarrow as pa
 
 from millpond.arrays.longs import LONG_MIN, pack_long, unpack_long
-from millpond.maps.model.address import long_column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 __all__ = ("WIDTHS", "delete_widths", "put_widths", "ranges_holding", "width_class", "width_rows")
 
@@ -36,6 +37,8 @@ def width_rows(starts: list[int], ends: list[int]) -> list[bytes]:
 
 def put_widths(tx: lmdb.Transaction, table: Any, rows: pa.RecordBatch) -> None:
     """Enter the ranges of canonical rows."""
+    from millpond.maps.model.address import long_column
+
     keys = width_rows(long_column(rows, "key_start").tolist(), long_column(rows, "key_end").tolist())
     tx.cursor(db=table).putmulti((key, b"") for key in keys)
 

@@ -28,8 +28,8 @@ from pathlib import Path
 from typing import TypeVar
 
 import lmdb
-import pyarrow as pa
 
+from millpond.deferred import pa
 from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
@@ -37,7 +37,6 @@ from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.open_shards import OPEN_SHARDS
 from millpond.maps.shard.plain_tables import PlainStore
-from millpond.maps.shard.row_batches import decoded, whole_table
 from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
 from millpond.stores.files import is_out_of_files, make_folder, out_of_files, remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
@@ -481,6 +480,8 @@ class ShardView:
         bounds of `key_start`. `key_lower, key_upper`: a hint; rows stored directly outside them are left out.
         `since, until`: with `keys`, bounds of the effective time, or of the start of sessions.
         """
+        from millpond.maps.shard.row_batches import decoded, whole_table
+
         if isinstance(keys, (pa.Array, pa.ChunkedArray)):
             keys = keys.to_pylist()
         if self.tx is None:

@@ -9,18 +9,18 @@ setting has no entry and counts as updated when the setting was made (`since`).
 from __future__ import annotations
 
 from itertools import repeat
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lmdb
-import numpy as np
-import numpy.typing as npt
-import pyarrow as pa
 import xxhash
 
-from millpond.arrays.byte_columns import to_list
-from millpond.maps.model.address import address_bytes
+from millpond.deferred import np
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.shard.cursors import delete_pairs
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+    import pyarrow as pa
 
 __all__ = ("UpdateTimes", "tracks_updates")
 
@@ -55,6 +55,9 @@ class UpdateTimes:
             self._db = None
 
     def _places(self, rows: pa.RecordBatch) -> list[bytes]:
+        from millpond.arrays.byte_columns import to_list
+        from millpond.maps.model.address import address_bytes
+
         addresses = address_bytes(self.definition, rows)
         places = to_list(addresses)
         for row in np.flatnonzero(addresses.lengths > ADDRESS_BYTES_MAX).tolist():

@@ -28,7 +28,7 @@ import pyarrow.compute as pc
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid
 from millpond.json_forms import plain, stable_json
-from millpond.maps.inputs.key_columns import single_key
+from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.ranges.files import content_id
 from millpond.shown import shown

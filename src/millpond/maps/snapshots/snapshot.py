@@ -25,7 +25,8 @@ import pyarrow as pa
 from millpond.errors import Closed
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
-from millpond.maps.model.values import NULL, present_values
+from millpond.maps.model.one_value import NULL
+from millpond.maps.model.values import present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import open_layers, open_sections

@@ -20,7 +20,7 @@ import stat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from millpond.maps.loads.loads import sweep_pond
+from millpond.maps.loads.pond_folder import sweep_pond
 from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.subset import discard_snapshots
 from millpond.stores.files import remove_tree

@@ -7,7 +7,6 @@ system kills it. So whoever doubts a file asks here, where only a child dies.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -69,6 +68,8 @@ def read_through(folder: Path) -> dict[str, int]:
     Raises:
         Corrupt: a row cannot be read, or rows are out of order or missing. The file is named.
     """
+    import subprocess  # few processes read a file through
+
     command = [sys.executable, "-c", _PROBE, str(folder)]
     child = subprocess.run(command, capture_output=True, text=True, check=False)
     if child.returncode:

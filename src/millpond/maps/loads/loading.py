@@ -1,0 +1,48 @@
+"""The pond as loads see it: what every opening of a pond makes, with or without a load."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.memory_bound import MEMORY_MAX
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.job_reports import JobReports
+    from millpond.kernel.space import Space
+    from millpond.maps.loads.loads import Loads
+    from millpond.maps.shard.shard import Shard
+
+__all__ = ("Loading",)
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond.
+
+    `space` holds the pond's small truths. `open_loads` is called by the first load.
+    `memory_max`: the bytes of memory that one piece of work on a map may take.
+    """
+
+    folder: Path
+    space: Space
+    clock: Clock
+    open_loads: Callable[[], Loads]
+    shard_of: Callable[[str], Shard]
+    served: bool = False
+    writing: Callable[[], AbstractContextManager[None]] = nullcontext
+    memory_max: int = MEMORY_MAX
+
+    @property
+    def loads(self) -> Loads:
+        """The life of loads, opened when there is one."""
+        return self.open_loads()
+
+    @property
+    def reports(self) -> JobReports:
+        """The place that loads report to."""
+        return self.loads.reports

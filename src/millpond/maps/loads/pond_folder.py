@@ -1,0 +1,118 @@
+"""The folder of a pond: its marker, its subfolders, and what processes leave in them.
+
+pond.json      format version
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, Invalid
+from millpond.json_forms import FormError, JsonForm, OtherFormat
+from millpond.stores.files import disk_errors, make_folder, sweep_leftovers, write_file_atomically
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+
+__all__ = (
+    "FOLDERS", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive", "sweep_pond", "writer_folder",
+)  # fmt: skip
+
+POND_FORMAT = 3
+"""The folders of a pond and the rows of its space: it is read before any of them."""
+_OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
+FOLDERS = ("writer", "parts", "shards", "snapshots", "quarantine")
+_SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
+"""The folders where files are written and folders removed; what lies deeper goes with its folder."""
+
+
+def check_folder(folder: Path, create: bool) -> None:
+    """Make the folder of a pond, if it is missing and may be made.
+
+    Raises: `Invalid` for a folder without a pond, or with one of another format; `Corrupt` for a damaged marker.
+    """
+    marker = folder / "pond.json"
+    if marker.exists():
+        _check_marker(marker)
+        return
+    if not create:
+        raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
+    if folder.exists() and not folder.is_dir():
+        raise Invalid("that is a file, not a folder", kind="pond_folder", folder=folder, hint="name an empty folder")
+    if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
+        raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
+    with disk_errors(folder):
+        make_folder(folder)
+        for name in ("space", *FOLDERS):
+            (folder / name).mkdir(parents=True, exist_ok=True)
+    write_file_atomically(marker, _MARKER.encode(_Marker()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Marker:
+    """The content of `pond.json`: nothing but the number of the pond's format."""
+
+
+_MARKER = JsonForm(_Marker, format=POND_FORMAT)
+
+
+def _check_marker(marker: Path) -> None:
+    try:
+        _MARKER.decode(marker.read_bytes())
+    except OtherFormat as error:
+        raise Invalid(
+            "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
+            found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
+        ) from error  # fmt: skip
+    except FormError as error:
+        raise Corrupt(
+            "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
+            hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
+        ) from error  # fmt: skip
+
+
+def is_alive(written: str) -> bool:
+    """True when the process that made a folder in `writer/` may still be writing: false only for a dead one of ours."""
+    host, pid, _ = written.rsplit("-", 2) if written.count("-") >= 2 else ("", "", "")
+    if host != host_name() or not pid.isdigit():
+        return True
+    try:
+        os.kill(int(pid), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def holds_something(folder: Path) -> bool:
+    """True when something is in a folder."""
+    try:
+        with os.scandir(folder) as entries:
+            return next(entries, None) is not None
+    except FileNotFoundError:
+        return False
+
+
+def host_name() -> str:
+    """This machine, as folders are named after it: a pond may lie on a disk that several machines mount."""
+    return re.sub(r"[^A-Za-z0-9.]", "_", socket.gethostname())
+
+
+def writer_folder(folder: Path, clock: Clock, pid: int | None = None) -> Path:
+    """The name of a fresh folder for parts: removed after its process died when nobody adopted them.
+
+    `pid`: of the process that outlives the writing, this one by default.
+    """
+    return folder / "writer" / f"{host_name()}-{os.getpid() if pid is None else pid}-{clock.random_id()}"
+
+
+def sweep_pond(folder: Path) -> None:
+    """Remove what a crash, or a removal that could not end, left half written or half removed in a pond's folder."""
+    for within in _SWEPT:
+        sweep_leftovers(folder, within)

@@ -1,0 +1,97 @@
+"""The cost of a start: the modules that a process imports to answer, counted in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+
+HEAVY = frozenset(
+    ("asyncio", "duckdb", "fastapi", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
+     "pydantic", "pydantic_settings", "pyspark", "rich", "sortedcontainers", "urllib3")
+)  # fmt: skip
+MODULES_OF_GET_MAX = 95
+COMMAND = """
+import sys
+from millpond.cli.main import main
+sys.argv = ["millpond", *sys.argv[1:]]
+try:
+    main()
+except SystemExit as ended:
+    assert not ended.code, ended.code
+"""
+
+
+def imported(code: str, *words: str, folder: Path) -> set[str]:
+    """The modules of a process that ran this code."""
+    command = [sys.executable, "-c", f"{code}\nimport json, sys; print(json.dumps(list(sys.modules)))", *words]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+def ours(modules: set[str]) -> set[str]:
+    return {name for name in modules if name.partition(".")[0] == "millpond"}
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Path:
+    """A folder with a pond that holds a map of every kind of question."""
+    rows = [{"key": "a", "effective_time": "2020-01-01T00:00Z", "value": 1.5}]
+    sessions = [{"key": "a", "start": "2020-01-01T00:00Z", "end": "2030-01-01T00:00Z"}]
+    with millpond.open(tmp_path / "pond") as opened:
+        for scheme in ("auto", "hash", "lookup"):
+            opened.create_map(scheme, kind="temporal_state", value="double", scheme=scheme).load(rows)
+        opened.create_map("ranged", kind="ranged_state", value="string").load(
+            [{"key_start": 1, "key_end": 9, "value": "x"}]
+        )
+        opened.create_map("session", kind="session").load(sessions)
+    return tmp_path
+
+
+def test_the_package_imports_nothing_of_others(tmp_path: Path) -> None:
+    modules = imported("import millpond", folder=tmp_path)
+    assert ours(modules) == {"millpond", "millpond.clock", "millpond.errors"}
+    assert {name.partition(".")[0] for name in modules} <= sys.stdlib_module_names | {"millpond", "__main__"} | {
+        name.partition(".")[0] for name in imported("", folder=tmp_path)
+    }
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("auto", "a"), ("hash", "a"), ("lookup", "a", "--at", "2021-01-01T00:00Z"), ("ranged", "5"), ("session", "a")],
+)
+def test_one_key_needs_few_modules(pond: Path, words: tuple[str, ...]) -> None:
+    modules = imported(COMMAND, "get", *words, "--json", folder=pond)
+    assert not HEAVY & modules
+    assert len(ours(modules)) <= MODULES_OF_GET_MAX
+    parts = ("millpond.events.", "millpond.versions.", "millpond.workflows.", "millpond.nodes")
+    assert {name for name in modules if name.startswith(parts) and not name.endswith(".keyspaces")} == set()
+    assert "millpond.maps.loads.loads" not in modules
+    assert {name for name in ours(modules) if name.startswith("millpond.cli.")} == {
+        "millpond.cli.lookups", "millpond.cli.main", "millpond.cli.options", "millpond.cli.plain_options",
+        "millpond.cli.rows", "millpond.cli.terminal", "millpond.cli.terminal.console", "millpond.cli.terminal.exits",
+        "millpond.cli.terminal.hints",
+    }  # fmt: skip
+
+
+def test_the_version_needs_no_pond(tmp_path: Path) -> None:
+    modules = imported(COMMAND, "--version", folder=tmp_path)
+    assert not HEAVY & modules
+    assert "millpond.pond" not in modules
+    done = subprocess.run(
+        [sys.executable, "-m", "millpond", "--version"], capture_output=True, text=True, check=True, cwd=tmp_path
+    )
+    assert done.stdout == f"millpond {millpond.__version__}\n"
+
+
+def test_a_load_opens_no_repositories(pond: Path) -> None:
+    (pond / "rows.csv").write_text("key,effective_time,value\nb,2020-01-01T00:00Z,2.5\n", encoding="utf-8")
+    modules = imported(COMMAND, "load", "auto", "rows.csv", "--json", folder=pond)
+    assert not {"duckdb", "fastapi", "grpc", "pandas", "pydantic_settings", "rich"} & modules
+    assert {name for name in modules if name.startswith("millpond.versions.")} == {"millpond.versions.keyspaces"}
