@@ -36,12 +36,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
-from lxml import etree
-
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
+from millpond.extras import need
 from millpond.maps.model.definition import Kind
 from millpond.times.instants import parse_instant
+
+need("lxml")
+
+from lxml import etree  # noqa: E402
 
 __all__ = ("ANSWERS_MAX", "NAMESPACE", "functions")
 

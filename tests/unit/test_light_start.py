@@ -95,3 +95,41 @@ def test_a_load_opens_no_repositories(pond: Path) -> None:
     modules = imported(COMMAND, "load", "auto", "rows.csv", "--json", folder=pond)
     assert not {"duckdb", "fastapi", "grpc", "pandas", "pydantic_settings", "rich"} & modules
     assert {name for name in modules if name.startswith("millpond.versions.")} == {"millpond.versions.keyspaces"}
+
+
+DOORS = {
+    "pyspark": ("spark", "millpond.spark"),
+    "fastapi": ("node", "millpond.server.run"),
+    "lxml": ("xslt", "millpond.xslt"),
+    "redis": ("redis", "millpond.events.redis.store"),
+    "psycopg": ("postgres", "millpond.stores.postgres.space"),
+    "rocksdict": ("rocksdb", "millpond.stores.rocksdb.space"),
+    "confluent_kafka": ("kafka", "millpond.workflows.logs.kafka"),
+    "littlehorse": ("workflows", "millpond.pipelines"),
+}
+HIDDEN = """
+import importlib, sys
+
+class Hiding:
+    def __init__(self, finder):
+        self.finder = finder
+
+    def find_spec(self, name, path=None, target=None):
+        return None if name == sys.argv[1] else self.finder.find_spec(name, path, target)
+
+sys.meta_path[:] = map(Hiding, sys.meta_path)
+import millpond
+try:
+    importlib.import_module(sys.argv[2])
+except millpond.Invalid as error:
+    assert isinstance(error, ImportError), type(error)
+    print(error.kind, error.hint)
+"""
+
+
+@pytest.mark.parametrize("module", DOORS)
+def test_a_door_names_the_extra_that_is_missing(module: str) -> None:
+    extra, door = DOORS[module]
+    command = [sys.executable, "-c", HIDDEN, module, door]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.stdout.strip() == f"extra_missing pip install 'millpond[{extra}]'", done.stderr

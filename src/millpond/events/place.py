@@ -74,14 +74,8 @@ def open_redis(url: str, clock: Clock, rules: StreamRules | None = None) -> Redi
     Raises:
         Invalid: this is no URL of Redis, or redis-py is not installed.
     """
-    try:
-        from millpond.events.redis.store import RedisStore
-    except ImportError as error:
-        raise Invalid(
-            "streams in Redis need redis-py",
-            kind="extra_missing",
-            hint="install the extra: pip install 'millpond[redis]'",
-        ) from error
+    from millpond.events.redis.store import RedisStore
+
     return RedisStore(url, clock, rules, password=os.environ.get(PASSWORD))
 
 

@@ -16,6 +16,10 @@
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.pipelines.pipeline import Pipeline
 from millpond.pipelines.requests import ColumnRule, Drift, KeyRule, Question, Rows, Rules, Target, View
 from millpond.pipelines.tasks import check, condense, enrich, load, notify, retain

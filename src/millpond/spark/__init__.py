@@ -20,6 +20,10 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from millpond.extras import need
+
+need("pyspark")
+
 from millpond.spark.enrich import Lookup, enrich
 
 if TYPE_CHECKING:

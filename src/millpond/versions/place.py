@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
-from millpond.errors import Closed, Corrupt, Invalid, Unavailable
+from millpond.errors import Closed, Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm
 from millpond.stores.objects import open_objects
 from millpond.stores.objects.sources import open_source
@@ -249,13 +249,9 @@ def _open_space(url: str) -> Space:
             "not a place for the rows of repositories", kind="versions_place", place=without_password(url),
             hint="such as postgresql://user@server:5432/database#name",
         )  # fmt: skip
-    try:
-        # psycopg is an extra: most ponds have their rows in their folder
-        from millpond.stores.postgres.space import PostgresSpace
-    except ImportError as error:
-        raise Unavailable(
-            "PostgreSQL needs psycopg", kind="extra_missing", hint="install the extra: pip install 'millpond[postgres]'"
-        ) from error
+    # psycopg is an extra: most ponds have their rows in their folder
+    from millpond.stores.postgres.space import PostgresSpace
+
     return PostgresSpace(url)
 
 

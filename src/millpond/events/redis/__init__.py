@@ -16,6 +16,10 @@ Invariants, beside those of `millpond.events`:
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("redis")
+
 from millpond.events.redis.store import RedisStore
 
 __all__ = ("RedisStore",)

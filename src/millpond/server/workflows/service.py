@@ -26,7 +26,7 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
-from millpond.errors import Conflict, Unavailable
+from millpond.errors import Conflict
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.registrations import Registrations
@@ -258,11 +258,8 @@ class WorkflowService:
 
 
 def _rocks_space(folder: Path) -> Space:
-    try:
-        from millpond.stores.rocksdb.space import RocksSpace
-    except ImportError as error:
-        raise Unavailable("the store of workflows needs rocksdict", kind="extra_missing",
-                          hint="install the extra: pip install 'millpond[rocksdb]'") from error  # fmt: skip
+    from millpond.stores.rocksdb.space import RocksSpace
+
     return RocksSpace(folder)
 
 

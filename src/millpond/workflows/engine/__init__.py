@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.workflows.engine.apply import COMMANDS, apply
 from millpond.workflows.engine.commands import (
     AttemptDue,

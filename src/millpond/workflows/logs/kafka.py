@@ -15,12 +15,15 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
-from confluent_kafka.cimpl import NewTopic
-
 from millpond.errors import Closed, Invalid, Unavailable, Uncertain
+from millpond.extras import need
 from millpond.workflows.logs.protocol import Entry, trimmed
+
+need("confluent_kafka")
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition  # noqa: E402
+from confluent_kafka.admin import AdminClient  # noqa: E402
+from confluent_kafka.cimpl import NewTopic  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -10,6 +10,10 @@ against the end of the log.
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.workflows.partitions.checkpoints import Checkpoints
 from millpond.workflows.partitions.follower import Follower
 from millpond.workflows.partitions.routing import METADATA, completed, partition_of_key, partition_of_request

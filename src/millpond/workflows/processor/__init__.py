@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.partition import Applied, Partition
 from millpond.workflows.processor.processor import Measures, Processor

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
 from millpond.workflows.store.run_store import RunReads, RunStore

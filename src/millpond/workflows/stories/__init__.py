@@ -13,6 +13,10 @@ Invariant: an event is in its stream once. A row of STORY is written with the ro
 events are durable; told again after a crash, its position in the source is known, and it is left out.
 """
 
+from millpond.extras import need
+
+need("littlehorse")
+
 from millpond.workflows.stories.facts import Fact, facts_of
 from millpond.workflows.stories.rows import (
     CommandStory,
