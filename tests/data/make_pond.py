@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from millpond.clock import ManualClock
-from millpond.pond import POND_FORMAT, Pond, open_pond
+from millpond.maps.loads.pond_folder import POND_FORMAT
+from millpond.pond import Pond, open_pond
 from millpond.testing.faults import flip_byte
 from tests.harness.scratch import scratch_folder
 

@@ -17,6 +17,7 @@ from millpond.cli.main import app
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid, MillpondError
 from millpond.events import codec
+from millpond.maps.loads.pond_folder import POND_FORMAT
 from millpond.maps.log.clone import CLONE_FORMAT, clone_folder, resume_clone, write_state
 from millpond.maps.parts.part import PART_FORMAT, read_manifest
 from millpond.maps.shard.generation import SHARD_FORMAT
@@ -24,7 +25,7 @@ from millpond.maps.snapshots import manifest as snapshot_manifest
 from millpond.maps.snapshots import published
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.nodes.backups.layout import BACKUP_FORMAT
-from millpond.pond import POND_FORMAT, open_pond
+from millpond.pond import open_pond
 from millpond.ranges import ids
 from millpond.stores.memory import MemorySpace
 

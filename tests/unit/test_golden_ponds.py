@@ -9,8 +9,9 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
+from millpond.maps.loads.pond_folder import POND_FORMAT
 from millpond.maps.model.definition import Kind
-from millpond.pond import POND_FORMAT, open_pond
+from millpond.pond import open_pond
 from tests.data import make_pond
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -77,6 +78,22 @@ def test_a_load_that_fails_says_why_without_paths_or_data(tmp_path: Path) -> Non
     assert events[2].headers["reason"] == "input has no such column. column=key"
     assert "rejected=1" in events[5].headers["reason"]
     assert "private" not in str(events) and "no number" not in str(events) and str(tmp_path) not in str(events)
+
+
+def test_a_short_load_touches_no_stream_before_its_rows_are_in(tmp_path: Path) -> None:
+    clock = ManualClock(now=1_000)
+    with millpond.open(tmp_path / "pond", clock=clock, events_reports=True) as pond:
+        weather = pond.create_map("weather", kind="state", value="double")
+        told: list[list[Any]] = []
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            told.append(list(pond.events.streams(QUEUE)))
+            yield from ROWS.to_batches()
+            told.append(list(pond.events.streams(QUEUE)))
+
+        weather.load(pa.RecordBatchReader.from_batches(ROWS.schema, batches()))
+        assert told == [[], []]
+    assert kinds(story(tmp_path / "pond", "load/weather")) == ["submitted", "running", "progress", "succeeded"]
 
 
 def test_reports_are_off_by_a_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,6 +5,8 @@
 Invariants:
 * who reports never waits for storage, and never gets an error of it;
 * the thread appends at most once in `PAUSE_SECONDS`, all events together: however many jobs there are, no more syncs;
+* the first events of a job are stored when it ends, or after `GATHER_SECONDS`: work that is short is done before any
+  stream is touched. A process that is killed sooner leaves no story;
 * memory is bounded: beyond `EVENTS_MAX` waiting events, or `JOBS_PER_SECOND` jobs, reports are left out, and an event
   `omitted` says how many jobs; a job that fails is reported all the same while there is room;
 * an event tells names, counts and seconds: no path, no URL, no text of a user but the names of his maps and branches.
@@ -38,6 +40,7 @@ __all__ = ("QUEUE", "Appends", "ReportedJob", "Reporter", "reason_of")
 QUEUE = "millpond"
 """The queue of Millpond's own job sets."""
 PAUSE_SECONDS = 0.25
+GATHER_SECONDS = 1.0
 PROGRESS_SECONDS = 1.0
 """The time between two events about the rows of one job."""
 EVENTS_MAX = 10_000
@@ -126,6 +129,7 @@ class Reporter:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._pending: deque[tuple[OpenJob, NewEvent, bool]] = deque()
+        self._due = False  # an event is pending that ends a job, or whose job has a story already
         self._omitted: Counter[str] = Counter()
         self._noted: set[OpenJob] = set()
         self._of_clients: OrderedDict[str, None] = OrderedDict()
@@ -201,6 +205,7 @@ class Reporter:
                 self._omitted[job.job_set] += ends
                 return
             self._pending.append((job, event, ends))
+            self._due |= ends or job in self._noted
             if self._thread is None:
                 self._thread = threading.Thread(target=self._run, name="millpond-reports", daemon=True)
                 self._thread.start()
@@ -249,9 +254,11 @@ class Reporter:
         while True:
             with self._changed:
                 self.clock.wait_for(self._changed, lambda: bool(self._pending) or self._stopping.is_set(), None)
+                gathered = self.clock.monotonic() + GATHER_SECONDS
+                self.clock.wait_for(self._changed, lambda: self._due or self._stopping.is_set(), gathered)
                 if not self._pending:
                     return
-                taken = list(self._pending)
+                taken, self._due = list(self._pending), False
                 self._pending.clear()
                 omitted, self._omitted = self._omitted, Counter()
             self._store_events(taken, omitted)
