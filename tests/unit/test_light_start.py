@@ -11,6 +11,7 @@ import pytest
 
 import millpond
 
+pytestmark = pytest.mark.usefixtures("process")
 HEAVY = frozenset(
     ("asyncio", "duckdb", "fastapi", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
      "pydantic", "pydantic_settings", "pyspark", "rich", "sortedcontainers", "urllib3")
