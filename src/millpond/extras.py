@@ -1,4 +1,4 @@
-"""What is installed by `pip install 'millpond[…]'`, and the error of a door whose extra is missing."""
+"""Extras, as `pip install 'millpond[…]'` names them, and the error of a door whose extra is missing."""
 
 from __future__ import annotations
 

@@ -84,15 +84,15 @@ def test_a_short_load_touches_no_stream_before_its_rows_are_in(tmp_path: Path) -
     clock = ManualClock(now=1_000)
     with millpond.open(tmp_path / "pond", clock=clock, events_reports=True) as pond:
         weather = pond.create_map("weather", kind="state", value="double")
-        told: list[list[Any]] = []
+        listed: list[list[Any]] = []
 
         def batches() -> Iterator[pa.RecordBatch]:
-            told.append(list(pond.events.streams(QUEUE)))
+            listed.append(list(pond.events.streams(QUEUE)))
             yield from ROWS.to_batches()
-            told.append(list(pond.events.streams(QUEUE)))
+            listed.append(list(pond.events.streams(QUEUE)))
 
         weather.load(pa.RecordBatchReader.from_batches(ROWS.schema, batches()))
-        assert told == [[], []]
+        assert listed == [[], []]
     assert kinds(story(tmp_path / "pond", "load/weather")) == ["submitted", "running", "progress", "succeeded"]
 
 
