@@ -382,9 +382,7 @@ TEXT_RULES: tuple[Rule, ...] = (nothing_points_elsewhere,)
 def classes_are_small(sources: list[Source]) -> Iterator[str]:
     """At most 12 public methods in what ships and in the harness, properties and what is inherited counted.
 
-    What is `opened_once` is an attribute, as if it were set when the object is made: it is not counted.
-
-    Protocols and errors are exempt: they only say what others have.
+    Protocols and errors are exempt: they only say what others have. What is `opened_once` counts as an attribute.
     """
     classes = [
         (source.path, node)
@@ -395,10 +393,9 @@ def classes_are_small(sources: list[Source]) -> Iterator[str]:
     for path, node in classes:
         if {"Protocol", "Exception", "MillpondError"} & set(_ancestors(node, known)):
             continue
-        count = len(_public_methods(node, known))
         named = (node.name, *_ancestors(node, known))
         allowed = max(LARGE_CLASSES.get(name, (PUBLIC_METHODS_MAX, ""))[0] for name in named)
-        if count > allowed:
+        if (count := len(_public_methods(node, known))) > allowed:
             yield f"{path}: {node.name} has {count} public methods; it is two nouns"
 
 
@@ -416,8 +413,7 @@ def _ancestors(node: ast.ClassDef, known: _Classes) -> Iterator[str]:
 
 
 def _public_methods(node: ast.ClassDef, known: _Classes) -> set[str]:
-    # a contract suite that ships is a class of tests
-    classes = [node, *(known[name] for name in _ancestors(node, known) if name in known)]
+    classes = [node, *(known[name] for name in _ancestors(node, known) if name in known)]  # suites of tests, too
     return {
         inner.name
         for part in classes for inner in part.body
