@@ -10,7 +10,7 @@ PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
 SERVERS := s3 kafka postgres redis armada network prometheus
 
 .DEFAULT_GOAL := help
-.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo unit test test-full ledger lint check docs format bench soak chaos proof lock fresh clean
+.PHONY: help setup java s3 kafka postgres redis armada network prometheus demo unit test test-full ledger lint check docs format bench soak chaos proof lock dist fresh clean
 
 help: ## what there is to make
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -18,34 +18,22 @@ help: ## what there is to make
 setup: $(READY) java ## the virtual environment and Java, ready to use
 	@$(BIN)/millpond warm
 
+# Each stamp is written when what it stands for is ready, so that a second run starts nothing.
 $(READY): requirements.lock pyproject.toml
 	@tools/setup python
+
+$(VENV)/.demo: requirements-demo.lock pyproject.toml
+	@tools/setup demo
+
+$(VENV)/.tests: requirements.lock pyproject.toml tools/s3_server.sha256 tools/kafka.sha256 tools/armada.txt
+	@tools/setup tests
 
 java:
 	@tools/setup java
 
-s3: $(READY) java
-	@tools/setup s3
+$(SERVERS): $(VENV)/.tests
 
-kafka: $(READY) java
-	@tools/setup kafka
-
-postgres:
-	@tools/setup postgres
-
-redis:
-	@tools/setup redis
-
-prometheus:
-	@tools/setup prometheus
-
-armada: $(READY)
-	@tools/setup armada
-
-network:
-	@tools/setup network
-
-demo: $(READY) java ## real flights enriched with the weather of their hour, by Spark
+demo: $(VENV)/.demo ## real flights enriched with the weather of their hour, by Spark
 	@$(BIN)/millpond demo
 
 unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and little time
@@ -103,16 +91,11 @@ chaos: $(READY) ## three nodes under faults drawn from SEED for MINUTES=10: noth
 proof: $(READY) java ## the demo's pipeline while server, worker and driver are killed KILLS=200 times, by SEED
 	@PYTHONPATH=. $(BIN)/python -m tests.harness.proof --kills $(or $(KILLS),200) $(if $(SEED),--seed $(SEED))
 
-# One set of versions for every Python that is promised: resolved for the oldest, tried for the newest.
-OLDEST := 3.11.0
-NEWEST := 3.13
-RESOLVE = UV_CUSTOM_COMPILE_COMMAND="make lock" $(BIN)/uv pip compile -q --all-extras \
-	--no-emit-index-url --python-platform linux pyproject.toml
+lock: $(READY) ## requirements.lock and requirements-demo.lock anew, from pyproject.toml
+	@tools/lock
 
-lock: $(READY) ## requirements.lock anew, from pyproject.toml
-	@$(BIN)/python -m pip install -q uv
-	@$(RESOLVE) --python-version $(OLDEST) -o requirements.lock
-	@$(RESOLVE) --python-version $(NEWEST) --constraint requirements.lock >/dev/null
+dist: $(READY) ## sdist and wheel in dist/, and the wheel tried in an environment of its own
+	@$(BIN)/python tools/dist.py
 
 fresh: ## both README commands in a bare Debian (SUITE=trixie for the newest Python), as before a release
 	@tools/fresh $(or $(SUITE),bookworm)

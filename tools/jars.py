@@ -80,8 +80,11 @@ def main() -> None:
     for old in folder.iterdir():
         if old.name not in {path.rpartition("/")[2] for path in files}:
             old.unlink()
-    with ThreadPoolExecutor(4) as threads:
-        list(threads.map(lambda path: fetch(address, path, files[path], folder), files))
+    with ThreadPoolExecutor(8) as threads:
+        fetched = threads.map(lambda path: fetch(address, path, files[path], folder), files)
+        for number, path in enumerate(files, 1):
+            next(fetched)
+            print(f"{number} of {len(files)} {path.rpartition('/')[2]}", flush=True)
 
 
 if __name__ == "__main__":

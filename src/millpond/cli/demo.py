@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import shutil
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -19,10 +21,11 @@ import typer
 
 from millpond.cli.options import Json, Master, examples
 from millpond.cli.terminal import console
+from millpond.cli.terminal.steps import steps
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from millpond.clock import Clock
     from millpond.demo.plan import Lookup, PlannedMap
@@ -46,33 +49,37 @@ def demo(
     ] = False,
     json: Json = False,
 ) -> None:
-    """Load a year of real flights and their weather with Spark, and enrich every flight. Takes a minute or two."""
+    """Load a year of real flights and their weather with Spark, and enrich every flight. Takes half a minute."""
+    from millpond.arrays.warming import load_ahead
     from millpond.cli.enrich.by_spark import running
     from millpond.clock import SystemClock
-    from millpond.demo.plan import register_views, warm_up
+    from millpond.demo.plan import LOOKUPS, MAPS, SETTINGS, register_views
     from millpond.demo.sources import prepare
 
     clock = SystemClock()
     began = clock.monotonic()
     _clear(folder)
-    with console.working("unpacking a year of flights", quiet=json):
-        sources = prepare(folder / "data")
     if workflow:
         from millpond.cli.demo_workflow import run_workflow
 
+        with console.working("unpacking a year of flights", quiet=json):
+            sources = prepare(folder / "data")
         run_workflow(folder, sources, master, clock, quiet=json)
         return
-    with running(master, quiet=json) as session:
-        with console.working("warming up", quiet=json):
-            register_views(session, sources)
-            warm_up(session)
-        run = _Run(session, folder, clock, quiet=json)
-        results = {"maps": _load_maps(run), "flights": _enrich_flights(run), "addresses": _place_addresses(run)}
+    with steps(len(MAPS) + 3, clock, quiet=json) as step, ThreadPoolExecutor(1) as beside:
+        step("unpacking a year of flights, starting Spark")
+        unpacked = beside.submit(prepare, folder / "data")
+        load_ahead()
+        with running(master, quiet=True, settings=SETTINGS) as session:
+            register_views(session, unpacked.result())
+            run = _Run(session, folder, clock, step)
+            results = _Results(_load_maps(run), _enrich_flights(run), _place_addresses(run))
+            step("stopping Spark")
     seconds = clock.monotonic() - began
     if json:
-        console.print_json({**results, "folder": str(folder), "seconds": round(seconds, 1)})
+        console.print_json({**plain(results), "folder": str(folder), "seconds": round(seconds, 1)})
     else:
-        _say_what_next(folder, seconds)
+        _show(results, LOOKUPS, folder, seconds)
 
 
 def _clear(folder: Path) -> None:
@@ -100,14 +107,11 @@ class _Run:
     session: SparkSession
     folder: Path
     clock: Clock
-    quiet: bool
+    step: Callable[[str], None]
 
     @property
     def pond(self) -> Path:
         return self.folder / "pond"
-
-
-# -- maps ---------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,32 +122,40 @@ class _Loaded:
     seconds: float
 
 
-def _load_maps(run: _Run) -> list[dict[str, Any]]:
+@dataclass(frozen=True, slots=True)
+class _Flights:
+    rows: int
+    seconds: float
+    found: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Addresses:
+    rows: int
+    seconds: float
+    largest: dict[str, int]
+    found: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Results:
+    maps: list[_Loaded]
+    flights: _Flights
+    addresses: _Addresses
+
+
+def _load_maps(run: _Run) -> list[_Loaded]:
     """All five kinds of map, created and loaded by Spark."""
     import millpond
     from millpond.demo.plan import MAPS
 
     loaded = []
-    with (
-        millpond.open(run.pond) as pond,
-        console.progress("loading", total=len(MAPS), unit="maps", quiet=run.quiet) as on,
-    ):
+    with millpond.open(run.pond) as pond:
         for planned in MAPS:
+            run.step(f"loading the map {planned.name} by Spark")
             pond.create_map(planned.name, kind=planned.kind, value=planned.value)
             loaded.append(_load_map(run, planned, pond))
-            on(1)
-    if not run.quiet:
-        console.print_table(
-            ["map", "kind", "rows", "seconds", "rows/s"],
-            [[e.map, e.kind, f"{e.rows:,}", f"{e.seconds:.1f}", _speed(e)] for e in loaded],
-            title="Maps, loaded by Spark",
-        )
-    return [plain(loaded_map) for loaded_map in loaded]
-
-
-def _speed(loaded: _Loaded) -> str | None:
-    # of a few rows it would only say how long Spark takes to plan
-    return f"{loaded.rows / loaded.seconds:,.0f}" if loaded.rows > 10_000 else None
+    return loaded
 
 
 def _load_map(run: _Run, planned: PlannedMap, pond: Any) -> _Loaded:
@@ -154,97 +166,77 @@ def _load_map(run: _Run, planned: PlannedMap, pond: Any) -> _Loaded:
     return _Loaded(planned.name, planned.kind, result.rows, round(run.clock.monotonic() - began, 3))
 
 
-# -- flights ------------------------------------------------------------------------------------------
-
-
-def _enrich_flights(run: _Run) -> dict[str, Any]:
+def _enrich_flights(run: _Run) -> _Flights:
     from millpond.cli.enrich.by_spark import enrich_frame, write_events
+    from millpond.cli.terminal.messages import Wanted
     from millpond.demo.plan import LOOKUPS
 
-    out = run.folder / "flights.parquet"
+    run.step("enriching every flight")
     began = run.clock.monotonic()
-    wanted = [_wanted(lookup) for lookup in LOOKUPS]
-    with console.working("enriching every flight", quiet=run.quiet):
-        enriched = enrich_frame(run.session.table("flights"), run.pond, wanted)
-        done = write_events(enriched, wanted, str(out))
+    wanted = [Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True) for lookup in LOOKUPS]
+    enriched = enrich_frame(run.session.table("flights"), run.pond, wanted)
+    done = write_events(enriched, wanted, str(run.folder / "flights.parquet"))
     seconds = run.clock.monotonic() - began
-    rows = done["rows"]
-    if not run.quiet:
-        _show_lookups(LOOKUPS, done)
-        console.say(
-            f"{rows:,} flights read, looked up {len(wanted)} times each and written in {seconds:.1f} s: "
-            f"{rows / seconds:,.0f} flights a second, {rows * len(wanted) / seconds:,.0f} lookups a second\n"
-        )
-        _show_sample(run.session.read.parquet(str(out)))
-    return {"rows": rows, "seconds": round(seconds, 3), "found": {lookup.into: done[lookup.into] for lookup in wanted}}
+    return _Flights(done["rows"], round(seconds, 3), {lookup.into: done[lookup.into] for lookup in wanted})
 
 
-def _wanted(lookup: Lookup) -> Any:
-    from millpond.cli.terminal.messages import Wanted
-
-    return Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True)
-
-
-def _show_lookups(lookups: tuple[Lookup, ...], done: dict[str, int]) -> None:
-    console.print_table(
-        ["question", "map", "found", "of all"],
-        [
-            [lookup.asks, lookup.map, f"{done[lookup.into]:,}", f"{done[lookup.into] / done['rows']:.1%}"]
-            for lookup in lookups
-        ],
-        title="Every flight, looked up",
-    )
-
-
-def _show_sample(flights: DataFrame) -> None:
-    from millpond.demo.plan import SAMPLE
-
-    flights.createOrReplaceTempView("enriched")
-    rows = flights.sparkSession.sql(SAMPLE).toArrow()
-    console.print_table(rows.schema.names, [list(row.values()) for row in rows.to_pylist()], title="Some of them")
-
-
-# -- addresses ----------------------------------------------------------------------------------------
-
-
-def _place_addresses(run: _Run) -> dict[str, Any]:
+def _place_addresses(run: _Run) -> _Addresses:
     """Look up the places of a million addresses: the ranged map at work."""
     from millpond.cli.enrich.by_spark import enrich_frame
     from millpond.cli.terminal.messages import Wanted
 
+    run.step(f"placing {ADDRESSES:,} addresses")
     began = run.clock.monotonic()
-    step = (1 << 32) // ADDRESSES
-    addresses = run.session.range(0, step * ADDRESSES, step).withColumnRenamed("id", "address")
+    apart = (1 << 32) // ADDRESSES
+    addresses = run.session.range(0, apart * ADDRESSES, apart).withColumnRenamed("id", "address")
     wanted = [Wanted("ipv4_country", "address", None, "country", textual=False)]
-    with console.working(f"placing {ADDRESSES:,} addresses", quiet=run.quiet):
-        counted = enrich_frame(addresses, run.pond, wanted).groupBy("country").count().toArrow().to_pylist()
-    seconds = run.clock.monotonic() - began
-    counts = {row["country"]: row["count"] for row in counted}
-    nowhere = counts.pop(None, 0)
+    counted = enrich_frame(addresses, run.pond, wanted).groupBy("country").count().toArrow().to_pylist()
+    seconds = round(run.clock.monotonic() - began, 3)
+    counts = {row["country"]: row["count"] for row in counted if row["country"] is not None}
     largest = sorted(counts.items(), key=lambda pair: -pair[1])[:6]
-    if not run.quiet:
-        console.print_table(
-            ["country", "share of all addresses"],
-            [[country, f"{count / ADDRESSES:.1%}"] for country, count in [*largest, ("reserved or unknown", nowhere)]],
-            title=f"{ADDRESSES:,} IPv4 addresses placed in {seconds:.1f} s",
-        )
-    return {"rows": ADDRESSES, "seconds": round(seconds, 3), "largest": dict(largest), "found": sum(counts.values())}
+    return _Addresses(ADDRESSES, seconds, dict(largest), sum(counts.values()))
 
 
-# -- the end ------------------------------------------------------------------------------------------
+# -- what it came to, on one screen -------------------------------------------------------------------
 
 
-def _say_what_next(folder: Path, seconds: float) -> None:
+def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds: float) -> None:
+    flights, addresses = results.flights, results.addresses
+    loaded = sum(loaded.rows for loaded in results.maps)
+    loading = sum(loaded.seconds for loaded in results.maps)
+    columns, rows = _sample(folder / "flights.parquet")
+    console.print_table(columns, rows, title="Some flights of a stormy day, with the weather of their hour")
+    found = ", ".join(f"{lookup.into} {flights.found[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
+    places = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
+    speed = f"{flights.rows * len(lookups) / flights.seconds:,.0f} lookups a second"
     # A virtual environment that is not active is not searched for the commands named below.
-    path = "" if shutil.which("millpond") else f'\n  export PATH="{Path(sys.executable).parent}:$PATH"'
+    path = "" if shutil.which("millpond") else f'PATH="{_typed_path(Path(sys.executable).parent)}:$PATH" '
     console.say(
-        f"""Done in {seconds:.0f} s. The enriched flights are in {folder}/flights.parquet. Try next:
-{path}
-  export MILLPOND_POND={folder}/pond
+        f"""{loaded:,} rows loaded into {len(results.maps)} maps by Spark in {loading:.0f} s.
+{flights.rows:,} flights, looked up {len(lookups)} times each, in {flights.seconds:.1f} s: {speed}.
+Found: {found} …
+{addresses.rows:,} IPv4 addresses placed in {addresses.seconds:.1f} s: {places} …
+
+Done in {seconds:.0f} s. All flights are in {folder}/flights.parquet. Try next:
+  export {path}MILLPOND_POND={folder}/pond
   millpond maps
   millpond get weather JFK --at 2013-02-08T18:00Z
   millpond get ipv4_country 134744072
-  millpond query "select key, round(avg(temp), 1) as mean from weather group by key order by key"
-  millpond scan airborne --where "key = 'N14228'" --limit 5
-  millpond enrich {folder}/data/flights.csv --null NA --with 'planes on tailnum' --out planes.csv"""
+  millpond query "select key, avg(temp) as mean from weather group by key"
+"""
     )
+
+
+def _typed_path(folder: Path) -> str:
+    """A folder as one would type it here: from the current one where it is below that."""
+    return f"$PWD/{folder.relative_to(Path.cwd())}" if folder.is_relative_to(Path.cwd()) else str(folder)
+
+
+def _sample(flights: Path) -> tuple[list[str], list[tuple[Any, ...]]]:
+    import duckdb
+
+    from millpond.demo.plan import SAMPLE
+
+    with duckdb.connect() as database:
+        answer = database.execute(SAMPLE, [str(flights)])
+        return [name for name, *_ in answer.description or ()], answer.fetchall()

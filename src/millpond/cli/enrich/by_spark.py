@@ -89,8 +89,10 @@ def bytes_of(inputs: Inputs) -> int:
 
 
 @contextmanager
-def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession]:
-    """A Spark session for one command: a new one, or the one that this process has already."""
+def running(
+    master: str | None, *, quiet: bool = False, settings: Mapping[str, str] | None = None
+) -> Iterator[SparkSession]:
+    """A Spark session for one command: a new one with Spark's `settings`, or the one that this process has already."""
     from pyspark.sql import SparkSession as Session
 
     from millpond import spark
@@ -101,7 +103,8 @@ def running(master: str | None, *, quiet: bool = False) -> Iterator[SparkSession
         return
     place = master or "local[*]"
     with console.working(f"starting Spark on {place}", quiet=quiet), quiet_spark():
-        started = spark.start(place, log_level="error" if os.environ.get("MILLPOND_TRACEBACK") else "off")
+        level = "error" if os.environ.get("MILLPOND_TRACEBACK") else "off"
+        started = spark.start(place, settings=settings, log_level=level)
     try:
         yield started
     finally:
