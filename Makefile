@@ -46,7 +46,7 @@ test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled ste
 	@$(PYTEST) -n 3 -m "not full" --ledger=$(LEDGER)
 
 test-full: $(SERVERS) ## ring 3: every moment of every kill, every parameter, large memory, long machines
-	@MILLPOND_TEST_RING=full $(PYTEST) -n 3
+	@TEST_RING=full $(PYTEST) -n 3
 
 ledger: ## ring 2, and what each file of it costs into tests/durations.json
 	@$(MAKE) test LEDGER=write

@@ -130,7 +130,7 @@ def _dead(copy: Path, ring: str, tests: tuple[str, ...]) -> bool:
     ]  # fmt: skip
     environment = {
         "PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": f"{copy / 'src'}:{copy}", "HYPOTHESIS_PROFILE": "ci",
-        "HOME": str(copy), "MILLPOND_TEST_RING": "full" if ring == "full" else "test",
+        "HOME": str(copy), "TEST_RING": "full" if ring == "full" else "test",
     }  # fmt: skip
     try:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS_MAX, check=False)

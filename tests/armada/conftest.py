@@ -53,6 +53,7 @@ class ArmadaServer:
     folder: Path
     pond: millpond.Pond
     channel: grpc.Channel
+    pid: int
     process: subprocess.Popen[str] | None
     metadata: tuple[tuple[str, str], ...] = field(default=())
 
@@ -138,7 +139,7 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
     try:
         assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
-        with connected(ready["url"], ready["grpc_port"], folder, process, token) as server:
+        with connected(ready["url"], ready["grpc_port"], folder, process.pid, process, token) as server:
             yield server
     finally:
         process.send_signal(signal.SIGTERM)
@@ -151,19 +152,20 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
 
 @contextmanager
 def connected(
-    url: str, grpc_port: int, folder: Path, process: subprocess.Popen[str] | None = None, token: str = ""
+    url: str, grpc_port: int, folder: Path, pid: int = 0, process: subprocess.Popen[str] | None = None, token: str = ""
 ) -> Iterator[ArmadaServer]:
     """A connection to a process that serves a folder."""
     metadata = (("authorization", f"Bearer {token}"),) if token else ()
     with millpond.open(str(folder)) as pond, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
-        yield ArmadaServer(url, grpc_port, folder, pond, channel, process, metadata)
+        yield ArmadaServer(url, grpc_port, folder, pond, channel, pid, process, metadata)
 
 
-def start_server(stack: ExitStack) -> tuple[str, int, Path]:
-    """Start a server that all workers share: its address, its port of gRPC and its folder."""
+def start_server(stack: ExitStack) -> tuple[str, int, Path, int]:
+    """Start a server that all workers share: its address, its port of gRPC, its folder and its number."""
     folder = Path(stack.enter_context(TemporaryDirectory(prefix="millpond-armada-"))) / "pond"
     server = stack.enter_context(serving(folder))
-    return server.url, server.grpc_port, folder
+    assert server.pid
+    return server.url, server.grpc_port, folder, server.pid
 
 
 @pytest.fixture(scope="session")

@@ -263,13 +263,13 @@ def test_connections_are_limited(tmp_path: Path) -> None:
 def test_threads_stay_few_however_many_watch(server: ArmadaServer) -> None:
     """One thread follows all streams; reads take turns in the threads of the node, which begin as they are needed."""
     queue = server.queue()
-    before = len(list(Path(f"/proc/{server.process.pid}/task").iterdir()))
+    before = len(list(Path(f"/proc/{server.pid}/task").iterdir()))
     calls = [
         server.stream("api.Event/GetJobSetEvents", pb.JobSetRequest(queue=queue, id=f"{number}", watch=True))
         for number in range(100)
     ]
     while metric(server, "millpond_watchers") < 100:
         pass
-    assert len(list(Path(f"/proc/{server.process.pid}/task").iterdir())) <= before + 40
+    assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) <= before + 40
     for call in calls:
         call.cancel()

@@ -22,6 +22,7 @@ from millpond.testing.rows import canonical_of
 from tests.crash import story
 from tests.crash.telling import Teller, telling
 from tests.harness.audit import audit_map, canonical_bits
+from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -134,7 +135,7 @@ def of_every_name(moments: list[str]) -> list[str]:
 
 
 def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) -> None:
-    for number, moment in enumerate(of_every_name(moments)):
+    for number, moment in enumerate(drawn(of_every_name(moments), 12, name="steps")):
         kill_and_go_on(teller, moment, verify=number % 4 == 0)
 
 

@@ -22,10 +22,12 @@ from millpond.stores.objects import ObjectStore, open_objects
 from millpond.testing.faults import arm, occurrences
 from millpond.versions.repositories import Repositories
 from tests.models.test_versions_races import ACTS, SMALL, check_rows, opened, prepared, states
+from tests.rings.sampling import drawn
 
 Rows = list[tuple[bytes, bytes]]
 State = dict[str, list[tuple[str, str]]]
 _NOW = SystemClock()
+MOMENTS_SAMPLED = 4
 
 
 class Later(SystemClock):
@@ -94,7 +96,7 @@ class Killed:
         steps.touch()  # an act of a single write has no steps
         before, after = (state_after(done) for done in ((), (act,)))
         assert forked(lambda: logged(steps, lambda: self.act(whole, act))) == 0
-        moments = occurrences(steps)
+        moments = drawn(occurrences(steps), MOMENTS_SAMPLED, name=act)
         for moment in moments:
             folder = self.copy(f"{act} {moment}")
             killed = forked(lambda folder=folder, moment=moment: killed_at(moment, lambda: self.act(folder, act)))  # type: ignore[misc]

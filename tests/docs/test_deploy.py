@@ -34,6 +34,8 @@ from millpond.settings import Settings, load_settings, unknown_in_environment
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.full
+
 DEPLOY = ROOT / "deploy"
 UNIT = DEPLOY / "millpond.service"
 SHUTDOWN_SECONDS = 60

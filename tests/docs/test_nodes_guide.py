@@ -11,6 +11,8 @@ from tests.docs.shell import Shell
 from tests.docs.snippets import ROOT, snippets
 from tools import error_reference
 
+pytestmark = pytest.mark.full
+
 PAGE = "docs/nodes.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 

@@ -37,6 +37,8 @@ from tests.nodes.backup_child import Story
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 ROOT = Path(__file__).resolve().parents[2]
 MAPS: dict[str, dict[str, Any]] = {
     "weather": {"kind": "temporal_state", "value": "double"},

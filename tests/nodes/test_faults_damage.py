@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from tests.harness.cluster import Answer
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 REPLICA, NEWCOMER = 1, 2
 
 

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
     from millpond.testing.models import Row
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 DISK_BYTES = 160 << 20
 SMALL = 2
 ROWS = 12_000

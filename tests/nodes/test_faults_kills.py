@@ -25,6 +25,8 @@ from tests.nodes.fault_story import Story, patient, running_story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 PRIMARY, REPLICA, NEWCOMER = 0, 1, 2
 SHARES = 6
 ROOT = Path(__file__).resolve().parents[2]

@@ -17,6 +17,8 @@ from tests.nodes.fault_story import Story, patient, running_story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 SPACE = f"millpond{os.getpid() % 10_000}"
 NEAR, FAR = f"mpn{os.getpid() % 10_000}", f"mpf{os.getpid() % 10_000}"
 BLOCK = f"10.{200 + os.getpid() % 50}.{os.getpid() // 50 % 250}"

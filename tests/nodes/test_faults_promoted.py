@@ -21,6 +21,8 @@ from tests.nodes.fault_story import Story, patient, rows_of, running_story
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+pytestmark = pytest.mark.full
+
 OLD, NEW, OTHER = 0, 1, 2
 MANY = 1_000_000
 SETTLE_SECONDS = 60.0

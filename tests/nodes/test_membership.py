@@ -22,6 +22,8 @@ from tests.ports import free_ports
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(7, of="file")
+
 Serve = Callable[..., "Served"]
 
 

@@ -24,6 +24,8 @@ from tests.ports import free_ports
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "millpond.json"
 CLOCK = SystemClock()

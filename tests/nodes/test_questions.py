@@ -33,6 +33,8 @@ from millpond.settings import Settings, load_settings
 from millpond.testing.faults import STEPS_LOG
 from tests.docs.snippets import snippets
 
+pytestmark = pytest.mark.sample(25, of="file")
+
 KEYS = 50_000
 
 

@@ -16,6 +16,8 @@ from tests.nodes.following import caught_up, rows, served_again
 if TYPE_CHECKING:
     from tests.nodes.conftest import Answer, ClusterHere, Served
 
+pytestmark = pytest.mark.sample(5, of="file")
+
 Serve = Callable[..., "Served"]
 
 

@@ -25,6 +25,8 @@ from millpond.cli.main import app
 from millpond.nodes.tokens import hash_token
 from tests.ports import free_ports
 
+pytestmark = pytest.mark.sample(14, of="file")
+
 
 def environment(variables: Mapping[str, str], *, ours: bool = False) -> dict[str, str]:
     return {name: value for name, value in variables.items() if name.startswith("MILLPOND_") == ours}

@@ -1,8 +1,8 @@
 """Sampled rings: of many like cases, `make test` tries some that a seed draws, `make test-full` tries all.
 
-`@pytest.mark.sample(3)` keeps three of the parameters of a test, and `drawn(moments, 3)` three of the moments of a
-walk. The seed is the day (`TEST_SEED=20261124` repeats it), and always the same with `HYPOTHESIS_PROFILE=ci`. It is
-printed.
+`@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file, and
+`drawn(moments, 3)` three of the moments of a walk. The seed is the day (`TEST_SEED=20261124` repeats it), and always
+the same with `HYPOTHESIS_PROFILE=ci`. It is printed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import pytest
 __all__ = ("Sampling", "drawn", "everything", "seed")
 
 T = TypeVar("T")
-_RING, _SEED = "MILLPOND_TEST_RING", "TEST_SEED"
+_RING, _SEED = "TEST_RING", "TEST_SEED"
 
 
 def everything() -> bool:
@@ -59,8 +59,8 @@ class Sampling:
             return
         groups: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
-            if item.get_closest_marker("sample") is not None:
-                groups[item.nodeid.partition("[")[0]].append(item)
+            if (marker := item.get_closest_marker("sample")) is not None:
+                groups[item.nodeid.partition("::" if marker.kwargs.get("of") == "file" else "[")[0]].append(item)
         left = set()
         for name, group in groups.items():
             marker = group[0].get_closest_marker("sample")

@@ -20,7 +20,7 @@ from typing import Any
 
 __all__ = ("Keeper", "shared")
 
-_ADDRESS = "MILLPOND_TEST_SERVERS"
+_ADDRESS = "TEST_SERVERS"
 STARTS = {
     "s3": "tests.s3_server:start_server",
     "redis": "tests.redis_servers:start_server",

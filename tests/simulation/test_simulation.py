@@ -12,6 +12,8 @@ from millpond.testing.models import MapModel
 from tests.harness.frame.report import Broken
 from tests.harness.simulation import simulate
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 STEPS = 60
 QUICK = range(1, 6)
 SLOW = range(100, 160)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 
 @pytest.fixture
 def flights(spark: SparkSession) -> DataFrame:

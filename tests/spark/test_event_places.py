@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from millpond.events.events import Events
     from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 def places(quick: str) -> pytest.MarkDecorator:
     """Both places; one of them in the quick form, for each query of Spark takes seconds."""

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 DAY = 20_000
 SCHEMA = "queue string, job_set string, time timestamp, kind string, payload string, headers map<string,string>"

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from millpond import Map, Pond
     from millpond.spark.staging import StagingDir
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 
 @pytest.fixture
 def numbers(pond: Pond) -> Map:

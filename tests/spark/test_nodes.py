@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere, Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 @pytest.fixture(autouse=True)
 def _time_passes(clock: ManualClock) -> Iterator[None]:

@@ -30,6 +30,8 @@ from millpond.versions.repository import Repository
 from millpond.versions.site import Retention
 from millpond.versions.staging.frozen import SCRATCH
 
+pytestmark = pytest.mark.sample(5, of="file")
+
 ROWS = 3_000
 SMALL = Boundaries(rows_min=32, rows_max=256, bits=5)
 

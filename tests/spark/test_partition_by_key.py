@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 KEYS = 500
 EVENTS = 4_000

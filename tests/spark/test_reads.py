@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
+pytestmark = pytest.mark.sample(5, of="file")
+
 
 KEYS = 40_000
 ROWS = KEYS + KEYS // 4

@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 WAIT_SECONDS = 120.0
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 @pytest.fixture
 def numbers(pond: Pond) -> Map:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from millpond import Pond
     from millpond.maps.model.definition import MapDefinition
 
+pytestmark = pytest.mark.sample(4, of="file")
+
 
 def write(frame: DataFrame, pond: Pond, name: str) -> None:
     frame.write.format("millpond").option("pond", str(pond.folder)).option("map", name).mode("append").save()

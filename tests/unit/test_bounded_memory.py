@@ -17,6 +17,8 @@ from millpond.maps.shard.row_batches import BATCH_BYTES_MAX, gathered
 from tests.unit.bounded_memory_child import OPERATIONS, ranges, rows, rows_of_one_key
 from tests.unit.versions_memory_child import MALLOC
 
+pytestmark = pytest.mark.full
+
 ROOT = Path(__file__).parents[2]
 LIMIT_BYTES = 112 << 20
 """Less than the rows of a map, and a good deal more than the work on one takes: threads take turns as they like."""

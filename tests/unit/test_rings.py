@@ -27,12 +27,12 @@ def test_small_and_new_files_are_not_named() -> None:
 
 def test_a_sample_follows_from_the_seed_and_the_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_SEED", "7")
-    monkeypatch.delenv("MILLPOND_TEST_RING", raising=False)
+    monkeypatch.delenv("TEST_RING", raising=False)
     first = drawn(range(100), 5, name="kills")
     assert first == sorted(first) == drawn(range(100), 5, name="kills")
     assert first != drawn(range(100), 5, name="other")
     monkeypatch.setenv("TEST_SEED", "8")
     assert first != drawn(range(100), 5, name="kills")
     assert drawn(range(3), 5) == [0, 1, 2]
-    monkeypatch.setenv("MILLPOND_TEST_RING", "full")
+    monkeypatch.setenv("TEST_RING", "full")
     assert drawn(range(100), 5) == list(range(100))

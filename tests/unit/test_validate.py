@@ -33,6 +33,8 @@ from millpond.testing.rows import canonical_of
 from tests.harness.scratch import scratch_folder
 from tests.unit.mutations import Mutation, give_its_id, mutate, mutations, sealed
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 STATE = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("string"))
 
 

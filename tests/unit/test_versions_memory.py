@@ -12,6 +12,8 @@ import pytest
 
 from tests.unit.versions_memory_child import MALLOC
 
+pytestmark = pytest.mark.full
+
 CHILD = Path(__file__).with_name("versions_memory_child.py")
 ENTRY_BYTES = 160
 """The least that an entry of the child takes as Arrow columns."""

@@ -36,6 +36,8 @@ from tests.workflows.conftest import SECONDS, code_of
 if TYPE_CHECKING:
     from tests.workflows.conftest import WorkflowServer
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 def order(wf: WorkflowThread) -> None:
     number = wf.declare_str("number").required()

@@ -8,7 +8,7 @@ import pytest
 
 from tests.harness.proof.campaign import Plan, prove
 
-pytestmark = pytest.mark.usefixtures("spark_process")
+pytestmark = [pytest.mark.usefixtures("spark_process"), pytest.mark.full]
 
 
 def test_a_run_ends_right_after_some_kills(tmp_path: Path) -> None:

@@ -52,6 +52,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 RUNS = 30
 
 

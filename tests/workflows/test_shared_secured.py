@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
     from tests.s3_server import S3Server
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 RUNS = 12
 
 

@@ -57,6 +57,8 @@ from millpond.server.workflows.access import need_of
 from millpond.server.workflows.methods import served_methods
 from tests.workflows.conftest import SECONDS, WorkflowServer
 
+pytestmark = pytest.mark.sample(62, of="file")
+
 METHODS = {method.name: method for method in service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods}
 RIGHTS = {
     "none": {"read": ("other/*",)}, "read": {"read": ("default/*",)}, "write": {"write": ("default/*",)},

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 URL = "/v1/oauth/token"
 
 
