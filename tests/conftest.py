@@ -61,7 +61,7 @@ def pytest_configure(config: pytest.Config) -> None:
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
     unit = config.getoption("-m") == "unit"
     ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if unit else UNIT_SECONDS_LOADED_MAX)
-    plugins = [ledger, Resources(), Sampling(), Order()]
+    plugins = [ledger, Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
         plugins.append(Keeper())
     for plugin in plugins:

@@ -1,7 +1,7 @@
 """Sampled rings: of many like cases, `make test` tries some that a seed draws, `make test-full` tries all.
 
-`@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file, and
-`drawn(moments, 3)` three of the moments of a walk. The seed is the day (`TEST_SEED=20261124` repeats it), and always
+`@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file beside its
+unit tests, and `drawn(moments, 3)` three of the moments of a walk. The seed is the day (`TEST_SEED=20261124` repeats it), and always
 the same with `HYPOTHESIS_PROFILE=ci`. It is printed.
 """
 
@@ -59,8 +59,13 @@ class Sampling:
             return
         groups: dict[str, list[pytest.Item]] = defaultdict(list)
         for item in items:
-            if (marker := item.get_closest_marker("sample")) is not None:
-                groups[item.nodeid.partition("::" if marker.kwargs.get("of") == "file" else "[")[0]].append(item)
+            marker = item.get_closest_marker("sample")
+            if marker is None or item.get_closest_marker("full") is not None:
+                continue
+            if marker.kwargs.get("of") != "file":
+                groups[item.nodeid.partition("[")[0]].append(item)
+            elif item.get_closest_marker("unit") is None:
+                groups[item.nodeid.partition("::")[0]].append(item)
         left = set()
         for name, group in groups.items():
             marker = group[0].get_closest_marker("sample")
