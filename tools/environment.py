@@ -9,6 +9,7 @@
 | `s3` | the S3 server that the tests start, pinned in tools/s3_server.sha256 |
 | `kafka` | a broker of Kafka and Spark's connector, pinned in tools/kafka.sha256 |
 | `armada` | the client of Armada that the tests run, in an environment of its own, pinned in tools/armada.txt |
+| `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
 | `postgres`, `redis`, `prometheus` | the servers that the tests start |
 | `network` | `ip`, by which the tests make networks of their own |
 
@@ -246,14 +247,18 @@ def _counted(line: str) -> float | None:
     return int(found[1]) / int(found[2]) if found else None
 
 
-def _armada(step: Step) -> None:
-    """Its client pins another gRPC than ours, so it lives beside."""
-    pins, folder = Path("tools/armada.txt"), VENV / "armada"
-    stamp = folder / ".ready"
-    if not stamp.is_file() or stamp.read_bytes() != pins.read_bytes():
-        make_venv(step, folder)
-        install(step, folder / "bin" / "python", "-r", str(pins))
-        stamp.write_bytes(pins.read_bytes())
+def _beside(name: str) -> Callable[[Step], None]:
+    """An environment of its own, for what pins other versions than ours, or is of no use to others."""
+
+    def act(step: Step) -> None:
+        pins, folder = Path(f"tools/{name}.txt"), VENV / name
+        stamp = folder / ".ready"
+        if not stamp.is_file() or stamp.read_bytes() != pins.read_bytes():
+            make_venv(step, folder)
+            install(step, folder / "bin" / "python", "-r", str(pins))
+            stamp.write_bytes(pins.read_bytes())
+
+    return act
 
 
 # -- all of it ----------------------------------------------------------------------------------------
@@ -265,7 +270,7 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(goals & {"python", "demo", "s3", "kafka", "armada"})
+    python = bool(goals & {"python", "demo", "s3", "kafka", "armada", "mutants"})
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -280,7 +285,9 @@ def steps_for(goals: set[str]) -> list[Step]:
     if "kafka" in goals:
         steps.append(Step("Kafka", 12.0, _jars("kafka", "kafka"), environment))
     if "armada" in goals:
-        steps.append(Step("client of Armada", 10.0, _armada, environment))
+        steps.append(Step("client of Armada", 10.0, _beside("armada"), environment))
+    if "mutants" in goals:
+        steps.append(Step("what makes mutants", 10.0, _beside("mutants"), environment))
     return steps
 
 

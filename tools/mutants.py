@@ -159,19 +159,19 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--rings", default=",".join(RINGS))
     parser.add_argument("--report", type=Path, default=Path("mutants.json"))
-    asked = parser.parse_args()
+    options = parser.parse_args()
     outcomes: list[dict[str, object]] = []
     counts: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory(prefix="millpond-mutants-") as folder:
         copy = Path(folder) / "checkout"
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".hypothesis", "demo"))
         (copy / ".venv").symlink_to(ROOT / ".venv")
-        for number, (package, mutant) in enumerate(drawn(asked.count, asked.seed), 1):
-            ring = tried(copy, package, mutant, tuple(asked.rings.split(",")))
+        for number, (package, mutant) in enumerate(drawn(options.count, options.seed), 1):
+            ring = tried(copy, package, mutant, tuple(options.rings.split(",")))
             outcomes.append(asdict(mutant) | {"found_by": ring})
             counts.setdefault(package.modules, Counter())[ring] += 1
             print(f"{number:4} {ring:6} {mutant.path}:{mutant.line} {mutant.operator}: {mutant.before}", flush=True)
-            asked.report.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
+            options.report.write_text(json.dumps(outcomes, indent=1) + "\n", encoding="utf-8")
     for modules, found in counts.items():
         print(f"{modules:24} " + "  ".join(f"{ring} {found[ring]}" for ring in (*RINGS, "alive")))
 

@@ -90,7 +90,7 @@ def test_what_a_hint_names_is_there(subtests: pytest.Subtests) -> None:
 
 
 def check_hint(module: str, hint: str) -> None:
-    """What a hint names exists in the words of the door where its error is raised."""
+    """Everything that a hint names exists in the words of the door where its error is raised."""
     command = command_in(hint)
     for found in re.finditer(r"(?<![\w-])--[a-z][a-z-]*", hint):
         option, after = found[0], "millpond " in hint[: found.start()]

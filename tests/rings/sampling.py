@@ -1,8 +1,8 @@
 """Sampled rings: of many like cases, `make test` tries some that a seed draws, `make test-full` tries all.
 
-`@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file beside its
-unit tests, and `drawn(moments, 3)` three of the moments of a walk. The seed is the day (`TEST_SEED=20261124` repeats it), and always
-the same with `HYPOTHESIS_PROFILE=ci`. It is printed.
+`@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file beside
+its unit tests, and `drawn(moments, 3)` three of the moments of a walk. The seed is the day, as in `TEST_SEED=20261124`,
+and always the same with `HYPOTHESIS_PROFILE=ci`. It is printed.
 """
 
 from __future__ import annotations

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.rings.ledger import Cost, grown
-from tests.rings.sampling import drawn
+from tests.rings.sampling import Sampling, drawn
 
 
 def test_a_file_that_grew_by_half_is_named() -> None:
@@ -36,3 +38,28 @@ def test_a_sample_follows_from_the_seed_and_the_name(monkeypatch: pytest.MonkeyP
     assert drawn(range(3), 5) == [0, 1, 2]
     monkeypatch.setenv("TEST_RING", "full")
     assert drawn(range(100), 5) == list(range(100))
+
+
+class _Item:
+    """A test, as far as a sample looks at it."""
+
+    def __init__(self, nodeid: str, *marks: pytest.Mark) -> None:
+        self.nodeid, self.marks = nodeid, {mark.name: mark for mark in marks}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self.marks.get(name)
+
+
+def test_of_a_file_some_tests_are_kept_beside_its_unit_tests(
+    monkeypatch: pytest.MonkeyPatch, pytestconfig: pytest.Config
+) -> None:
+    monkeypatch.delenv("TEST_RING", raising=False)
+    sample = pytest.mark.sample(2, of="file").mark
+    items: list[Any] = [_Item(f"a.py::test_{number}", sample) for number in range(9)]
+    units: list[Any] = [_Item(f"a.py::test_unit_{number}", sample, pytest.mark.unit.mark) for number in range(3)]
+    full: list[Any] = [_Item("a.py::test_full", sample, pytest.mark.full.mark)]
+    left = [*items, *units, *full]
+    monkeypatch.setattr(pytestconfig.hook, "pytest_deselected", lambda items: None)
+    Sampling().pytest_collection_modifyitems(pytestconfig, left)
+    assert len(set(left) & set(items)) == 2
+    assert set(units) | set(full) <= set(left)
