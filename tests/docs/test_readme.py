@@ -36,7 +36,7 @@ def run(command: list[str], folder: Path) -> str:
 
 
 @pytest.mark.usefixtures("spark_process")
-def test_the_readme_works_from_top_to_bottom(tmp_path: Path) -> None:
+def test_the_readme_works_from_top_to_bottom_with_spark(tmp_path: Path) -> None:
     blocks = snippets("README.md")
     shell = "\n".join(
         snippet.text

@@ -23,16 +23,22 @@ ROOT = Path(__file__).parents[2]
 
 
 @functools.cache
-def _is_spark(file: str) -> bool:
-    """True for a file whose tests start Spark; the process that hands out tests knows the names of files alone."""
-    text = (ROOT / file).read_text(encoding="utf-8")
-    return file.startswith("tests/spark/") or '("spark_process")' in text or "mark.spark" in text
+def _starts_spark(file: str) -> bool:
+    """True for a file all of whose tests need a JVM with Spark."""
+    return file.startswith("tests/spark/") or 'pytestmark = pytest.mark.usefixtures("spark_process")' in (
+        ROOT / file
+    ).read_text(encoding="utf-8")
+
+
+def _group(nodeid: str) -> str:
+    """The group of a test; the process that hands out tests knows their ids alone, so one of Spark's is named so."""
+    file, _, name = nodeid.partition("::")
+    return "spark" if "spark" in name or _starts_spark(file) else file
 
 
 class _Groups(LoadScopeScheduling):
     def _split_scope(self, nodeid: str) -> str:
-        file = nodeid.partition("::")[0]
-        return "spark" if _is_spark(file) else file
+        return _group(nodeid)
 
 
 class Order:
@@ -50,7 +56,7 @@ class Order:
                     seconds[name] = seconds.get(name, 0.0) + wall
 
         def weight(item: pytest.Item) -> tuple[float, str]:
-            file = item.nodeid.partition("::")[0]
-            return -_FIRST if _is_spark(file) else -seconds.get(file, 0.0), file
+            group = _group(item.nodeid)
+            return -_FIRST if group == "spark" else -seconds.get(group, 0.0), item.nodeid.partition("::")[0]
 
         items.sort(key=weight)
