@@ -43,6 +43,7 @@ unit: $(READY) ## ring 1: style, arrows, and the tests that need no process and 
 	@$(PYTEST) -n 2 -m unit $(UNIT)
 
 test: $(SERVERS) ## ring 2: ring 1, every real server once, kills at sampled steps (TEST_SEED=N repeats a sample)
+	@$(BIN)/millpond warm >/dev/null
 	@$(PYTEST) -n 3 -m "not full" --ledger=$(LEDGER)
 
 test-full: $(SERVERS) ## ring 3: every moment of every kill, every parameter, large memory, long machines
