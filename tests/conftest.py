@@ -50,7 +50,7 @@ _BUCKETS = itertools.count()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--ledger", choices=("off", "compare", "write"), default="off",
+        "--ledger", choices=("off", "compare", "strict", "write"), default="off",
         help="compare what the files of tests cost with tests/durations.json, or write it there",
     )  # fmt: skip
 

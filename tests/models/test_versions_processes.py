@@ -23,7 +23,7 @@ from millpond.versions.repository import Repository
 from tests.postgres_server import new_location
 from tests.s3_server import S3Server
 
-pytestmark = [pytest.mark.usefixtures("process", "postgres_server"), pytest.mark.sample(5, of="file")]
+pytestmark = [pytest.mark.usefixtures("process", "postgres_server"), pytest.mark.sample(2, of="file")]
 
 ACTOR = Path(__file__).parent / "versions_actor.py"
 needs_psycopg = pytest.mark.skipif(find_spec("psycopg") is None, reason="the extra postgres is not installed")

@@ -23,6 +23,8 @@ from millpond.nodes.tokens import ANYBODY, Caller, TokenFile, Tokens, draw_token
 from millpond.setting_types import TokenSetting
 from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(11, of="file")
+
 MAPS = ("weather", "weather_hourly", "people")
 SECRETS = {"reader": "r" * 20, "loader": "l" * 20, "boss": "b" * 20}
 RIGHTS: dict[str, dict[str, list[str]]] = {

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import pyarrow as pa
+import pytest
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.nodes.conftest import ClusterHere, Served
+
+pytestmark = pytest.mark.sample(8, of="file")
 
 
 # -- by the answers alone -----------------------------------------------------------------------------

@@ -36,7 +36,7 @@ from tests.harness.scratch import scratch_folder
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(9, of="file")
+pytestmark = pytest.mark.sample(4, of="file")
 
 ROOT = Path(__file__).resolve().parents[2]
 SECONDS = 30.0

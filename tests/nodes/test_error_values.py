@@ -14,6 +14,8 @@ from millpond.server.wire import relative
 from tests.nodes.conftest import Served
 from tests.nodes.test_job_routes import damaged
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 TOKENS = [
     {"name": name, "sha256": hash_token(name), "rights": {"read": [pattern]}}
     for name, pattern in (("some", "our*"), ("all", "*"))

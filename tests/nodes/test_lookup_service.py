@@ -33,6 +33,8 @@ from millpond.testing.models import bits_of
 from millpond.testing.rows import table_of
 from tests.harness.scratch import scratch_folder
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 
 def as_stream(**columns: Any) -> bytes:
     batch = pa.RecordBatch.from_pydict(columns)

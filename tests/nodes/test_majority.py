@@ -17,6 +17,8 @@ from tests.nodes.following import rows, served_again, ticking, until
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
+pytestmark = pytest.mark.sample(3, of="file")
+
 Serve = Callable[..., "Served"]
 MAJORITY = {"write_to": "majority", "lag_limit": "1500ms"}
 majority = pytest.mark.settings(**MAJORITY)

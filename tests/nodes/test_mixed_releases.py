@@ -17,6 +17,8 @@ from tests.nodes.following import rows, ticking, until
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 @pytest.fixture(autouse=True)
 def _time_passes(clock: ManualClock) -> Iterator[None]:

@@ -24,7 +24,7 @@ from tests.ports import free_ports
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 RULES = ROOT / "deploy" / "prometheus"
 DASHBOARD = ROOT / "deploy" / "grafana" / "millpond.json"

@@ -14,6 +14,8 @@ from hypothesis import strategies as st
 
 from tests.nodes.conftest import Answer, Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 EXAMPLES = 12
 """Of each route. Most defects show in the first few."""
 FINE = 500

@@ -13,7 +13,7 @@ from millpond.server.routes.table import ROUTES
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(30, of="file")
+pytestmark = pytest.mark.sample(15, of="file")
 
 DEPTHS = (50, 600, 900, 980)
 CHANGES = [(method, path) for method, path in ROUTES if method in ("POST", "PUT", "PATCH")]

@@ -18,6 +18,8 @@ from tests.nodes.following import caught_up, load, rows, served_again, ticking, 
 if TYPE_CHECKING:
     from tests.nodes.conftest import ClusterHere, Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 
 @pytest.fixture(autouse=True)
 def _time_passes(clock: ManualClock) -> Iterator[None]:

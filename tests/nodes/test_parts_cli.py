@@ -18,6 +18,8 @@ from tests.nodes.conftest import ClusterHere, Served
 from tests.nodes.following import caught_up
 from tests.nodes.test_job_routes import damaged, owner
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

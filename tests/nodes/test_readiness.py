@@ -16,7 +16,7 @@ from tests.nodes.following import caught_up, rows, served_again
 if TYPE_CHECKING:
     from tests.nodes.conftest import Answer, ClusterHere, Served
 
-pytestmark = pytest.mark.sample(5, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 Serve = Callable[..., "Served"]
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
     from tests.nodes.conftest import ClusterHere, Served
 
+pytestmark = pytest.mark.sample(8, of="file")
+
 QUICK: dict[str, Any] = {"synchronise": True, "send_part_retry_delay": "10ms", "connect_timeout": "2s"}
 
 

@@ -14,6 +14,8 @@ from millpond.server.routes.table import ROUTES, On, RouteNeeds, Work
 from tests.nodes.conftest import Answer, Served
 from tests.nodes.test_limits import Sender
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 OURS, THEIRS = "ours", "theirs"
 NO_PART = "0" * 32
 

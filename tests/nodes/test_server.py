@@ -28,7 +28,7 @@ from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, underst
 from tests.nodes.conftest import ClusterHere, Served
 from tests.ports import free_ports
 
-pytestmark = pytest.mark.sample(41, of="file")
+pytestmark = pytest.mark.sample(20, of="file")
 
 CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, MillpondError)]
 

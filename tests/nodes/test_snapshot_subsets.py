@@ -31,6 +31,8 @@ from tests.harness.scratch import scratch_folder
 if TYPE_CHECKING:
     from millpond.testing.strategies import Pools, Question
 
+pytestmark = pytest.mark.sample(6, of="file")
+
 KEEP = 600_000
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from tests.nodes.conftest import ClusterHere
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 KEYS = 100_000
 
 

@@ -16,6 +16,8 @@ from millpond.nodes.tokens import hash_token
 from millpond.server.lakefs.api import Api
 from tests.nodes.conftest import Served
 
+pytestmark = pytest.mark.sample(2, of="file")
+
 KEY, SECRET = "AKIAJ00000000000000Q", "secret"
 NARROW = "AKIAJ00000000000001Q"
 TOKENS: list[dict[str, Any]] = [

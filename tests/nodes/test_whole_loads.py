@@ -23,6 +23,8 @@ from millpond.nodes.uploads.receiver import Receiver
 from tests.nodes.conftest import Answer, Served
 from tests.unit.mutations import Mutation, give_its_id, mutate
 
+pytestmark = pytest.mark.sample(7, of="file")
+
 DIRECT = {"Content-Type": SEVERAL_MEDIA_TYPE}
 ROUTED = {"Content-Type": f"{SEVERAL_MEDIA_TYPE}; of=millpond"}
 """With this, an order goes to the route."""

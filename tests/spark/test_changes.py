@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from millpond import Map, Pond
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 @pytest.fixture

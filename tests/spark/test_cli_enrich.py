@@ -17,7 +17,7 @@ from tests.cli.conftest import Shell, millpond, weather  # noqa: F401 - fixtures
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.sample(2, of="file")]
+pytestmark = [pytest.mark.usefixtures("spark"), pytest.mark.sample(1, of="file")]
 
 FLIGHTS = """\
 flight,tail,origin,departure,scheduled

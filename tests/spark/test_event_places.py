@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.events.events import Events
     from tests.nodes.conftest import Served
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 def places(quick: str) -> pytest.MarkDecorator:

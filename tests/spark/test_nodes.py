@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.clock import ManualClock
     from tests.nodes.conftest import ClusterHere, Served
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 @pytest.fixture(autouse=True)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from millpond import Pond
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 KEYS = 500

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = pytest.mark.sample(5, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 
 KEYS = 40_000

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond import Pond
     from millpond.maps.model.definition import MapDefinition
 
-pytestmark = pytest.mark.sample(4, of="file")
+pytestmark = pytest.mark.sample(2, of="file")
 
 
 def write(frame: DataFrame, pond: Pond, name: str) -> None:

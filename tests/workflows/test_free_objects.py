@@ -36,7 +36,7 @@ from tests.workflows.conftest import SECONDS, code_of
 if TYPE_CHECKING:
     from tests.workflows.conftest import WorkflowServer
 
-pytestmark = pytest.mark.sample(2, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 
 def order(wf: WorkflowThread) -> None:

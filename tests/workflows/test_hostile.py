@@ -20,7 +20,7 @@ from tests.armada.test_hostile import mutated
 if TYPE_CHECKING:
     from tests.workflows.conftest import WorkflowServer
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 SERVICE = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"]
 STREAMS = ("PollTask",)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-pytestmark = pytest.mark.sample(3, of="file")
+pytestmark = pytest.mark.sample(1, of="file")
 
 URL = "/v1/oauth/token"
 
