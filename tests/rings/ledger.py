@@ -1,8 +1,8 @@
 """A ledger of what the tests cost: wall and processor seconds by ring and file.
 
-Every run measures. `--ledger=write` keeps the figures in `tests/durations.json`. `--ledger=compare`, as in CI, names the
-files whose processor time grew by half, and `--ledger=strict` fails then. What a fixture of a session or a module takes
-is an entry of its own, as which file pays for it is chance.
+Every run measures. `--ledger=write` keeps the figures in `tests/durations.json`. `--ledger=compare`, as in CI, names
+the files whose processor time grew by half, and `--ledger=strict` fails then. What a fixture of a session or a module
+takes is an entry of its own, as which file pays for it is chance.
 
 Invariants:
 * Processor time is that of the worker and of the processes that it started; of those that live on, with their file.
