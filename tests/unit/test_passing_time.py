@@ -69,6 +69,7 @@ def test_an_error_of_what_is_done_is_raised() -> None:
         while_time_passes(ManualClock(), lambda: 1 // 0)
 
 
+@pytest.mark.usefixtures("processor")
 def test_threads_draw_different_ids() -> None:
     clock = ManualClock()
     with ThreadPoolExecutor(4) as pool:
