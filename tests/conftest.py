@@ -8,8 +8,10 @@ every run: what fails there is the change that is tested, and what chance finds 
 from __future__ import annotations
 
 import functools
+import gc
 import itertools
 import os
+from math import inf
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,7 +19,7 @@ import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
-from tests.rings.ledger import UNIT_SECONDS_LOADED_MAX, UNIT_SECONDS_MAX, Ledger
+from tests.rings.ledger import UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
 from tests.rings.resources import RESOURCES, Resources
 from tests.rings.sampling import Sampling
@@ -55,12 +57,15 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )  # fmt: skip
 
 
+def _only_units(config: pytest.Config) -> bool:
+    return bool(config.getoption("-m") == "unit")
+
+
 @pytest.hookimpl(tryfirst=True)
 def pytest_configure(config: pytest.Config) -> None:
     for name, words in RESOURCES.items():
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
-    unit = config.getoption("-m") == "unit"
-    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if unit else UNIT_SECONDS_LOADED_MAX)
+    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if _only_units(config) else inf)
     plugins = [ledger, Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
         plugins.append(Keeper())
@@ -69,8 +74,10 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    if session.config.getoption("-m") == "unit" and session.items:
+    if _only_units(session.config) and session.items:
         use_everything_once()
+        gc.collect()
+        gc.freeze()  # else a collection looks through all tests and modules again, in whichever test it comes
 
 
 @pytest.fixture

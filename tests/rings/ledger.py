@@ -20,21 +20,23 @@ from collections import defaultdict
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import pytest
 
-__all__ = ("LEDGER", "UNIT_SECONDS_LOADED_MAX", "UNIT_SECONDS_MAX", "Cost", "Ledger", "grown")
+__all__ = ("UNIT_SECONDS_MAX", "Cost", "Ledger", "grown", "read_ledger")
 
 LEDGER = Path(__file__).parents[1] / "durations.json"
 GROWTH_MAX = 1.5
 GROWTH_SECONDS_MIN = 2.0
 """A file that grew by less is not named: a quarter of a second is noise."""
 UNIT_SECONDS_MAX = 0.25
-"""The processor time that a unit test may take; one that needs more has the fixture `processor`."""
-UNIT_SECONDS_LOADED_MAX = float("inf")
-"""The same in the larger rings: there more workers run than there are processors, and first uses fall on any test."""
+"""The processor time that a unit test may take; one that needs more has the fixture `processor`.
+
+The unit ring alone holds tests to it: in larger ones first uses fall on any test.
+"""
 COMPARED_SECONDS_MIN = 1.0
 """Files below it say nothing about the speed of the machine."""
 
@@ -101,7 +103,7 @@ class Ledger:
     """The plugin: it measures in workers, adds up where the run is controlled, and compares there."""
 
     mode: str
-    unit_seconds_max: float = UNIT_SECONDS_LOADED_MAX
+    unit_seconds_max: float = inf
     path: Path = LEDGER
     rings: dict[str, Costs] = field(default_factory=lambda: defaultdict(lambda: defaultdict(Cost)))
     failures: list[str] = field(default_factory=list)
@@ -115,9 +117,7 @@ class Ledger:
         try:
             yield
         finally:
-            self._cost = _now() - before
-            for _, cost in self._shared:
-                self._cost = self._cost - cost
+            self._cost = _now() - before - sum((cost for _, cost in self._shared), Cost())
             self._shared = outer + self._shared
 
     @pytest.hookimpl(wrapper=True)
@@ -147,9 +147,7 @@ class Ledger:
         try:
             return (yield)
         finally:
-            cost = _now() - before
-            for _, other in self._shared[inner:]:
-                cost = cost - other
+            cost = _now() - before - sum((other for _, other in self._shared[inner:]), Cost())
             self._shared.append((f"{fixturedef.scope} {fixturedef.argname}", cost))
 
     @pytest.hookimpl(wrapper=True)
@@ -181,13 +179,13 @@ class Ledger:
         if self.mode == "write":
             self._write()
         elif self.mode in ("compare", "strict"):
-            for ring, costs in _read(self.path).items():
+            for ring, costs in read_ledger(self.path).items():
                 self.failures += grown(costs, self.rings[ring])
             if self.mode == "strict" and self.failures and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
     def _write(self) -> None:
-        rings = _read(self.path) | {ring: dict(costs) for ring, costs in self.rings.items() if costs}
+        rings = read_ledger(self.path) | {ring: dict(costs) for ring, costs in self.rings.items() if costs}
         plain = {
             ring: {name: cost.rounded for name, cost in sorted(costs.items()) if max(cost.rounded) > 0}
             for ring, costs in sorted(rings.items())
@@ -208,7 +206,8 @@ class Ledger:
             terminalreporter.write_line("where that is right, `make ledger` writes tests/durations.json anew")
 
 
-def _read(path: Path) -> dict[str, Costs]:
+def read_ledger(path: Path = LEDGER) -> dict[str, Costs]:
+    """The costs by ring and file that were kept; none where there is no ledger."""
     if not path.exists():
         return {}
     rings = json.loads(path.read_text(encoding="utf-8"))

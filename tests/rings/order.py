@@ -6,14 +6,15 @@ So a worker starts what a file shares once, one JVM with Spark runs at a time, a
 from __future__ import annotations
 
 import functools
-import json
+import re
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from tests.rings.ledger import LEDGER
+from tests.rings.ledger import read_ledger
 
 __all__ = ("Order",)
 
@@ -25,9 +26,10 @@ ROOT = Path(__file__).parents[2]
 @functools.cache
 def _starts_spark(file: str) -> bool:
     """True for a file all of whose tests need a JVM with Spark."""
-    return file.startswith("tests/spark/") or 'pytestmark = pytest.mark.usefixtures("spark_process")' in (
-        ROOT / file
-    ).read_text(encoding="utf-8")
+    text = (ROOT / file).read_text(encoding="utf-8")
+    return (
+        file.startswith("tests/spark/") or re.search(r"^pytestmark = .*spark_process", text, re.MULTILINE) is not None
+    )
 
 
 def _group(nodeid: str) -> str:
@@ -49,14 +51,16 @@ class Order:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        seconds: dict[str, float] = {}
-        if LEDGER.exists():
-            for costs in json.loads(LEDGER.read_text(encoding="utf-8")).values():
-                for name, (wall, _) in costs.items():
-                    seconds[name] = seconds.get(name, 0.0) + wall
+        seconds: dict[str, float] = defaultdict(float)
+        for costs in read_ledger().values():
+            for name, cost in costs.items():
+                seconds[name] += cost.wall
 
         def weight(item: pytest.Item) -> tuple[float, str]:
             group = _group(item.nodeid)
-            return -_FIRST if group == "spark" else -seconds.get(group, 0.0), item.nodeid.partition("::")[0]
+            return -_FIRST if group == "spark" else -seconds[group], item.nodeid.partition("::")[0]
 
+        for item in items:
+            if item.get_closest_marker("spark") and _group(item.nodeid) != "spark":
+                raise pytest.UsageError(f"{item.nodeid} starts Spark: say so in its name, or in the file's pytestmark")
         items.sort(key=weight)

@@ -71,7 +71,10 @@ class Keeper:
                 connection = self._listener.accept()
             except OSError:
                 return  # the run is over
-            name = connection.recv()
+            try:
+                name = connection.recv()
+            except EOFError:
+                continue  # the worker has ended
             if name not in self._starts:
                 self._starts[name] = self._threads.submit(_start, name, self._stack)
             self._starts[name].add_done_callback(partial(_answer, connection))
