@@ -6,7 +6,8 @@ UNIT := tests/test_tidy.py tests/unit tests/models tests/contracts tests/simulat
 BIN   := $(VENV)/bin
 READY := $(VENV)/.ready
 # Three workers on two cores, for many tests wait; tests/rings/order.py says which tests stay in one of them.
-PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder
+# A worker that ends by itself fails the run with the name of its test: with another in its place the run would never end.
+PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 SERVERS := s3 kafka postgres redis armada network prometheus
 
 .DEFAULT_GOAL := help

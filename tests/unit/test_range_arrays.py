@@ -159,6 +159,7 @@ def test_rows_are_equal_when_their_bits_are(column: tuple[pa.Field, list[Any], l
     assert equal_rows(batch_of(field, held), batch_of(field, held)).all()
 
 
+@pytest.mark.usefixtures("processor")
 @given(columns())
 def test_sizes_are_those_of_the_page(column: tuple[pa.Field, list[Any], list[Any]]) -> None:
     field, held, _ = column
