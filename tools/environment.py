@@ -346,7 +346,7 @@ def progress_line(steps: list[Step], seconds: float) -> str:
 def main() -> int:
     """Carry out the goals on the command line."""
     goals = set(sys.argv[1:])
-    known = {*TEST_GOALS, "demo", "tests"}
+    known = {*TEST_GOALS, "demo", "mutants", "tests"}
     if not goals or goals - known:
         print(f"usage: tools/setup {'|'.join(sorted(known))} ...", file=sys.stderr)
         return 2
