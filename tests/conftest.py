@@ -1,8 +1,8 @@
 """Shared by all tests: Hypothesis without deadlines (kernels compile on first use).
 
-`quick` is what `make test` runs; `pytest --hypothesis-profile=full` looks much further, `explore` shows the first
-failure as it was found, without making it smaller. `HYPOTHESIS_PROFILE=ci`, as CI sets it, tries the same things in
-every run: what fails there is the change that is tested, and what chance finds is found where somebody looks.
+`quick` is what `make test` runs, and `full` what `make test-full` does; `explore` shows the first failure as it was
+found, without making it smaller. `HYPOTHESIS_PROFILE=ci`, as CI sets it, tries the same things in every run: what fails
+there is the change that is tested, and what chance finds is found where somebody looks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from millpond.stores.objects import ObjectStore, open_objects
 from tests.rings.ledger import UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
 from tests.rings.resources import RESOURCES, Resources
-from tests.rings.sampling import Sampling
+from tests.rings.sampling import Sampling, everything
 from tests.rings.servers import Keeper, shared
 from tests.rings.warm import use_everything_once
 from tests.s3_server import S3Server
@@ -39,13 +39,13 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # type
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 
-settings.register_profile("quick", deadline=None, max_examples=30, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("quick", deadline=None, max_examples=15, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
-settings.register_profile("full", deadline=None, max_examples=500, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("full", deadline=None, max_examples=150, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(
     "explore", deadline=None, max_examples=100, phases=_FOUND, suppress_health_check=_SLOW_IS_FINE
 )
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full" if everything() else "quick"))
 
 _BUCKETS = itertools.count()
 

@@ -87,6 +87,7 @@ PHRASES = {
     "set aside": "quarantined",
     "unless told": "by default",
 }
+ANY_PHRASE = re.compile(rf"\b({'|'.join(PHRASES)})s?\b", re.IGNORECASE)
 # door -> why it does not use the one codec (docs/decisions/0013-one-json-codec.md)
 JSON_DOORS = {
     "src/millpond/json_forms.py": "the codec",
@@ -348,10 +349,9 @@ def _docstrings(source: Source) -> Iterator[tuple[int, str]]:
 def phrases_are_plain(source: Source) -> Iterator[str]:
     """Prose says the field's word too."""
     if _is_worded(source):
-        for number, line in enumerate(source.text.splitlines(), 1):
-            for phrase, instead in PHRASES.items():
-                if re.search(rf"\b{phrase}s?\b", line, re.IGNORECASE):
-                    yield f"line {number}: '{phrase}'; say {instead}"
+        for found in ANY_PHRASE.finditer(source.text):
+            number = source.text.count("\n", 0, found.start()) + 1
+            yield f"line {number}: '{found[1]}'; say {PHRASES[found[1].lower()]}"
 
 
 def nothing_points_elsewhere(source: Source) -> Iterator[str]:

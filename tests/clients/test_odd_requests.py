@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 from collections.abc import Iterator
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -19,9 +18,10 @@ from hypothesis import strategies as st
 from millpond.server.lakefs.table import ROWS
 from tests.clients.conftest import Answer, Server
 from tests.clients.replay import Replay, lines
+from tests.rings.sampling import examples
 
-MUTATED = 20 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 2
-EXAMPLES = 60 if os.environ.get("HYPOTHESIS_PROFILE") == "full" else 5
+MUTATED = examples(2, 20)
+EXAMPLES = examples(3, 60)
 UNUSUAL = ["", "0", "-1", "9" * 30, "nan", "../x", "\x00", "\n", "ü", "{x}", "%", "main", "main~1", "main$", "a/", "*"]
 TEXTS = st.one_of(st.sampled_from(UNUSUAL), st.text(st.characters(codec="utf-8"), max_size=12))
 VALUES = st.recursive(

@@ -27,7 +27,7 @@ from tests.rings.sampling import drawn
 Rows = list[tuple[bytes, bytes]]
 State = dict[str, list[tuple[str, str]]]
 _NOW = SystemClock()
-MOMENTS_SAMPLED = 4
+MOMENTS_SAMPLED = 2
 
 
 class Later(SystemClock):

@@ -14,6 +14,8 @@ import urllib3
 
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
+from tests.rings.forked import script
+from tests.rings.servers import shared
 
 PORTS = ("7433", "7434", "7435")
 
@@ -28,8 +30,9 @@ class Shell:
         self.starting: list[str] = []
         programs = folder / ".bin"
         programs.mkdir()
-        for name, words in (("millpond", "-m millpond "), ("python", "")):
-            (programs / name).write_text(f'#!/bin/sh\nexec "{sys.executable}" {words}"$@"\n')
+        python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+        for name, text in (("millpond", script(shared("commands"))), ("python", python)):
+            (programs / name).write_text(text)
             (programs / name).chmod(0o755)
         self.environment = os.environ | {
             "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT / "src"),

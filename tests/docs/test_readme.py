@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from tests.docs.snippets import ROOT, snippets
+from tests.rings.forked import script
+from tests.rings.servers import shared
 
 
 def run(command: list[str], folder: Path) -> str:
@@ -19,7 +21,7 @@ def run(command: list[str], folder: Path) -> str:
     programs = folder / ".bin"
     programs.mkdir(exist_ok=True)
     shim = programs / "millpond"
-    shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m millpond "$@"\n')
+    shim.write_text(script(shared("commands")))
     shim.chmod(0o755)
     environment = os.environ | {
         "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",

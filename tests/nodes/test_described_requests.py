@@ -18,7 +18,9 @@ import schemathesis
 import urllib3
 from hypothesis import HealthCheck, given, settings
 
-EXAMPLES = 5
+from tests.rings.sampling import examples
+
+EXAMPLES = examples(2, 30)
 OPERATIONS_MIN = 40
 BUSY = {
     "disk_full", "map_busy", "merge_failed", "merge_slow", "node_behind", "node_not_heard", "node_not_ready",

@@ -16,7 +16,7 @@ from typing import TypeVar
 
 import pytest
 
-__all__ = ("Sampling", "drawn", "everything", "seed")
+__all__ = ("Sampling", "drawn", "everything", "examples", "seed")
 
 T = TypeVar("T")
 _RING, _SEED = "TEST_RING", "TEST_SEED"
@@ -42,6 +42,11 @@ def drawn(cases: Sequence[T], count: int, *, name: str = "") -> list[T]:
         return list(cases)
     numbers = random.Random(f"{seed()} {name}").sample(range(len(cases)), count)
     return [cases[number] for number in sorted(numbers)]
+
+
+def examples(few: int, many: int) -> int:
+    """The number of examples that a property is tried with: few in the sampled rings, many in the full one."""
+    return many if everything() else few
 
 
 class Sampling:

@@ -29,6 +29,7 @@ STARTS = {
     "kafka": "tests.kafka_server:start_server",
     "clients": "tests.clients.conftest:start_server",
     "armada": "tests.armada.conftest:start_server",
+    "commands": "tests.rings.forked:start_server",
 }
 """The function that starts each server; it leaves on a stack what stops it."""
 

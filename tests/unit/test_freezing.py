@@ -65,6 +65,7 @@ def test_keys_that_clash_by_the_thousand_are_frozen(tmp_path: Path) -> None:
         assert sum(batch.num_rows for batch in codes.scan()) == 5_000
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("process")
 def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> None:
     """Without a bound it takes 300 MB more than the limit; with it, the same files come out."""
@@ -90,6 +91,7 @@ def test_too_little_memory_is_refused(tmp_path: Path, size: str | int) -> None:
         millpond.open(tmp_path / "pond", memory_max=size)
 
 
+@pytest.mark.full
 @pytest.mark.usefixtures("process")
 def test_a_map_larger_than_memory_is_loaded_under_a_limit(tmp_path: Path) -> None:
     """Its rows alone are more than the limit; they are sealed in parts, merged in one pass, and frozen."""

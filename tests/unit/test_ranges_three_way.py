@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from millpond import ranges
 from millpond.errors import Invalid, NotFound
 from millpond.ranges import Boundaries, Choice, Conflicts, Index
+from tests.rings.sampling import examples
 from tests.unit.range_entries import (
     SMALL,
     Model,
@@ -26,7 +27,7 @@ from tests.unit.range_entries import (
     plain,
 )
 
-MERGES = settings(max_examples=max(100, settings().max_examples))
+MERGES = settings(max_examples=examples(40, 500))
 ROW = {n: {"hash": n, "rows": [{"at": n, "value": str(n)}] * n, "flag": None, "size": 0.5 * n} for n in range(4)}
 edits = st.dictionaries(keys, st.none() | st.sampled_from(sorted(ROW)), max_size=12)
 spans = st.lists(st.tuples(keys, keys, st.none() | st.sampled_from(sorted(ROW))), max_size=2)
@@ -109,6 +110,7 @@ def test_every_key_by_the_rule(models_: tuple[Model, Model, Model], limits: Boun
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_every_case_beside_every_other(seed: int) -> None:
     """All 64 ways that three sides can hold one of three values or none, 30 times each, in chance's order."""
@@ -137,6 +139,7 @@ def test_a_range_that_reaches_past_the_end_of_the_others() -> None:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_small_changes_everywhere(seed: int) -> None:
     """Single keys of both sides, also behind the last of base, so that ranges of the three overlap in all ways."""
@@ -248,7 +251,7 @@ def test_only_ranges_that_both_changed_are_opened() -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@settings(max_examples=10)
+@settings(max_examples=examples(4, 50))
 @given(st.integers(0, 2**32 - 1), st.integers(0, 20), st.integers(0, 20))
 def test_a_merge_costs_what_changed(seed: int, mine: int, other: int) -> None:
     objects = Watched()

@@ -7,12 +7,11 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
 from importlib.metadata import version
-from typing import Any
 
 import anyio.to_thread
 from anyio import CapacityLimiter
-from fastapi import APIRouter, Depends, FastAPI
-from starlette.types import Lifespan, Scope
+from fastapi import APIRouter, FastAPI
+from starlette.types import Lifespan
 
 from millpond.errors import MillpondError
 from millpond.nodes.node import Node
@@ -40,14 +39,12 @@ from millpond.server.routes import (
     uploads,
 )
 from millpond.server.routes.table import ROUTES
-from millpond.server.same_map import check_incarnation
 from millpond.server.threads import thread_queue
-from millpond.server.wire import ErrorResponse, add_error_handlers
+from millpond.server.wire import add_error_handlers
 
 __all__ = ("make_app",)
 
 _ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, job_sets, log, jobs, nodes)
-_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
 
 
 def make_app(node: Node) -> FastAPI:
@@ -84,20 +81,11 @@ def make_app(node: Node) -> FastAPI:
     add_error_handlers(app)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
-    for router in routers:
-        app.include_router(router, responses=_ERRORS, dependencies=[Depends(check_incarnation)])
     app.state.routes = _listed(routers)
+    app.router.routes += app.state.routes  # FastAPI would make the routes of an included router once more
     app.state.versions_api = Api()
     app.router.routes.insert(0, app.state.versions_api)
-    _work_out(app)
     return app
-
-
-def _work_out(app: FastAPI) -> None:
-    """Let FastAPI work out the routes, as it does when one is first looked for: now, not while requests wait."""
-    scope: Scope = {"type": "http", "method": "GET", "path": "/no-route", "root_path": "", "headers": []}
-    for route in app.routes:
-        route.matches(scope)
 
 
 @asynccontextmanager

@@ -29,6 +29,8 @@ from millpond.errors import Invalid, MillpondError
 from millpond.server.access import BEARER, admit
 from millpond.server.memory import MemoryBudget, put_room, room_of
 from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
+from millpond.server.same_map import check_incarnation
+from millpond.server.wire import ErrorResponse
 
 if TYPE_CHECKING:
     from millpond.nodes.drain import Drain
@@ -39,6 +41,8 @@ __all__ = ("GuardedRoute", "admitted", "count_work")
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 """The headers of requests with a body: HTTP knows no other way to announce one."""
 
+_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
+
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
 
@@ -48,8 +52,10 @@ class GuardedRoute(APIRoute):
     def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
         [self.method] = options["methods"]
         self.needs: RouteNeeds = needs_of(self.method, path)
+        dependencies = [Depends(check_incarnation), *(options.get("dependencies") or ())]
         if self.needs.right is not None:
-            options["dependencies"] = [*(options.get("dependencies") or ()), Depends(BEARER)]  # for OpenAPI
+            dependencies.append(Depends(BEARER))  # for OpenAPI
+        options |= {"dependencies": dependencies, "responses": _ERRORS | (options.get("responses") or {})}
         super().__init__(path, endpoint, **options)
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:

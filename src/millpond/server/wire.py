@@ -18,7 +18,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -38,8 +38,10 @@ from millpond.errors import (
     Unavailable,
 )
 from millpond.server.access import may_read_all
-from millpond.server.limits import GuardedRoute
 from millpond.stores.files import DISK_FULL
+
+if TYPE_CHECKING:
+    from millpond.server.limits import GuardedRoute
 
 __all__ = (
     "ErrorResponse",

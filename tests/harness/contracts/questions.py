@@ -19,13 +19,14 @@ from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 from tests.harness.audit import audit_answers, audit_sql
 from tests.harness.contracts.maps import MIXED, NamedMaps, fresh_name, like
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("QuestionContract",)
 
-EXAMPLES = 4
+EXAMPLES = examples(2, 30)
 
 
 class QuestionContract(NamedMaps):
