@@ -32,6 +32,9 @@ if TYPE_CHECKING:
     from tests.redis_servers import RedisCluster, RedisServer
 
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
+# A JVM that lives for seconds is done before its second compiler has paid for itself.
+_QUICK_JVM = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--conf "{_QUICK_JVM}" pyspark-shell')
 
 # The tree of commands is the same for every run of one: to build it takes a tenth of a second.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]
