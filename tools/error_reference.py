@@ -7,6 +7,7 @@ python tools/error_reference.py --write    writes docs/reference/errors.md and d
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import re
@@ -115,6 +116,7 @@ def kinds() -> str:
     return "[\n" + ",\n".join(json.dumps(row, ensure_ascii=False) for row in rows) + "\n]\n"
 
 
+@functools.cache
 def raised() -> dict[str, dict[str, Explanation]]:
     """Class and kind of every error that what ships can raise."""
     found: dict[str, dict[str, Explanation]] = {name: {} for name in CLASSES}
@@ -128,7 +130,11 @@ def raised() -> dict[str, dict[str, Explanation]]:
 
 
 def _take(call: ast.Call, found: dict[str, dict[str, Explanation]]) -> None:
-    name = ast.unparse(call.func).split(".")[-1]
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            pass
+        case _:
+            return
     words = {word.arg: word.value for word in call.keywords}
     if name not in found or "kind" not in words:
         return

@@ -15,7 +15,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from filelock import FileLock
 import millpond
 from millpond.events.event import NewEvent
 from millpond.server.armada.wire import armada_pb2 as pb
+from tests.rings.forked import Command
 from tests.rings.servers import shared
 
 ROOT = Path(__file__).parents[2]
@@ -54,7 +54,7 @@ class ArmadaServer:
     pond: millpond.Pond
     channel: grpc.Channel
     pid: int
-    process: subprocess.Popen[str] | None
+    process: Command | None
     metadata: tuple[tuple[str, str], ...] = field(default=())
 
     def name(self, word: str = "set") -> str:
@@ -132,12 +132,9 @@ def status(call: Any, *arguments: Any, **options: Any) -> grpc.StatusCode:
 def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaServer]:
     """A process that serves a folder, while the block runs."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
-    process = subprocess.Popen(
-        [sys.executable, "-m", "millpond", "serve", "--data", str(folder), "--port", "0", "--json", *arguments],
-        env=environment, cwd=folder.parent, text=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    words = ["serve", "--data", str(folder), "--port", "0", "--json", *arguments]
+    process = Command(words, env=environment, cwd=folder.parent)
     try:
-        assert process.stdout is not None
         ready = json.loads(process.stdout.readline())
         with connected(ready["url"], ready["grpc_port"], folder, process.pid, process, token) as server:
             yield server
@@ -152,7 +149,7 @@ def serving(folder: Path, *arguments: str, token: str = "") -> Iterator[ArmadaSe
 
 @contextmanager
 def connected(
-    url: str, grpc_port: int, folder: Path, pid: int = 0, process: subprocess.Popen[str] | None = None, token: str = ""
+    url: str, grpc_port: int, folder: Path, pid: int = 0, process: Command | None = None, token: str = ""
 ) -> Iterator[ArmadaServer]:
     """A connection to a process that serves a folder."""
     metadata = (("authorization", f"Bearer {token}"),) if token else ()

@@ -9,6 +9,7 @@ from tests.cli.conftest import Shell
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.full
 def test_what_is_warm_stays_warm(millpond: Shell) -> None:
     millpond("warm", "--processes", "2")
     report = millpond("warm", "--json").object

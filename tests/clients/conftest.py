@@ -14,7 +14,6 @@ import json
 import os
 import signal
 import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -31,6 +30,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_access_key, draw_token
 from millpond.versions.branch import Branch
+from tests.rings.forked import Command, run
 from tests.rings.servers import shared
 
 _NUMBERS = itertools.count(1)
@@ -115,10 +115,8 @@ def add_pair(folder: Path, name: str, **rights: tuple[str, ...]) -> tuple[str, s
 
 def add_pair_by_command(folder: Path, name: str, *rights: str) -> tuple[str, str]:
     """Draw a pair as a user does."""
-    command = [sys.executable, "-m", "millpond", "token", "add", "--versions", name, *rights]
-    done = subprocess.run(
-        [*command, "--data", str(folder), "--json"], capture_output=True, text=True, check=True, env=_environment()
-    )
+    done = run(["token", "add", "--versions", name, *rights, "--data", str(folder), "--json"], env=_environment())
+    assert done.returncode == 0, done.stderr
     made = json.loads(done.stdout)
     return made["access_key"], made["token"]
 
@@ -126,12 +124,9 @@ def add_pair_by_command(folder: Path, name: str, *rights: str) -> tuple[str, str
 @contextmanager
 def serving(folder: Path, *arguments: str, environment: Mapping[str, str] | None = None) -> Iterator[str]:
     """A process that serves a folder, while the block runs; its address. `environment` is added to this process's."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "millpond", "serve", "--data", str(folder), "--port", "0", "--json", *arguments],
-        env={**_environment(), **(environment or {})}, text=True, stdout=subprocess.PIPE,
-    )  # fmt: skip
+    words = ["serve", "--data", str(folder), "--port", "0", "--json", *arguments]
+    process = Command(words, env={**_environment(), **(environment or {})})
     try:
-        assert process.stdout is not None
         line = process.stdout.readline()
         yield json.loads(line)["url"]
     finally:

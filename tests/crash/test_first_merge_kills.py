@@ -12,6 +12,7 @@ import pytest
 
 import millpond
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,6 +24,7 @@ import millpond
 from millpond.maps.loads import merge
 from millpond.maps.parts import part
 from millpond.testing.faults import arm
+from tests.rings.sampling import drawn
 
 merge.ROWS_MIN = 0
 part.PART_ROWS_MAX = 400
@@ -65,11 +67,9 @@ def create(folder: Path) -> None:
         pond.create_map("m", kind="temporal_state", value="long")
 
 
-@pytest.mark.parametrize("stride", [5, pytest.param(1, marks=pytest.mark.full)])
-def test_killed_at_every_step(tmp_path: Path, whole: tuple[list[tuple[object, ...]], list[str]], stride: int) -> None:
-    """The quick form dies at one of five."""
+def test_killed_at_every_step(tmp_path: Path, whole: tuple[list[tuple[object, ...]], list[str]]) -> None:
     expected, steps = whole
-    for number, step in enumerate(steps[::stride]):
+    for number, step in enumerate(drawn(steps, 3, name="first merge")):
         folder = tmp_path / f"pond{number}"
         create(folder)
         assert load(folder, **{KILL_AT: step}) < 0, step

@@ -135,7 +135,7 @@ def of_every_name(moments: list[str]) -> list[str]:
 
 
 def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) -> None:
-    for number, moment in enumerate(drawn(of_every_name(moments), 12, name="steps")):
+    for number, moment in enumerate(drawn(of_every_name(moments), 8, name="steps")):
         kill_and_go_on(teller, moment, verify=number % 4 == 0)
 
 
@@ -143,7 +143,8 @@ def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) 
     "second", [pytest.param(1, marks=pytest.mark.full), 4, pytest.param(9, marks=pytest.mark.full)]
 )
 def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
-    for moment in [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))][::3]:
+    firsts = [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))]
+    for moment in drawn(firsts, 2, name="again"):
         name = f"{moment.replace(':', '-')}-{second}"
         assert teller.tell(name, kill_at=moment)[1] == -signal.SIGKILL
         folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)

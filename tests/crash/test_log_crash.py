@@ -16,6 +16,7 @@ from millpond.pond import open_pond
 from millpond.testing.faults import occurrences
 from tests.crash import log_story as story
 from tests.crash.telling import Teller, telling
+from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -117,7 +118,7 @@ def test_the_story_takes_every_step(whole: tuple[list[str], dict[str, object]]) 
 
 
 def test_killed_at_one_moment_of_every_step(teller: Teller, whole: tuple[list[str], dict[str, object]]) -> None:
-    for moment in of_every_name(whole[0]):
+    for moment in drawn(of_every_name(whole[0]), 6, name="log"):
         kill_and_go_on(teller, moment, whole[1])
 
 

@@ -13,6 +13,7 @@ import pytest
 from millpond import ranges
 from millpond.stores.objects import FolderObjects, open_objects, sweep_partial
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.sampling import drawn
 
 CHILD = """
 import sys
@@ -70,7 +71,7 @@ def test_killed_at_any_step(steps: tuple[list[str], str], tmp_path: Path) -> Non
     moments, wanted = steps
     chosen = ["ranges.written:1", "ranges.written:3", "ranges.indexed:2", "ranges.one_fetched:3", "ranges.fetched:2"]
     assert set(chosen) <= set(moments)
-    for number, moment in enumerate(chosen):
+    for number, moment in drawn(list(enumerate(chosen)), 3, name="ranges"):
         folder = tmp_path / str(number)
         killed = run_child(folder, **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)

@@ -373,6 +373,7 @@ TestVersions = Versions.TestCase
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("seed", range(4))
 def test_thousands_of_random_merges_are_right_or_refused(seed: int) -> None:
     """Four keys and three contents, so that the same bytes often lie under other paths."""

@@ -29,6 +29,7 @@ from millpond.versions.repository import Repository
 from millpond.versions.site import CompactionRules, Retention
 from millpond.versions.staging import bulk
 from millpond.versions.staging.together import StagedEntry, put_together
+from tests.rings.sampling import drawn
 from tests.version_spaces import SPACES, open_space
 
 SMALL = Boundaries(rows_min=2, rows_max=6, bits=1)
@@ -199,7 +200,7 @@ class _Death(BaseException):
 @pytest.mark.parametrize("act", ACTS)
 def test_6_11_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
     steps = _steps_of(act)
-    for chosen in range(len(steps)):
+    for chosen in drawn(range(len(steps)), 3, name=act):
         space, places = MemorySpace(), dict[str, ObjectStore]()
         repository = prepared(opened(space, places))
         before = states(repository)

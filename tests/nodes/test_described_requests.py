@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,6 +16,7 @@ import schemathesis
 import urllib3
 from hypothesis import HealthCheck, given, settings
 
+from tests.rings.forked import Command
 from tests.rings.sampling import examples
 
 EXAMPLES = examples(2, 30)
@@ -51,21 +50,18 @@ def as_it_is(_context: Any, value: Any) -> bytes:
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A node with a map."""
     folder = tmp_path_factory.mktemp("described") / "pond"
-    command = [sys.executable, "-m", "millpond", "serve", "--data", str(folder), "--port", "0", "--json"]
-    with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "MILLPOND_ACCESS": "open"}
-    ) as process:
-        assert process.stdout is not None
-        try:
-            address = json.loads(process.stdout.readline())["url"]
-            for name in ("0", "m"):
-                made = {"name": name, "kind": "state", "value": "long"}
-                urllib3.request("POST", f"{address}/v1/maps", json=made, timeout=30)
-            yield address
-            assert process.poll() is None, "it is alive"
-        finally:
-            process.terminate()
-            process.communicate()
+    words = ["serve", "--data", str(folder), "--port", "0", "--json"]
+    process = Command(words, env={**os.environ, "MILLPOND_ACCESS": "open"})
+    try:
+        address = json.loads(process.stdout.readline())["url"]
+        for name in ("0", "m"):
+            made = {"name": name, "kind": "state", "value": "long"}
+            urllib3.request("POST", f"{address}/v1/maps", json=made, timeout=30)
+        yield address
+        assert process.poll() is None, "it is alive"
+    finally:
+        process.terminate()
+        process.communicate()
 
 
 @pytest.fixture(scope="module")

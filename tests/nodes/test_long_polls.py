@@ -112,6 +112,7 @@ def test_no_more_wait_than_may() -> None:
     asyncio.run(scene())
 
 
+@pytest.mark.full
 def test_two_thousand_requests_wait_without_a_thread_and_hear_of_a_change(node: Served) -> None:
     made = node.pond.create_map("m", kind="state", value="long")
     position = node.pond.log.position()[0]

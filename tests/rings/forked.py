@@ -1,9 +1,12 @@
-"""Commands of guides run in children of a process that has imported them: half a second less for each.
+"""Commands of tests run in children of a process that has imported them: a second less for each.
 
-    terminal ── forked_command.py ── words, folder, environment, files ──▶ this process ── forks ──▶ the command
-                        ◀── its pid, then its exit code ──┘
+    test or terminal ── words, folder, environment, files ──▶ this process ── forks ──▶ the command
+                     ◀── its pid, then its exit code ──┘
+
+A test starts a `Command`; in a terminal, the script `forked_command.py` is `millpond`.
 
 Invariants:
+* A command ends with who started it.
 * The process imports and does nothing else: it has one thread, and a child has what a fresh process would have.
 * A child has the terminal's environment, folder and files, and none of another's.
 """
@@ -16,6 +19,7 @@ import importlib
 import json
 import os
 import pkgutil
+import select
 import selectors
 import signal
 import socket
@@ -23,13 +27,16 @@ import subprocess
 import sys
 import threading
 import traceback
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from tempfile import TemporaryDirectory
+from tempfile import TemporaryDirectory, TemporaryFile
+from typing import IO
 
 import millpond
+from tests.rings.servers import shared
 
-__all__ = ("script", "start_server")
+__all__ = ("Command", "run", "script", "start_server")
 
 ROOT = Path(__file__).parents[2]
 NOT_IMPORTED = ("millpond.spark", "millpond.testing", "millpond.__main__")
@@ -44,9 +51,10 @@ def start_server(stack: ExitStack) -> str:
         [sys.executable, "-m", "tests.rings.forked", place], env=os.environ | {"PYTHONPATH": path},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
     )  # fmt: skip
+    assert process.stdout is not None
+    stack.callback(process.stdout.close)
     stack.callback(process.wait)
     stack.callback(process.terminate)
-    assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return place
 
@@ -54,6 +62,82 @@ def start_server(stack: ExitStack) -> str:
 def script(place: str) -> str:
     """A shell script that is the command `millpond`."""
     return f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__).with_name("forked_command.py")}" "{place}" "$@"\n'
+
+
+class Command:
+    """`millpond` with some words, in a child of the warm process: what `subprocess.Popen` is to a fresh one."""
+
+    def __init__(
+        self, words: Sequence[str], *, env: Mapping[str, str] | None = None, cwd: Path | None = None,
+        stderr: IO[str] | None = None,
+    ) -> None:  # fmt: skip
+        """Start it; its output is `stdout`, and its errors are in `stderr` or those of this process."""
+        here = {
+            "words": list(words), "folder": str(cwd or Path.cwd()),
+            "environment": dict(os.environ if env is None else env),
+        }  # fmt: skip
+        reading, writing = os.pipe()
+        self.stdout = os.fdopen(reading)
+        self._connection = socket.socket(socket.AF_UNIX)
+        with open(os.devnull) as nothing, os.fdopen(writing, "w") as output:  # noqa: PTH123
+            self._connection.connect(shared("commands"))
+            files = [nothing.fileno(), output.fileno(), 2 if stderr is None else stderr.fileno()]
+            socket.send_fds(self._connection, [json.dumps(here).encode() + b"\n"], files)
+        self._answers = self._connection.makefile("rb")
+        self.pid = int(self._answers.readline())
+        self.returncode: int | None = None
+
+    def poll(self) -> int | None:
+        """Its exit code, negative for the signal that ended it; none while it runs."""
+        if self.returncode is None and select.select([self._connection], [], [], 0)[0]:
+            self._end()
+        return self.returncode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for its exit code. Raises: `subprocess.TimeoutExpired`."""
+        if self.returncode is None:
+            if not select.select([self._connection], [], [], timeout)[0]:
+                raise subprocess.TimeoutExpired("millpond", timeout or 0.0)
+            self._end()
+        assert self.returncode is not None
+        return self.returncode
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, None]:
+        """Wait for its end; its output that was not read yet."""
+        self.wait(timeout)
+        with self.stdout:
+            return self.stdout.read(), None
+
+    def send_signal(self, number: int) -> None:
+        """Send it a signal, unless it has ended."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self.send_signal(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End it."""
+        self.send_signal(signal.SIGKILL)
+
+    def _end(self) -> None:
+        self.returncode = int(self._answers.readline())
+        self._answers.close()
+        self._connection.close()
+
+
+def run(
+    words: Sequence[str], *, cwd: Path | None = None, env: Mapping[str, str] | None = None, timeout: float = 60
+) -> subprocess.CompletedProcess[str]:
+    """Run `millpond` with some words to its end; what it printed."""
+    with TemporaryFile("w+") as errors:
+        command = Command(words, env=env, cwd=cwd, stderr=errors)
+        output = command.stdout.read()
+        code = command.wait(timeout)
+        command.stdout.close()
+        errors.seek(0)
+        return subprocess.CompletedProcess(list(words), code, output, errors.read())
 
 
 def _import_all() -> None:
@@ -93,7 +177,11 @@ def _serve(listener: socket.socket) -> list[str]:
             for key, _ in selector.select():
                 if key.fd == woken:
                     os.read(woken, 4096)
-                    _reap(commands)
+                    _reap(commands, selector)
+                    continue
+                if key.data is not None:  # who started it is gone, and nobody else sends anything
+                    selector.unregister(key.fileobj)
+                    os.kill(key.data, signal.SIGKILL)
                     continue
                 connection, _address = listener.accept()
                 task, files = _received(connection)
@@ -108,16 +196,20 @@ def _serve(listener: socket.socket) -> list[str]:
                 for file in files:
                     os.close(file)
                 commands[pid] = connection
+                selector.register(connection, selectors.EVENT_READ, pid)
                 connection.sendall(f"{pid}\n".encode())
 
 
-def _reap(commands: dict[int, socket.socket]) -> None:
+def _reap(commands: dict[int, socket.socket], selector: selectors.BaseSelector) -> None:
     while commands:
         pid, status = os.waitpid(-1, os.WNOHANG)
         if not pid:
             return
         with commands.pop(pid) as connection:
-            connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
+            with suppress(KeyError):  # it was unregistered when who started it went
+                selector.unregister(connection)
+            with suppress(OSError):
+                connection.sendall(f"{os.waitstatus_to_exitcode(status)}\n".encode())
 
 
 def _received(connection: socket.socket) -> tuple[bytes, list[int]]:

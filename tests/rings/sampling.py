@@ -1,8 +1,9 @@
 """Sampled rings: of many like cases, `make test` tries some that a seed draws, `make test-full` tries all.
 
 `@pytest.mark.sample(3)` keeps three of the parameters of a test, `sample(3, of="file")` three tests of a file beside
-its unit tests, and `drawn(moments, 3)` three of the moments of a walk. The seed is the day, as in `TEST_SEED=20261124`,
-and always the same with `HYPOTHESIS_PROFILE=ci`. It is printed.
+its unit tests, `sample(3, of="a name")` three of the tests of all files that say that name, and `drawn(moments, 3)`
+three of the moments of a walk. The seed is the day, as in `TEST_SEED=20261124`, and always the same with
+`HYPOTHESIS_PROFILE=ci`. It is printed.
 """
 
 from __future__ import annotations
@@ -67,10 +68,11 @@ class Sampling:
             marker = item.get_closest_marker("sample")
             if marker is None or item.get_closest_marker("full") is not None:
                 continue
-            if marker.kwargs.get("of") != "file":
+            of = marker.kwargs.get("of")
+            if of is None:
                 groups[item.nodeid.partition("[")[0]].append(item)
             elif item.get_closest_marker("unit") is None:
-                groups[item.nodeid.partition("::")[0]].append(item)
+                groups[item.nodeid.partition("::")[0] if of == "file" else of].append(item)
         left = set()
         for name, group in groups.items():
             marker = group[0].get_closest_marker("sample")

@@ -80,6 +80,9 @@ class World:
         return json.loads(done.stdout), done.stderr
 
 
+pytestmark = pytest.mark.sample(2, of="file")
+
+
 @pytest.fixture
 def world(tmp_path: Path) -> World:
     if READER and shutil.which("setpriv") is None:

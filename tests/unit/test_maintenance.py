@@ -156,6 +156,7 @@ def test_readers_go_on_while_the_file_is_replaced(shard: Shard) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("act", ["condense", "compact"])
 def test_threads_query_while_maintenance_runs(shard: Shard, act: str) -> None:
     known = answers(shard)

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from littlehorse.model import service_pb2_grpc
 
 from tests.ports import free_ports
+from tests.rings.forked import Command
 
 PROGRAM = Path(__file__).with_name("program.py")
 SECONDS = 90
@@ -34,7 +35,7 @@ class WorkflowServer:
         self.folder, self.store, self.options = folder, store, options
         self.settings: dict[str, str] = {}
         [self.port] = free_ports(1)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Command | None = None
 
     @property
     def grpc_port(self) -> int:
@@ -45,12 +46,8 @@ class WorkflowServer:
         """Begin to serve; it returns when the server is ready."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         environment["MILLPOND_WORKFLOWS_STORE"] = self.store
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port), "--json",
-             *self.options],
-            env=environment | self.settings, cwd=self.folder.parent, text=True, stdout=subprocess.PIPE,
-        )  # fmt: skip
-        assert self.process.stdout is not None
+        words = ["serve", "--data", str(self.folder), "--port", str(self.port), "--json", *self.options]
+        self.process = Command(words, env=environment | self.settings, cwd=self.folder.parent)
         ready = json.loads(self.process.stdout.readline() or "{}")
         if ready.get("grpc_port") != self.grpc_port:
             self.end(signal.SIGKILL)

@@ -16,6 +16,7 @@ from littlehorse.model import service_pb2_grpc
 
 from tests import kafka_server
 from tests.ports import free_ports
+from tests.rings.forked import Command
 from tests.workflows.conftest import PROGRAM, SECONDS
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class SharedServer:
     def __init__(self, folder: Path, log: str, checkpoints: Path | str, **more: str) -> None:
         """`more` are settings by the names of their variables."""
         self.folder, [self.port] = folder, free_ports(1)
-        self.process: subprocess.Popen[str] | None = None
+        self.process: Command | None = None
         self.settings = {
             "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
             "MILLPOND_WORKFLOWS_PARTITIONS": "4", "MILLPOND_WORKFLOWS_CHECKPOINT_INTERVAL": "1s",
@@ -50,13 +51,9 @@ class SharedServer:
     def start(self) -> None:
         """Begin to serve; it returns when the process takes calls."""
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
-        command = [sys.executable, "-m", "millpond", "serve", "--data", str(self.folder), "--port", str(self.port)]
+        words = ["serve", "--data", str(self.folder), "--port", str(self.port), "--json"]
         with self.folder.with_suffix(".log").open("a") as log:
-            self.process = subprocess.Popen(
-                [*command, "--json"], env={**environment, **self.settings}, cwd=self.folder.parent, text=True,
-                stdout=subprocess.PIPE, stderr=log,
-            )  # fmt: skip
-        assert self.process.stdout is not None
+            self.process = Command(words, env={**environment, **self.settings}, cwd=self.folder.parent, stderr=log)
         line = self.process.stdout.readline()
         assert line, self.folder.with_suffix(".log").read_text()
         assert json.loads(line)["grpc_port"] == self.grpc_port

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 import millpond
+from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 
 
@@ -24,11 +24,8 @@ def test_a_run_tells_its_story_once_also_over_a_kill(tmp_path: Path, store: str)
     server.end(signal.SIGKILL)
     server.start()
     try:
-        watch = [sys.executable, "-m", "millpond", "watch", "default", "all", "--exit-when-done", "--json"]
-        shown = subprocess.run(
-            [*watch, "--pond", f"http://127.0.0.1:{server.port}"], text=True, capture_output=True, timeout=SECONDS,
-            check=False,
-        )  # fmt: skip
+        watch = ["watch", "default", "all", "--exit-when-done", "--json"]
+        shown = run([*watch, "--pond", f"http://127.0.0.1:{server.port}"], timeout=SECONDS)
         with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
             events = list(pond.events.read("default", "all"))
     finally:

@@ -55,6 +55,7 @@ from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_token
 from millpond.server.workflows.access import need_of
 from millpond.server.workflows.methods import served_methods
+from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 
 pytestmark = pytest.mark.sample(62, of="file")
@@ -349,8 +350,7 @@ def test_the_public_client_waits_for_its_quota(workflow_server: WorkflowServer) 
 def test_tenants_from_the_terminal(workflow_server: WorkflowServer) -> None:
     def millpond(*words: str, code: int = 0) -> str:
         server = ("--server", f"127.0.0.1:{workflow_server.grpc_port}")
-        found = subprocess.run([sys.executable, "-m", "millpond", *words, *server], text=True, capture_output=True,
-                               timeout=SECONDS, check=False, cwd=workflow_server.folder.parent)  # fmt: skip
+        found = run([*words, *server], timeout=SECONDS, cwd=workflow_server.folder.parent)
         assert found.returncode == code, found.stderr
         return found.stdout + found.stderr
 
