@@ -166,7 +166,9 @@ def array_of(kind: pa.DataType, values: list[Any]) -> pa.Array:
 
 def check_column(map: Map, pond: Pond, array: pa.Array, column: Column, values: list[Any], keyed: bool) -> None:
     keys = [stored(value, keyed) for value in values]
-    if "type:" in keys or (keyed is False and column.arrow in (pa.bool_(), pa.date32(), pa.date64(), pa.binary())):
+    if "type:" in [stored(value, keyed) for value in column.values] or (
+        keyed is False and column.arrow in (pa.bool_(), pa.date32(), pa.date64(), pa.binary())
+    ):
         return  # of ranged maps: see the types that are refused
     model = {key: str(row) for row, key in enumerate(keys) if not str(key).endswith(":")}
     rows = pa.table({"key": array, "value": [str(row) for row in range(len(values))]})
