@@ -157,14 +157,19 @@ class RepositoriesContract(BranchesContract):
         assert flights.setting(kind) == (None, "")
 
     def test_a_protected_branch_takes_no_writes(self, flights: RepositoryLike) -> None:
-        flights.set(ProtectedBranches(("main",)))
         main = flights.branch("main")
+        main.put("staged", b"0")
+        clean = flights.create_branch("clean", "main@")
+        flights.set(ProtectedBranches(("main", "clean")))
         acts: list[Callable[[], object]] = [
             lambda: main.put("a", b"1"), lambda: main.put("a", [b"1", b"2"]), lambda: main.staging.delete_prefix(""),
-            lambda: main.commit("x", allow_empty=True),
+            lambda: main.commit("x", allow_empty=True), main.reset, lambda: main.reset(path="staged"),
+            lambda: main.reset(prefix="st"), lambda: clean.staging.reset_hard("main@"),
+            lambda: main.staging.restore("", "main"),
         ]  # fmt: skip
         for act in acts:
             assert raised(Denied, act).kind == "branch_protected"
+        assert main.get("staged") == b"0"
 
     def test_a_dump_brings_a_repository_back(self, pond: PondLike, flights: RepositoryLike) -> None:
         main = flights.branch("main")
