@@ -233,8 +233,12 @@ class Settings(BaseSettings):
     versions_access_key: str = Field("", description="access key that clients of repositories on nodes show")
     versions_secret_key: str = Field("", repr=False, description="the secret of the access key")
     versions_sources: Names = Field(
-        ("s3://",), description="beginnings of the addresses that clients may import or link: s3://bucket/, "
-        "local:///folder/; objects are read there with the node's own rights"
+        (), description="beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; "
+        "objects are read there with the node's own rights. None by default"
+    )  # fmt: skip
+    versions_namespaces: Names = Field(
+        (), description="beginnings of the places that clients may name for new repositories: s3://bucket/prefix/; "
+        "bytes are written there with the node's own rights. By default only local://NAME, a folder of the node"
     )  # fmt: skip
 
     # -- events ---------------------------------------------------------------------------------------

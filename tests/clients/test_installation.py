@@ -160,9 +160,8 @@ def test_metadata_of_a_repository(sdk: LakeFSClient, repository: str) -> None:
         (b"{not json", "failed to decode request body"),
         (b"", "value is required but missing"),
         ({"name": "good", "storage_namespace": "local://x", "default_branch": "a/b"}, "branch id: invalid value"),
-        ({"name": "good", "storage_namespace": "local:///etc"}, "the name of a folder of the pond"),
-        ({"name": "good", "storage_namespace": "local://../x"}, "the name of a folder of the pond"),
-        ({"name": "good", "storage_namespace": "gs://bucket"}, "objects cannot be opened"),
+        ({"name": "good", "storage_namespace": "local:///etc"}, "local:///etc is no place for one"),
+        ({"name": "good", "storage_namespace": "local://../x"}, "local://../x is no place for one"),
         ({"name": "good", "storage_namespace": "local://x", "storage_id": "nope"}, "no storage config found"),
     ],
 )  # fmt: skip

@@ -171,6 +171,18 @@ class RepositoriesContract(BranchesContract):
             assert raised(Denied, act).kind == "branch_protected"
         assert main.get("staged") == b"0"
 
+    def test_no_repository_lies_in_another_or_around_it(self, pond: PondLike, flights: RepositoryLike) -> None:
+        name, place = flights.record.name, f"local://nested/{flights.record.name}"
+        pond.repositories.create(f"{name}-a", place)
+        inside = (f"{place}/data", f"{place}/data/x/", "local://nested", f"{flights.record.namespace}/data")
+        for number, used in enumerate(inside):
+            create = partial(pond.repositories.create, f"{name}-b{number}", used)
+            assert raised(Invalid, create).kind == "namespace_used", used
+        pond.repositories.delete(f"{name}-a")  # its bytes are left
+        again = partial(pond.repositories.create, f"{name}-c", f"{place}/data")
+        assert raised(Invalid, again).kind == "namespace_used"
+        pond.repositories.create(f"{name}-d", f"{place}-beside")
+
     def test_a_dump_brings_a_repository_back(self, pond: PondLike, flights: RepositoryLike) -> None:
         main = flights.branch("main")
         for number in range(3):
