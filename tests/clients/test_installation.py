@@ -76,6 +76,29 @@ def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None
     assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
 
 
+@pytest.mark.parametrize("path", ["/api/v11/repositories", "/api/v2/config", "/api/v1x", "/api/"])
+def test_a_wrong_address_is_one_that_lakectl_doctor_knows(server: Server, path: str) -> None:
+    """It takes any answer of JSON for one of the API, and names the address for any other."""
+    found = server.pool.request("GET", f"{server.url}{path}", headers={"Accept": "application/json"})
+    assert (found.status, found.headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert b"ends with /api/v1" in found.data
+
+
+def test_the_version_has_no_context_of_another_edition(server: Server) -> None:
+    assert server.call("GET", "/config/version").json() == {"version": "1.84.0"}
+
+
+def test_properties_of_bytes_are_those_of_the_place(server: Server, repository: str) -> None:
+    main = server.branch(repository)
+    entry = main.put("a", b"1")
+    where = f"/repositories/{repository}/refs/main/objects/underlyingProperties?path="
+    assert (server.call("GET", f"{where}a").status, server.call("GET", f"{where}a").json()) == (200, {})
+    assert re.fullmatch("data/[0-9a-v]{20}/[0-9a-v]{20}", entry.address)
+    assert server.call("GET", f"{where}nope").status == 404
+    main.site.data.delete(entry.address)
+    assert server.call("GET", f"{where}a").status == 410
+
+
 def called_by_clients() -> set[tuple[str, str]]:
     """The method and the path of every call of `lakefs-sdk`; the names of a path are `{}`."""
     calls = set[tuple[str, str]]()

@@ -29,8 +29,8 @@ def _storage_config() -> dict[str, Any]:
 
 
 def _version_config() -> dict[str, Any]:
-    """The version of the API."""
-    return {"version": API_VERSION, "version_context": "Millpond"}
+    """The version of the API. Without a `version_context`: lakectl takes any but lakeFS' own for another edition."""
+    return {"version": API_VERSION}
 
 
 def _get_config(_call: Call) -> Response:
