@@ -157,6 +157,10 @@ class Settings(BaseSettings):
         "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
     )
     access_log: bool = Field(False, description="whether every request is a line in the log")
+    umask: str = Field(
+        "077", pattern="^[0-7]{3}$", description="the rights that files of the node deny, in octal digits: 077 to all "
+        "but its user, 027 lets its group read"
+    )  # fmt: skip
 
     # -- what a node does by itself -------------------------------------------------------------------
     merge_interval: Duration = Field(1_000, description="how often the merger looks for parts without notice")

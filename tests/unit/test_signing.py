@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import replace
 from urllib.parse import parse_qsl
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import Denied, Invalid
 from millpond.kernel.keys import EVERYTHING
+from millpond.server.run import _without_signature
 from millpond.stores.memory import MemorySpace
 from millpond.versions.objects.signing import KEY_MS, LINK_MS, VALID_MS_MAX, SignedAccess, Signer
 from millpond.versions.objects.uploads import data_name, stem_of, time_of
@@ -119,6 +121,13 @@ def test_a_link_is_valid_at_its_own_path_for_a_day() -> None:
     with pytest.raises(Invalid) as error:
         signer.check_link("uid", "main", "a/b", name)
     assert error.value.kind == "link_expired"
+
+
+def test_a_line_of_the_log_opens_nothing() -> None:
+    url = "/api/v1/signed/r/x.csv?address=data%2Fa&expires=1&key=k&signature=abc%2Fdef&etag=e"
+    record = logging.LogRecord("uvicorn.access", 20, "", 0, '%s "%s %s" %d', ("1.2.3.4", "GET", url, 200), None)
+    assert _without_signature(record)
+    assert record.getMessage() == f'1.2.3.4 "GET {url.replace("abc%2Fdef", "…")}" 200'
 
 
 def test_names_tell_their_time_in_the_shape_of_lakefs() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +90,7 @@ def serve(
         nodes=tuple(comma_list(nodes)) or None, url=url, tls_cert=tls_cert, tls_key=tls_key, log_level=log_level,
         access_log=access_log,
     )  # fmt: skip
+    os.umask(int(settings.umask, 8))
     _log(settings)
     _warn_of(unknown_in_environment())
 
