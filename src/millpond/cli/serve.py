@@ -137,7 +137,11 @@ def _utc_lines() -> logging.Formatter:
     import logging
     import time
 
-    lines = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return console.neutral(super().format(record))
+
+    lines = Lines("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     lines.converter = time.gmtime
     return lines
 
