@@ -228,7 +228,8 @@ def serve(folder: Path, **settings: Any) -> Iterator[tuple[int, tuple[str, str],
         port = free.getsockname()[1]
     process = subprocess.Popen(
         [sys.executable, "-m", "millpond", "serve", "--data", str(folder), "--port", str(port)],
-        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "MILLPOND_VERSIONS_SOURCES": "s3://bucket/"}, stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
     )  # fmt: skip
     try:
         wait_port(port, process)

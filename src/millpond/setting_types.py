@@ -75,10 +75,11 @@ Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
 
 @dataclass(frozen=True, slots=True)
 class TokenSetting:
-    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns of names of maps.
+    """A token as the file holds it: never itself, only its hash. `rights`: right → patterns, each
+    with its kind: `map:weather*`, `stream:etl/*`, `tenant:default`; without one it is of maps.
 
     From `expires_ms` on it is not valid. While it is rotated, the secret before it is valid until `earlier_until_ms`.
-    With an `access_key` it is a pair for versions: its patterns name repositories, or `repository/branch`.
+    With an `access_key` it is a pair for versions: its patterns are `repo:flights`, or `repo:flights/branch`.
     """
 
     # For the file of settings, which pydantic reads; the file of tokens has the form of this dataclass.

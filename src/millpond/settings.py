@@ -157,6 +157,10 @@ class Settings(BaseSettings):
         "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
     )
     access_log: bool = Field(False, description="whether every request is a line in the log")
+    umask: str = Field(
+        "077", pattern="^[0-7]{3}$", description="the rights that files of the node deny, in octal digits: 077 to all "
+        "but its user, 027 lets its group read"
+    )  # fmt: skip
 
     # -- what a node does by itself -------------------------------------------------------------------
     merge_interval: Duration = Field(1_000, description="how often the merger looks for parts without notice")
@@ -233,8 +237,12 @@ class Settings(BaseSettings):
     versions_access_key: str = Field("", description="access key that clients of repositories on nodes show")
     versions_secret_key: str = Field("", repr=False, description="the secret of the access key")
     versions_sources: Names = Field(
-        ("s3://",), description="beginnings of the addresses that clients may import or link: s3://bucket/, "
-        "local:///folder/; objects are read there with the node's own rights"
+        (), description="beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; "
+        "objects are read there with the node's own rights. None by default"
+    )  # fmt: skip
+    versions_namespaces: Names = Field(
+        (), description="beginnings of the places that clients may name for new repositories: s3://bucket/prefix/; "
+        "bytes are written there with the node's own rights. By default only local://NAME, a folder of the node"
     )  # fmt: skip
 
     # -- events ---------------------------------------------------------------------------------------

@@ -39,7 +39,7 @@ def test_the_client_sends_a_token_or_its_name_and_it(tmp_path: Path, armada_pyth
     millpond.open(str(folder)).close()
     token, admin = draw_token(SystemClock()), draw_token(SystemClock())
     file = TokenFile(folder)
-    file.add("runner", token, {"write": ("etl/night-*",)})
+    file.add("runner", token, {"write": ("stream:etl/night-*",)})
     file.add("esti", admin, {"admin": ("*",)})
     with serving(folder, token=admin) as server:
         server.call("api.QueueService/CreateQueue", pb.Queue(name="etl", priority_factor=1), pb.Queue)

@@ -175,8 +175,8 @@ def test_rights_are_those_of_the_token(tmp_path: Path) -> None:
     tokens = {name: draw_token(SystemClock()) for name in ("admin", "runner", "viewer", "loader")}
     file = TokenFile(folder)
     file.add("admin", tokens["admin"], {"admin": ("*",)})
-    file.add("runner", tokens["runner"], {"write": ("Etl/*",)})
-    file.add("viewer", tokens["viewer"], {"read": ("Etl/night-*",)})
+    file.add("runner", tokens["runner"], {"write": ("stream:Etl/*",)})
+    file.add("viewer", tokens["viewer"], {"read": ("stream:Etl/night-*",)})
     file.add("loader", tokens["loader"], {"write": ("etl", "Etl*")})
     with serving(folder, "--set", "token_requests_per_second=1", token=tokens["admin"]) as server:
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import io
+import logging
+import re
 from pathlib import Path
 
 import pytest
 from rich.console import Console
 
 import millpond as api
+from millpond.cli.serve import _utc_lines
 from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
 from millpond.events.event import Event, NewEvent
@@ -142,3 +145,42 @@ def test_the_commands_speak_to_a_node_as_well(millpond: Shell, tmp_path: Path) -
         assert millpond("events", "stats", "--json", "--pond", url).object["streams"] == 1
         assert millpond("events", "compress", "--after", "1d", "--json", "--pond", url).object["days"] == 1
         assert millpond("events", "expire", "--after", "7d", "--json", "--pond", url).object["events"] == 1
+
+
+def test_no_command_lets_what_others_wrote_steer_the_terminal(millpond: Shell) -> None:
+    """A title, a colour, a cleared screen, a turned text: in the names and values of streams, repositories and maps."""
+    evil = "a\nb\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\r\u202eb"
+    with api.open(Path("pond")) as opened:
+        headers = {"job_id": evil, "a\x1b": evil}
+        events = [NewEvent(NOON, evil.encode(), kind, headers) for kind in (evil, "succeeded")]
+        opened.events.append("etl", "nightly", events)
+        main = opened.repositories.create("flights").branch("main")
+        main.put("p/a\x1b", b"1", content_type=evil, metadata={"m": evil})
+        main.commit(evil, committer=evil)
+        main.put("p/a\x1bb", b"2")
+        opened.create_map("texts", kind="state", value="string").load([{"key": evil, "value": evil}])
+    for command in (
+        "watch etl nightly --exit-when-done", "watch etl nightly --exit-when-done --raw", "events list",
+        "log flights/main", "log flights/main --graph", "diff flights/main", "fs ls flights/main/p/", "get texts KEY",
+        "get texts KEY --history", "scan texts", "repo show flights", "fs stat flights/main@/p/PATH",
+    ):  # fmt: skip
+        for more in ([], ["--json"]):
+            if command.endswith("--graph") and more:
+                continue
+            words = [word.replace("KEY", evil).replace("PATH", "a\x1b") for word in command.split()]
+            done = millpond(*words, *more)
+            assert command.split()[0] != "watch" or len(done.out.splitlines()) == 2, "an event forges no line"
+            assert not _OBEYED.search(done.out + done.err), (command, more)
+
+
+_OBEYED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202e]")
+
+
+def test_a_screen_of_events_is_neutral_and_so_is_a_line_of_the_log() -> None:
+    story, stream = Story(), StreamName("etl", "\x1b[2J")
+    story.add(StreamEvent(stream, Event(1, NOON, b"", "\x1b[2J", {"job_id": "\x07"})))
+    screen = io.StringIO()
+    Console(file=screen, width=100, color_system=None).print(_screen(story, "\x1b]0;x\x07", several=True))
+    assert not _OBEYED.search(screen.getvalue())
+    record = logging.LogRecord("x", 20, "", 0, "no map %s", ("\x1b[2J",), None)
+    assert _utc_lines().format(record).endswith("no map \\x1b[2J")

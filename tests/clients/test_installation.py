@@ -76,6 +76,29 @@ def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None
     assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
 
 
+@pytest.mark.parametrize("path", ["/api/v11/repositories", "/api/v2/config", "/api/v1x", "/api/"])
+def test_a_wrong_address_is_one_that_lakectl_doctor_knows(server: Server, path: str) -> None:
+    """It takes any answer of JSON for one of the API, and names the address for any other."""
+    found = server.pool.request("GET", f"{server.url}{path}", headers={"Accept": "application/json"})
+    assert (found.status, found.headers["Content-Type"]) == (404, "text/plain; charset=utf-8")
+    assert b"ends with /api/v1" in found.data
+
+
+def test_the_version_has_no_context_of_another_edition(server: Server) -> None:
+    assert server.call("GET", "/config/version").json() == {"version": "1.84.0"}
+
+
+def test_properties_of_bytes_are_those_of_the_place(server: Server, repository: str) -> None:
+    main = server.branch(repository)
+    entry = main.put("a", b"1")
+    where = f"/repositories/{repository}/refs/main/objects/underlyingProperties?path="
+    assert (server.call("GET", f"{where}a").status, server.call("GET", f"{where}a").json()) == (200, {})
+    assert re.fullmatch("data/[0-9a-v]{20}/[0-9a-v]{20}", entry.address)
+    assert server.call("GET", f"{where}nope").status == 404
+    main.site.data.delete(entry.address)
+    assert server.call("GET", f"{where}a").status == 410
+
+
 def called_by_clients() -> set[tuple[str, str]]:
     """The method and the path of every call of `lakefs-sdk`; the names of a path are `{}`."""
     calls = set[tuple[str, str]]()
@@ -160,9 +183,8 @@ def test_metadata_of_a_repository(sdk: LakeFSClient, repository: str) -> None:
         (b"{not json", "failed to decode request body"),
         (b"", "value is required but missing"),
         ({"name": "good", "storage_namespace": "local://x", "default_branch": "a/b"}, "branch id: invalid value"),
-        ({"name": "good", "storage_namespace": "local:///etc"}, "the name of a folder of the pond"),
-        ({"name": "good", "storage_namespace": "local://../x"}, "the name of a folder of the pond"),
-        ({"name": "good", "storage_namespace": "gs://bucket"}, "objects cannot be opened"),
+        ({"name": "good", "storage_namespace": "local:///etc"}, "local:///etc is no place for one"),
+        ({"name": "good", "storage_namespace": "local://../x"}, "local://../x is no place for one"),
         ({"name": "good", "storage_namespace": "local://x", "storage_id": "nope"}, "no storage config found"),
     ],
 )  # fmt: skip

@@ -60,11 +60,12 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
             store = opened.enter_context(s3_server.running(base / "s3"))
             bucket = store.make_bucket("bucket")
             environment = {**store.environment, "MILLPOND_OBJECTS_ALLOW_HTTP": "true"}
+            environment["MILLPOND_VERSIONS_NAMESPACES"] = f"{bucket}/"
             namespaces, sources, folder = f"{bucket}/", f"{bucket}/sources/", base / "s3/buckets/bucket/sources"
         else:
             folder = base / "sources"
             namespaces, sources = "local://", f"local://{folder}/"
-            environment["MILLPOND_VERSIONS_SOURCES"] = sources
+        environment["MILLPOND_VERSIONS_SOURCES"] = sources
         folder.mkdir(parents=True)
         pair = add_pair_by_command(base / "pond", "esti", "--admin", "*")
         url = opened.enter_context(serving(base / "pond", environment=environment))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -13,6 +14,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.nodes.tokens import TokenFile, draw_token
+from millpond.settings import Settings
 from millpond.versions.imports.locations import PrefixLocation, TableLocation
 from millpond.versions.protocols import RepositoryLike
 from tests.clients.conftest import Server
@@ -138,10 +140,33 @@ def test_a_change_whose_answer_was_lost_is_not_sent_again(proxy: FaultyProxy, fl
 
 def test_no_folder_of_the_machine_is_named(server: Server) -> None:
     with millpond.open(server.url, **login(server)) as pond:
-        for place in ("/etc", "local://../x", "local:///etc", "ftp://x/y", "relative"):
+        for place in (
+            "/etc", "local://../x", "local:///etc", "ftp://x/y", "relative", "local://a/./b", "s3://elsewhere/../b",
+            "s3://elsewhere/a%2Fb", "s3://elsewhere/a?b", "s3://elsewhere/a#b", "s3://elsewhere/a//b",
+        ):  # fmt: skip
             with pytest.raises(Invalid) as refused:
                 pond.repositories.create(f"remote-{next(_NAMES)}", place)
-            assert refused.value.kind == "namespace_place"
+            assert refused.value.kind == "namespace_place", place
+
+
+def test_a_node_opens_no_bucket_that_its_settings_do_not_name(server: Server) -> None:
+    with millpond.open(server.url, **login(server)) as pond:
+        for place in ("s3://bucket", "s3://bucket/prefix/x", "s3://elsewhere-too/x"):
+            with pytest.raises(Denied) as refused:
+                pond.repositories.create(f"remote-{next(_NAMES)}", place)
+            assert refused.value.kind == "namespace_denied", place
+        name = f"remote-{next(_NAMES)}"
+        head = next(pond.repositories.create(f"{name}-a").dump()).split(b"\n")[0]
+        moved = re.sub(rb"local://[^\"]+", b"s3://bucket/prefix", head)
+        with pytest.raises(Denied) as refused:
+            pond.repositories.restore(name, [moved + b"\n"])
+        assert refused.value.kind == "namespace_denied"
+    for place in ("s3://bucket/x", "gs://bucket"):
+        made = {"name": f"remote-{next(_NAMES)}", "storage_namespace": place}
+        answer = server.call("POST", "/repositories", made)
+        words = f"failed to create repository: {place} is not in versions_namespaces of the node"
+        assert (answer.status, answer.json()) == (403, {"message": words})
+    assert (Settings().versions_sources, Settings().versions_namespaces) == ((), ())
 
 
 def test_imports_are_watched(flights: RepositoryLike) -> None:

@@ -29,6 +29,21 @@ def test_a_protected_branch_changes_by_merges_alone(server: Server, sdk: LakeFSC
     assert sdk.refs_api.merge_into_branch(repository, "main", "release").reference
 
 
+def test_a_protected_branch_takes_no_resets_and_gives_no_addresses(server: Server, repository: str) -> None:
+    branch = f"/repositories/{repository}/branches/main"
+    server.branch(repository).put("a", b"1")
+    server.call("PUT", f"/repositories/{repository}/settings/branch_protection", [{"pattern": "ma*"}])
+    resets = ({"type": "reset"}, {"type": "object", "path": "a"}, {"type": "common_prefix", "path": "a"})
+    answers = [server.call("PUT", branch, wanted) for wanted in resets]
+    answers += [
+        server.call("GET", f"{branch}/staging/backing?path=b&presign=true"),
+        server.call("POST", f"{branch}/staging/pmpu?path=b&parts=2"),
+    ]
+    expected = (403, {"message": "cannot write to protected branch"})
+    assert [(answer.status, answer.json()) for answer in answers] == [expected] * 5
+    assert server.branch(repository).get("a") == b"1"
+
+
 def test_a_setting_is_changed_by_who_knows_its_tag(server: Server, sdk: LakeFSClient, repository: str) -> None:
     path = f"/repositories/{repository}/settings/branch_protection"
     first = server.call("GET", path)

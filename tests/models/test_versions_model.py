@@ -232,7 +232,7 @@ class Versions(RuleBasedStateMachine):
         if not self.clean(name):
             with pytest.raises(Invalid, match="dirty branch"):
                 act()
-        elif theirs == base:
+        elif base_commit == self.heads[source]:
             with pytest.raises(Invalid, match="no changes"):
                 act()
         elif expected is None:

@@ -117,7 +117,7 @@ def _lines(answer: Any) -> Iterator[dict[str, Any]]:
 TOKENS = [
     {"name": name, "sha256": hash_token(name), "rights": rights}
     for name, rights in {
-        "writer": {"write": ["etl/*"]}, "watcher": {"read": ["etl/nightly"]}, "maps": {"admin": ["etl*"]},
+        "writer": {"write": ["stream:etl/*"]}, "watcher": {"read": ["stream:etl/nightly"]}, "maps": {"admin": ["etl*"]},
         "all": {"admin": ["*"]},
     }.items()
 ]  # fmt: skip
@@ -142,14 +142,11 @@ def test_rights_are_by_queue_and_job_set(node: Served) -> None:
     assert status("writer", "POST", "x", queue="etl/sub") == status("writer", "GET", "x", queue="etl2") == 403
     listed = {
         token: node.get("/v1/events/streams", headers={"Authorization": f"Bearer {token}"}).json()["streams"]
-        for token in ("writer", "watcher", "maps", "all")
+        for token in ("writer", "watcher", "all")
     }
-    assert {token: len(streams) for token, streams in listed.items()} == {
-        "writer": 2,
-        "watcher": 1,
-        "maps": 0,
-        "all": 2,
-    }
+    assert {token: len(streams) for token, streams in listed.items()} == {"writer": 2, "watcher": 1, "all": 2}
+    assert node.get("/v1/events/streams", headers={"Authorization": "Bearer maps"}).status == 403
+    assert node.get("/v1/maps", headers={"Authorization": "Bearer writer"}).status == 403
     assert node.get(path()).status in (401, 403)
     audited = [json.loads(line) for line in (node.pond.folder / "audit.jsonl").read_text().splitlines()]
     assert any(line.get("queue") == "etl" and line.get("events") == 1 for line in audited)

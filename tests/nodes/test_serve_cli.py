@@ -8,6 +8,7 @@ import os
 import re
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
@@ -145,7 +146,10 @@ def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
             "role": "primary",
             "maps": [],
         }
-        assert (tmp_path / "elsewhere" / "pond.json").exists()
+        folder = tmp_path / "elsewhere"
+        assert (folder / "pond.json").exists()
+        modes = {stat.S_IMODE(place.stat().st_mode) for place in (folder, *folder.rglob("*"))}
+        assert modes == {0o600, 0o700}, "a node's files are its user's alone"
 
 
 @pytest.mark.parametrize(

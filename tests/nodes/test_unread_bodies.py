@@ -90,6 +90,27 @@ def test_a_connection_goes_on_when_a_small_body_came_late(node: Served) -> None:
     assert refused(node, "body_unread") == 0
 
 
+@pytest.mark.parametrize("more", [5, 600 * KIB], ids=["a little", "much"])
+def test_a_body_longer_than_its_length_is_answered(node: Served, more: int) -> None:
+    """A client that counts the characters of a text, and sends its bytes, reads that the request was done."""
+    order = json.dumps({"name": "longer", "kind": "state", "value": "long"}).encode()
+    head = POST + b"Content-Length: %d\r\n\r\n" % len(order)
+    with raw(node) as line:
+        line.sendall(head + order + b"\xff" * more)
+        answer = line.makefile("rb").read()
+    assert answer.startswith(b"HTTP/1.1 200 ") and answer.count(b"HTTP/1.1") == 1 and b"connection: close" in answer
+    assert node.pond.map("longer").name == "longer"
+    with raw(node) as line, line.makefile("rb") as answers:
+        line.sendall(HEAD + b"\r\n")
+        assert answers.readline().split()[1] == b"200"
+        line.sendall(b"\xff" * more)  # it comes when the answer was sent
+        assert b"HTTP/1.1 400 " in answers.read()
+    with raw(node) as line:
+        line.sendall(b"\xff" * 5)
+        assert status(line) == 400
+    node.until(lambda: node.service.connections.total == 0)
+
+
 @pytest.mark.settings(access="tokens", idle_timeout="200ms")
 @pytest.mark.parametrize("late", [b"x", b"x" * 10], ids=["a part", "all"])
 def test_a_rest_that_does_not_come_holds_no_connection(node: Served, late: bytes) -> None:

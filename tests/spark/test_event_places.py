@@ -145,7 +145,7 @@ def test_a_stream_of_rows_is_appended_and_followed(spark: SparkSession, place: S
 def test_a_token_reads_the_streams_that_it_may_watch(
     spark: SparkSession, serve: Callable[..., Served], clock: ManualClock
 ) -> None:
-    rights = {"all": {"read": ("*",), "write": ("*",)}, "some": {"read": ("etl/z*",)}}
+    rights = {"all": {"read": ("*",), "write": ("*",)}, "some": {"read": ("stream:etl/z*",)}}
     tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
     url = serve(tokens=tokens).url
     with ticking(clock):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import stat
 from dataclasses import asdict
 from pathlib import Path
 
@@ -52,3 +54,20 @@ def test_a_pond_that_is_served_is_refused_and_nothing_is_held(tmp_path: Path) ->
             open_pond(folder, clock=ManualClock(1), serve=True)
         assert sorted(mapped(folder)) == before
     assert mapped(folder) == []
+
+
+def test_what_a_pond_holds_is_its_owners_alone(tmp_path: Path) -> None:
+    before = os.umask(0o022)
+    try:
+        with open_pond(str(tmp_path / "made" / "pond")) as pond:
+            pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+    finally:
+        os.umask(before)
+    folder = tmp_path / "made" / "pond"
+    assert [stat.S_IMODE(place.stat().st_mode) for place in (folder.parent, folder)] == [0o755, 0o700]
+    rows = [*(folder / "space").iterdir()]
+    assert len(rows) == 2
+    assert {stat.S_IMODE(file.stat().st_mode) for file in rows} == {0o600}
+    (tmp_path / "shared").mkdir(mode=0o750)
+    open_pond(str(tmp_path / "shared")).close()
+    assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o750, "a folder that is there keeps its mode"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import re
 from dataclasses import replace
 from urllib.parse import parse_qsl
 
@@ -12,8 +14,10 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import Denied, Invalid
 from millpond.kernel.keys import EVERYTHING
+from millpond.server.run import _without_signature
 from millpond.stores.memory import MemorySpace
 from millpond.versions.objects.signing import KEY_MS, LINK_MS, VALID_MS_MAX, SignedAccess, Signer
+from millpond.versions.objects.uploads import data_name, stem_of, time_of
 
 NOW = 1_600_000_000_000
 ACCESS = SignedAccess("GET", "uid", "data/018518/x", NOW // 1000 + 60, "text/plain", "abc")
@@ -117,3 +121,24 @@ def test_a_link_is_valid_at_its_own_path_for_a_day() -> None:
     with pytest.raises(Invalid) as error:
         signer.check_link("uid", "main", "a/b", name)
     assert error.value.kind == "link_expired"
+
+
+def test_a_line_of_the_log_opens_nothing() -> None:
+    url = "/api/v1/signed/r/x.csv?address=data%2Fa&expires=1&key=k&signature=abc%2Fdef&etag=e"
+    record = logging.LogRecord("uvicorn.access", 20, "", 0, '%s "%s %s" %d', ("1.2.3.4", "GET", url, 200), None)
+    assert _without_signature(record)
+    assert record.getMessage() == f'1.2.3.4 "GET {url.replace("abc%2Fdef", "…")}" 200'
+
+
+def test_names_tell_their_time_in_the_shape_of_lakefs() -> None:
+    names = [data_name(ms, f"{number:016x}") for ms in (0, 1, NOW - 1, NOW) for number in (0, 2**64 - 1)]
+    assert all(re.fullmatch("data/[0-9a-v]{20}/[0-9a-v]{20}", name) for name in names)
+    assert names == sorted(set(names))
+    assert [time_of(name) for name in names[::2]] == [0, 1, NOW - 1, NOW]
+    for name in (*names, "data/018518/01748a8ec07b-00000000000000ff"):
+        signed = f"{name}-{'0' * 32}" if "-" not in name else name + "0" * 32
+        for longer in (name, f"{name}0001", signed):
+            assert (stem_of(longer), time_of(longer)) == (name, time_of(name))
+    assert time_of("data/018518/01748a8ec07b-00000000000000ff") == 0x01748A8EC07B
+    for foreign in ("data/g3fd9lq00000000018518/ckd0qjs2t8vs73f8r2o0", "data/x", names[0] + "g", "data/a/b"):
+        assert (stem_of(foreign), time_of(foreign)) == (foreign, None)

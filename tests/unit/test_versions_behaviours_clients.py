@@ -120,6 +120,15 @@ def test_58_a_log_of_many_commits_differences_and_merges_of_equals() -> None:
     with pytest.raises(Invalid, match="no changes"):
         main.merge("side")
     main.merge("side", allow_empty=True)
+    put(side, {"away": "1"})
+    there = side.commit("there")
+    side.delete("away")
+    back = side.commit("and back")
+    assert side.head().tree == main.head().tree, "commits that main lacks, and no change"
+    assert main.merge("side").parents[1] == back.id
+    assert there.id in [commit.id for commit in main.log()]
+    with pytest.raises(Invalid, match="no changes"):
+        main.merge("side")
     put(side, {"b": "1"})
     place.clock.advance(1_000)
     side.commit("b")

@@ -62,8 +62,8 @@ pytestmark = pytest.mark.sample(62, of="file")
 
 METHODS = {method.name: method for method in service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods}
 RIGHTS = {
-    "none": {"read": ("other/*",)}, "read": {"read": ("default/*",)}, "write": {"write": ("default/*",)},
-    "admin": {"admin": ("default/*",)}, "all": {"admin": ("*",)}, "keeper": {"admin": ("*",)},
+    "none": {"read": ("tenant:other",)}, "read": {"read": ("tenant:default",)}, "write": {"write": ("tenant:default",)},
+    "admin": {"admin": ("tenant:default",)}, "all": {"admin": ("*",)}, "keeper": {"admin": ("*",)},
 }  # fmt: skip
 SERVED = sorted(name for name, served in served_methods().items() if served)
 

@@ -63,7 +63,7 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     leaf.cert_chain_pems[0].write_to_path(folder / "cert.pem")
     millpond.open(folder / "pond").close()
     file, tokens = TokenFile(folder / "pond"), {}
-    for name, rights in (("builder", {"admin": ("default/*",)}), ("reader", {"read": ("default/*",)})):
+    for name, rights in (("builder", {"admin": ("tenant:default",)}), ("reader", {"read": ("tenant:default",)})):
         tokens[name] = draw_token(SystemClock())
         file.add(name, tokens[name], rights)
     pair = ("--tls-cert", str(folder / "cert.pem"), "--tls-key", str(folder / "key.pem"))
@@ -133,7 +133,7 @@ def test_the_answers_are_those_of_the_standard(guarded: Guarded) -> None:
 def test_a_token_that_is_revoked_is_refused_with_the_next_call(guarded: Guarded) -> None:
     file = TokenFile(guarded.server.folder)
     token = draw_token(SystemClock())
-    file.add("leaver", token, {"admin": ("default/*",)})
+    file.add("leaver", token, {"admin": ("tenant:default",)})
     clock = SystemClock()
     due = clock.monotonic() + SECONDS
     while program(guarded, "leaver", token) != "COMPLETED":  # the node looks at the file now and then
@@ -159,7 +159,7 @@ def test_the_public_client_calls_again_after_a_limit(guarded: Guarded, tmp_path:
     folder = tmp_path / "pond"
     millpond.open(folder).close()
     token = draw_token(SystemClock())
-    TokenFile(folder).add("builder", token, {"admin": ("default/*",)})
+    TokenFile(folder).add("builder", token, {"admin": ("tenant:default",)})
     authority = guarded.authority.parent
     pair = ("--tls-cert", str(authority / "cert.pem"), "--tls-key", str(authority / "key.pem"))
     server = WorkflowServer(

@@ -127,7 +127,7 @@ def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
     else:
         console.say(summary)
         for fault in report.faults:
-            typer.echo(f"not done: {fault}", err=True)
+            typer.echo(console.neutral(f"not done: {fault}"), err=True)
     if report.failed:
         raise typer.Exit(1)
 

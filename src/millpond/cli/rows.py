@@ -17,7 +17,6 @@ import base64
 import datetime
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -72,7 +71,8 @@ def show(schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, as_json: bool,
 def _show_lines(batches: Iterable[pa.RecordBatch]) -> int:
     count = 0
     for batch in batches:
-        _write_lines(sys.stdout, batch)
+        for row in batch.to_pylist():
+            console.print_json(plain(row))
         count += batch.num_rows
     return count
 

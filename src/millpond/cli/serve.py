@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -89,6 +90,7 @@ def serve(
         nodes=tuple(comma_list(nodes)) or None, url=url, tls_cert=tls_cert, tls_key=tls_key, log_level=log_level,
         access_log=access_log,
     )  # fmt: skip
+    os.umask(int(settings.umask, 8))
     _log(settings)
     _warn_of(unknown_in_environment())
 
@@ -135,7 +137,11 @@ def _utc_lines() -> logging.Formatter:
     import logging
     import time
 
-    lines = logging.Formatter("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
+    class Lines(logging.Formatter):
+        def format(self, record: logging.LogRecord) -> str:
+            return console.neutral(super().format(record))
+
+    lines = Lines("%(asctime)s.%(msecs)03dZ %(levelname)s %(name)s: %(message)s", "%Y-%m-%dT%H:%M:%S")
     lines.converter = time.gmtime
     return lines
 

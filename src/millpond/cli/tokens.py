@@ -19,14 +19,18 @@ if TYPE_CHECKING:
 
 __all__ = ("add", "listed", "register", "revoke", "rotate")
 
-Read = Annotated[list[str] | None, typer.Option("--read", metavar="PATTERN", help="Maps it may read, such as '*'.")]
-Write = Annotated[list[str] | None, typer.Option("--write", metavar="PATTERN", help="Maps it may load and read.")]
+Read = Annotated[
+    list[str] | None, typer.Option("--read", metavar="PATTERN", help="What it may read; '*' is everything.")
+]
+Write = Annotated[
+    list[str] | None, typer.Option("--write", metavar="PATTERN", help="What it may load, append or run, and read.")
+]
 Admin = Annotated[
-    list[str] | None, typer.Option("--admin", metavar="PATTERN", help="Maps it may make, drop, tend; '*': the node.")
+    list[str] | None, typer.Option("--admin", metavar="PATTERN", help="What it may make, drop, tend; '*': the node.")
 ]
 Versions = Annotated[
     bool,
-    typer.Option("--versions", help="A pair for clients of versions; patterns are repositories, or REPOSITORY/BRANCH."),
+    typer.Option("--versions", help="A pair for clients of versions; patterns are repo:NAME, or repo:NAME/BRANCH."),
 ]
 TokenName = Annotated[str, typer.Argument(metavar="NAME", help="Whose token it is.")]
 
@@ -44,7 +48,8 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "millpond token add loader --write 'weather*' --read '*'",
             "millpond token add nodes --admin '*' --expires 90d --json",
-            "millpond token add --versions etl --write 'flights/fix-*' --read flights",
+            "millpond token add worker --write tenant:default --read 'stream:default/*'",
+            "millpond token add --versions etl --write 'repo:flights/fix-*' --read repo:flights",
         )
     )(add)
     group.command(epilog=examples("millpond token rotate loader", "millpond token rotate nodes --overlap 1d"))(rotate)
@@ -61,7 +66,11 @@ def add(
 ) -> None:  # fmt: skip
     """Draw a token and let in whoever shows it. It is printed once and stored only as a hash.
 
-    With `--versions` it is a pair, an access key and its secret, for the API of versions and nothing else.
+    A pattern names its kind: `map:weather*`, `stream:QUEUE/JOBSET` for events, `tenant:NAME` for workflows. One without
+    a kind means maps, and `*` alone everything.
+
+    With `--versions` it is a pair, an access key and its secret, for the API of versions and nothing else: its patterns
+    are of repositories, `repo:flights` or `repo:flights/fix-*`, and `repo:` may be left out.
 
     A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
     `tokens` of the file of settings that they share.

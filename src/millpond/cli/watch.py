@@ -168,10 +168,10 @@ def _print(
             name = f"{stream.job_set}: " if several else ""
             if json:
                 console.print_json(shown_event(event) | ({"job_set": stream.job_set} if several else {}))
-            elif raw:
-                console.say(f"{name}{event.id} {event.kind} {event.payload.decode(errors='backslashreplace')}")
             else:
-                console.say(name + _line(event))
+                payload = event.payload.decode(errors="backslashreplace")
+                line = f"{event.id} {event.kind} {payload}" if raw else _line(event)
+                console.say(f"{name}{line}".replace("\n", "\\n"))  # an event is one line, and forges no other
         if events:
             sys.stdout.flush()
         elif story.events == 0 and not json:
@@ -207,12 +207,15 @@ def _screen(story: Story, title: str, *, several: bool = False) -> RenderableTyp
     from rich.table import Table
     from rich.text import Text
 
-    counts = Text("  ".join(f"{kind}: {count:,}" for kind, count in sorted(story.counts.items())) or "no jobs yet")
+    def text(written: str, style: str = "") -> Text:
+        return Text(console.neutral(written), style)
+
+    counts = text("  ".join(f"{kind}: {count:,}" for kind, count in sorted(story.counts.items())) or "no jobs yet")
     table = Table(box=None, pad_edge=False)
     for column in ("time", *(["job set"] if several else []), "event", "job", ""):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
     for stream, event in story.last:
         headers = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
         name = [stream.job_set] if several else []
-        table.add_row(*map(Text, (_time(event), *name, event.kind, event.headers.get("job_id", ""), headers)))
-    return Group(Text(f"{title}: {story.events:,} events", style="bold"), counts, table)
+        table.add_row(*map(text, (_time(event), *name, event.kind, event.headers.get("job_id", ""), headers)))
+    return Group(text(f"{title}: {story.events:,} events", "bold"), counts, table)

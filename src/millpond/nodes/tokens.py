@@ -13,6 +13,8 @@ Invariants:
 * a token is never stored, only its SHA-256; 32 random bytes need no salt and no stretching;
 * every token known is compared, each in constant time, so that answers tell nothing by how long they take;
 * `admin` implies `write`, and `write` implies `read`, for the same names; patterns are of the shell (`weather*`);
+* a pattern opens things of one kind: `map:weather*`, `stream:etl/*`, `tenant:default`, `repo:flights/fix-*`. One
+  without a kind is one of maps, or, in a pair, of repositories. `*` alone is everything;
 * a token is valid before its `expires_ms`, and the secret that it had before it was rotated, before `earlier_until_ms`;
 * what is about no one map (the log, the jobs) needs its right on `*`.
 """
@@ -37,10 +39,15 @@ from millpond.setting_types import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
-__all__ = ("ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_access_key", "draw_token", "hash_token")
+__all__ = (
+    "ANYBODY", "RIGHTS", "Caller", "TokenFile", "Tokens", "draw_access_key", "draw_token", "hash_token", "split_place",
+)  # fmt: skip
 
 RIGHTS = ("read", "write", "admin")
 """Each implies those before it."""
+_EVERYTHING = "*"
+_KINDS, _KINDS_OF_PAIRS = ("map", "stream", "tenant"), ("repo",)
+"""The kinds of things that a token opens, and a pair; the first is that of a pattern which names none."""
 _RANDOM_BYTES = 32
 _ACCESS_KEY_DRAWN = 14
 _LOCK_SECONDS = 10.0
@@ -51,19 +58,16 @@ _LISTED = JsonForm(list[TokenSetting])
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The sender of a request, and their rights: right → patterns of names of maps."""
+    """The sender of a request, and their rights: right → patterns."""
 
     name: str
     rights: Mapping[str, tuple[str, ...]]
 
     def may(self, right: str, map: str | None = None) -> bool:
         """True when the caller has this right: on a map, or, without one, on everything."""
-        patterns = self.patterns(right)
-        return "*" in patterns if map is None else any(fnmatchcase(map.lower(), pattern) for pattern in patterns)
-
-    def may_somewhere(self, right: str) -> bool:
-        """True when the caller has this right on any map at all."""
-        return bool(self.patterns(right))
+        if map is None:
+            return bool(self.patterns(right, _EVERYTHING))
+        return any(fnmatchcase(map.lower(), pattern) for pattern in self.patterns(right, "map"))
 
     def need(self, right: str, *maps: str) -> None:
         """Insist on a right: on each of these maps, or, without any, on everything.
@@ -72,7 +76,7 @@ class Caller:
         """
         for map in maps or (None,):
             if not self.may(right, map):
-                raise self._denied(right, "everything" if map is None else map)
+                raise self.denied(right, "everything" if map is None else map)
 
     def need_all(self, right: str, maps: Iterable[str]) -> None:
         """Insist on a right on each of some maps; on any map at all, when there is none of them.
@@ -83,24 +87,49 @@ class Caller:
         for map in maps:
             self.need(right, map)
 
-    def need_somewhere(self, right: str) -> None:
-        """Insist on a right on any map at all.
+    def need_somewhere(self, right: str, kind: str = "map") -> None:
+        """Insist on a right on anything of a kind at all.
 
         Raises: `Denied`.
         """
-        if not self.may_somewhere(right):
-            raise self._denied(right, "any map")
+        if not self.patterns(right, kind):
+            raise self.denied(right, f"any {kind}")
 
-    def patterns(self, right: str) -> list[str]:
-        """The patterns of this right, and of those that imply it."""
+    def patterns(self, right: str, kind: str) -> list[str]:
+        """The patterns of this right on things of a kind, and of the rights that imply it.
+
+        >>> loader = Caller("loader", {"write": ("weather*", "stream:etl/*")})
+        >>> loader.patterns("read", "map"), loader.patterns("read", "stream"), loader.patterns("read", "tenant")
+        (['weather*'], ['etl/*'], [])
+        """
         enough = RIGHTS[RIGHTS.index(right) :]
-        return [pattern for right_ in enough for pattern in self.rights.get(right_, ())]
+        parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
+        return [name for found, name in parted if found in (kind, _EVERYTHING)]
 
-    def _denied(self, right: str, what: str) -> Denied:
+    def denied(self, right: str, what: str) -> Denied:
+        """The error for a right that the caller does not have."""
         return Denied(
             "the token does not carry this right", kind="right_missing", token=self.name, right=right, on=what,
             hint="use a token that does, or ask who runs the node: millpond token add",
         )  # fmt: skip
+
+
+def _parted(pattern: str, kind: str = _KINDS[0]) -> tuple[str, str]:
+    """The kind of a pattern, by default this one, and the pattern of its names."""
+    found, colon, name = pattern.partition(":")
+    if pattern == _EVERYTHING:
+        return _EVERYTHING, pattern
+    return (found, name) if colon else (kind, pattern)
+
+
+def split_place(pattern: str) -> tuple[str, str]:
+    """The two parts of a pattern of streams or repositories; without the second, all that there is in the first.
+
+    >>> split_place("etl/night-*"), split_place("etl")
+    (('etl', 'night-*'), ('etl', '*'))
+    """
+    first, slash, second = pattern.partition("/")
+    return first, second if slash else "*"
 
 
 ANYBODY = Caller("anybody", {"admin": ("*",)})
@@ -199,7 +228,8 @@ class TokenFile:
         Raises: `AlreadyExists` when there is one of that name; `Invalid` for rights not understood; `Unavailable` when
             another process does not let go of the file.
         """
-        made = replace(_token_of(name, token, rights), expires_ms=expires_ms, access_key=access_key)
+        kinds = _KINDS if access_key is None else _KINDS_OF_PAIRS
+        made = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
         with self._changing():
             known = self.read()
             if any(other.name == name for other in known):
@@ -249,12 +279,20 @@ def _no_token(name: str, known: Iterable[TokenSetting]) -> NotFound:
     return NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {names}")
 
 
-def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]]) -> TokenSetting:
+def _token_of(name: str, token: str, rights: Mapping[str, Sequence[str]], kinds: Sequence[str]) -> TokenSetting:
     granted = {right: tuple(patterns) for right, patterns in rights.items() if patterns}
     if not granted:
         raise Invalid(
             "a token needs a right", kind="token_rights", token=name, hint="such as --read '*' or --write 'weather*'"
         )
+    for pattern in (pattern for patterns in granted.values() for pattern in patterns):
+        kind, names = _parted(pattern, kinds[0])
+        if kind not in (*kinds, _EVERYTHING) or not names or ("/" in names and kind in ("map", "tenant")):
+            raise Invalid(
+                "a pattern opens nothing", kind="token_pattern", token=name, pattern=pattern,
+                hint="write map:weather*, stream:etl/night-* or tenant:default; repo:flights/fix-* is for a pair, "
+                "which millpond token add --versions draws",
+            )  # fmt: skip
     return TokenSetting(name=name, sha256=hash_token(token), rights=granted)
 
 
@@ -376,6 +414,7 @@ def _secrets(tokens: Iterable[TokenSetting]) -> tuple[_Secret, ...]:
 
 
 def _folded(token: TokenSetting, patterns: Iterable[str]) -> Iterable[str]:
-    """Names of maps have no case; those of branches, queues and job sets have."""
-    of_maps = token.access_key is None
-    return (pattern.lower() if of_maps and "/" not in pattern else pattern for pattern in patterns)
+    """Patterns with their kinds. Names of maps have no case; all others have."""
+    for pattern in patterns:
+        kind, name = _parted(pattern, (_KINDS if token.access_key is None else _KINDS_OF_PAIRS)[0])
+        yield pattern if kind == _EVERYTHING else f"{kind}:{name.lower() if kind == 'map' else name}"

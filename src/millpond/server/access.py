@@ -79,6 +79,8 @@ def admit(request: Request, needs: RouteNeeds) -> None:
             caller.need("admin")
         case On.HEADER_MAP if "upload-map" in request.headers:
             caller.need(needs.right, request.headers["upload-map"])
+        case On.ANY_STREAM:
+            caller.need_somewhere(needs.right, "stream")
         case _:
             caller.need_somewhere(needs.right)
 

@@ -14,6 +14,8 @@ Invariants:
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
 * a client that takes nothing of its response for `stalled_seconds` is disconnected;
 * a body that has not come when its request is answered may come for a moment more: see `unread_bodies.py`;
+* bytes that are no request, such as those by which a body is longer than its length, are not read, and cost no request
+  before them its answer;
 * at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.
 """
 
@@ -31,7 +33,7 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
-from millpond.server.unread_bodies import LINGER_SECONDS, Linger, expect_body
+from millpond.server.unread_bodies import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
@@ -125,6 +127,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._write_timer: TimerHandle | None = None
         self._rest_timer: TimerHandle | None = None
         self._linger: Linger | None = None
+        self.garbled = False
+        """True when something came that is no request: nothing more is parsed."""
 
     # -- the connection begins and ends ---------------------------------------------------------------
 
@@ -169,7 +173,7 @@ class LimitedConnection(HttpToolsProtocol):
             self._linger.take(data)
             return
         rest = memoryview(data)  # its pieces are no copies
-        while rest and not self.transport.is_closing():
+        while rest and not self.garbled and not self.transport.is_closing():
             room = self._limits.head_bytes_max - self._unused
             if room <= 0:
                 self._refuse_head()
@@ -180,9 +184,27 @@ class LimitedConnection(HttpToolsProtocol):
             if len(self.pipeline) > PIPELINED_MAX:
                 self._counted.refused("pipeline_long")
                 self.transport.abort()
+        if self.garbled and self._linger is None:
+            self.flow.pause_reading()
+            return
         begun = self._in_head and (self._begun or self._unused)
         if begun and self._head_timer is None and not self.transport.is_closing():
             self._begin_head()
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer bytes that are no request; a request before them that is whole is answered in their place."""
+        before: Any = self.cycle  # None before the first request
+        if before is None or before.more_body:
+            super().send_400_response(msg)
+            return
+        self._end_head()
+        self.garbled = True
+        if before.response_complete:
+            self.transport.write(STATUS_LINE[400] + b"content-length: 0\r\nconnection: close\r\n\r\n")
+            self.linger()
+            return
+        before.keep_alive = False
+        before.transport = LingeringTransport(self, before)
 
     def _refuse_head(self) -> None:
         error = Invalid(

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
+import re
 import signal
 import socket
 import ssl
@@ -52,6 +53,7 @@ __all__ = ("Service",)
 
 BACKLOG = 2048
 _LOG = logging.getLogger("millpond.server")
+_SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 
 
 class _Server(uvicorn.Server):
@@ -144,6 +146,7 @@ class Service:
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
         self.metrics.show_connections(self.connections)
+        logging.getLogger("uvicorn.access").addFilter(_without_signature)
         config = uvicorn.Config(
             counted, interface="asgi3", ssl_certfile=settings.tls_cert or None,
             ssl_keyfile=settings.tls_key or None, loop="uvloop", proxy_headers=False,
@@ -199,6 +202,13 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _without_signature(record: logging.LogRecord) -> bool:
+    """Leave the signature of a URL out of its line in the log: with it, whoever reads the log opens the object."""
+    if isinstance(record.args, tuple):
+        record.args = tuple(_SIGNATURE.sub(r"\1…", value) if isinstance(value, str) else value for value in record.args)
+    return True
 
 
 def _listen(settings: Settings) -> socket.socket:

@@ -63,8 +63,8 @@ class LingeringTransport:
         self.is_closing = connection.transport.is_closing
 
     def close(self) -> None:
-        """Close it, at once when the body has come."""
-        if self._cycle.more_body:
+        """Close it, at once when the body has come and nothing that is no request came after it."""
+        if self._cycle.more_body or self._connection.garbled:
             self._connection.linger()
         else:
             self._connection.transport.close()

@@ -96,11 +96,14 @@ def begin_writing(handle: int) -> None:
         os.posix_fadvise(handle, 0, 0, os.POSIX_FADV_DONTNEED)
 
 
-def make_folder(folder: Path) -> None:
-    """Make a folder, and those above it that are missing, durably; one that is there already is fine."""
+def make_folder(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder, and those above it that are missing, durably; one that is there already is fine.
+
+    `mode` is the folder's, less what the umask takes away; those above it have what the umask leaves.
+    """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(exist_ok=True)
+        place.mkdir(mode if place is folder else 0o777, exist_ok=True)
         # Without this a power cut may take the folder, with files in it that were synced.
         sync(place.parent)
 

@@ -55,7 +55,7 @@ __all__ = ("Branch", "Staging")
 class Branch(Reference):
     """A branch of a repository, to read and to change. All methods raise `NotFound` when it is not there.
 
-    Each change also raises `Denied` in a read-only repository or, where it stages or commits, on a protected branch.
+    Each change also raises `Denied` in a read-only repository or, but for a merge, on a protected branch.
     `force` lets it pass in a read-only repository.
     """
 

@@ -170,7 +170,8 @@ def merge_into(
 ) -> Commit:
     """Merge a ref into a branch on which nothing is staged; the merge commit.
 
-    A protected branch may be merged into: that is how it changes.
+    A protected branch may be merged into: that is how it changes. Commits that the branch lacks are a merge commit also
+    where they change no path.
 
     Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `no_merge_base`; `NotFound`; `Denied`.
     """
@@ -181,7 +182,7 @@ def merge_into(
         with site.space.read() as tx:
             theirs = site.graph.commit(tx, source)
         base = common_base(site, theirs.id, moving.head.id)
-        if (theirs.id == base.id or theirs.tree == base.tree) and not merging.allow_empty:
+        if theirs.id == base.id and not merging.allow_empty:
             raise no_changes(branch, moving.head.id)
         tree = merge_trees(site, base.tree, moving.head.tree, theirs.tree, merging)
         parents = [moving.head] if merging.squash or theirs.id == moving.head.id else [moving.head, theirs]

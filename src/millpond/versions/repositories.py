@@ -13,10 +13,12 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from millpond.errors import AlreadyExists, Conflict, Invalid, MillpondError, NotFound
+from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.keys import KeyRange, starting, text_prefix
@@ -142,13 +144,15 @@ class Repositories:
         """
         check_repository(name)
         check_branch(default_branch)
-        with self.space.read() as tx:
-            _check_absent(tx, name)
         uid = self.clock.random_id()
         record = RepositoryRecord(
             name, uid, namespace or self._namespace(f"{name}-{uid}"), default_branch, self.clock.now_ms() // 1000,
             read_only, dict(metadata or {}),
         )  # fmt: skip
+        with self.space.read() as tx:  # before a place is marked for ever
+            _check_absent(tx, name)
+            _check_apart(tx, record.namespace)
+        self._check_above(record.namespace)
         self._mark(record)
         site = self.site(record)
         tree = site.empty_index().id
@@ -157,6 +161,7 @@ class Repositories:
 
         def create(tx: Transaction) -> None:
             _check_absent(tx, name)
+            _check_apart(tx, record.namespace)
             put_commit(tx, site.graph.commits, commit)
             new_branch(tx, uid, default_branch, BranchRecord(commit.id, token))
             put_repository(tx, record)
@@ -170,10 +175,18 @@ class Repositories:
         try:
             ranges.swap(_MARK, to_json({"repository": record.name, "uid": record.uid}), None)  # type: ignore[attr-defined]
         except Conflict as error:
-            raise Invalid(
-                "storage namespace already in use", kind="namespace_used", namespace=record.namespace,
-                hint="name a place that no repository ever had",
-            ) from error  # fmt: skip
+            raise _used(record.namespace) from error
+
+    def _check_above(self, namespace: str) -> None:
+        """Refuse a namespace inside one that a repository has or had, of this pond or of another.
+
+        Raises: `Invalid`, kind `namespace_used`.
+        """
+        scheme, colon, name = namespace.rpartition("://")
+        for above in PurePosixPath(name).parents:
+            with suppress(Denied):  # what may not be looked at has no mark of ours
+                if above.name and self._open_store(f"{scheme}{colon}{above}").exists(f"{METADATA_FOLDER}/{_MARK}"):
+                    raise _used(namespace)
 
     def get(self, name: str, *, wait: bool = True) -> Repository:
         """The repository of that name, looked up without a wait if need be.
@@ -254,11 +267,15 @@ class Repositories:
         step("versions.repository_deleted")
         self._after(self.sweep)
 
-    def restore(self, name: str, chunks: Iterable[bytes], *, force: bool = False) -> Restored:
+    def restore(
+        self, name: str, chunks: Iterable[bytes], *, force: bool = False,
+        check_namespace: Callable[[str], object] = str,
+    ) -> Restored:  # fmt: skip
         """Restore the commits, tags, branches and settings of a dump, all or none; `chunks` are its bytes.
 
         They become those of the repository, which nobody used yet. Without one of that name it is made, in the
         namespace and with the uid that the dump names: where the rows were lost, and the bytes were not.
+        `check_namespace` refuses a namespace that the caller may not name.
 
         Raises: `Invalid`, kinds `dump_damaged`, `dump_format`, `dump_incomplete`; `Conflict`, kinds `repository_used`
         and, where the dump's repository still has another name, `repository_lives`.
@@ -269,6 +286,7 @@ class Repositories:
         with self.space.read() as tx:
             known = tx.get(REPOSITORY.pack(check_repository(name)))
         if known is None:
+            check_namespace(record.namespace)
             self._make_bare(replace(record, name=name))
         step("restores.repository_made")
         try:
@@ -379,6 +397,25 @@ class Repositories:
         with self.space.read() as tx:
             records = (parse_repository(row, "") for _, row in tx.scan(REPOSITORY.range()))
             return next((record for record in records if record.uid == uid), None)
+
+
+def _used(namespace: str) -> Invalid:
+    return Invalid(
+        "storage namespace already in use", kind="namespace_used", namespace=namespace,
+        hint="name a place that no repository ever had, neither inside that of another one nor around it",
+    )  # fmt: skip
+
+
+def _check_apart(tx: ReadTransaction, namespace: str) -> None:
+    """Refuse a namespace inside that of a repository, or around it.
+
+    Raises: `Invalid`, kind `namespace_used`.
+    """
+    own = f"{namespace.rstrip('/')}/"
+    for _, row in tx.scan(REPOSITORY.range()):
+        other = f"{parse_repository(row, '').namespace.rstrip('/')}/"
+        if own.startswith(other) or other.startswith(own):
+            raise _used(namespace)
 
 
 def _check_absent(tx: ReadTransaction, name: str) -> None:

@@ -38,12 +38,12 @@ _TRIES_MAX = 100
 def reset_all(site: Site, branch: str, *, force: bool = False) -> None:
     """Forget everything staged.
 
-    Raises: `NotFound`; `Denied` in a read-only repository.
+    Raises: `NotFound`; `Denied` on a protected branch, and in a read-only repository.
     """
     fresh = site.clock.random_id()
 
     def change(tx: Transaction) -> None:
-        site.check_writable(tx, None, "reset", force=force)
+        site.check_writable(tx, branch, "write to", force=force)
         record = get_branch(tx, site.uid, branch)
         put_branch(tx, site.uid, branch, replace(record, staging_token=fresh, sealed=(), compacted_index=None))
         drop_tokens(tx, (record.staging_token, *record.sealed_tokens))
@@ -61,7 +61,7 @@ def reset_path(site: Site, branch: str, path: str, *, force: bool = False) -> No
     below = Below(site, [path])
 
     def change(tx: Transaction) -> None:
-        site.check_writable(tx, None, "reset", force=force)
+        site.check_writable(tx, branch, "write to", force=force)
         record = get_branch(tx, site.uid, branch)
         head = get_commit(tx, site.graph.commits, record.commit_id).tree
         target = below.at(head).get(path)
@@ -81,12 +81,11 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
 
     What is written meanwhile stays, above.
 
-    Raises: as `reset_all`; `Denied` for a protected branch when a ref is given; `NotFound` for the ref; `Conflict`
-    when others change the branch again and again.
+    Raises: as `reset_all`; `NotFound` for the ref; `Conflict` when others change the branch again and again.
     """
     for _ in range(_TRIES_MAX):
         count = collections(site)
-        moving = _seal(site, branch, force=force, checked=ref is not None)
+        moving = _seal(site, branch, force=force)
         tree = moving.head.tree
         if ref is not None:
             with site.space.read() as tx:
@@ -112,11 +111,11 @@ def _inverse(found: Difference) -> Difference:
     return Difference(removed=found.added, added=found.removed, before=found.after, after=found.before)
 
 
-def _seal(site: Site, branch: str, *, force: bool, checked: bool) -> Moving:
+def _seal(site: Site, branch: str, *, force: bool) -> Moving:
     fresh = site.clock.random_id()
 
     def seal(tx: Transaction) -> Moving:
-        site.check_writable(tx, branch if checked else None, "write to", force=force)
+        site.check_writable(tx, branch, "write to", force=force)
         before = get_branch(tx, site.uid, branch)
         record = sealed(tx, before, fresh)
         if record is not before:

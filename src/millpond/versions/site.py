@@ -273,7 +273,7 @@ class Site:
         if branch is not None and rules is not None and rules.protects(branch):
             raise Denied(
                 f"cannot {act} protected branch", kind="branch_protected", branch=branch,
-                hint="commit to another branch, then merge it",
+                hint="commit to another branch, then merge it; or take this one from the protected branches",
             )  # fmt: skip
 
 

@@ -157,14 +157,31 @@ class RepositoriesContract(BranchesContract):
         assert flights.setting(kind) == (None, "")
 
     def test_a_protected_branch_takes_no_writes(self, flights: RepositoryLike) -> None:
-        flights.set(ProtectedBranches(("main",)))
         main = flights.branch("main")
+        main.put("staged", b"0")
+        clean = flights.create_branch("clean", "main@")
+        flights.set(ProtectedBranches(("main", "clean")))
         acts: list[Callable[[], object]] = [
             lambda: main.put("a", b"1"), lambda: main.put("a", [b"1", b"2"]), lambda: main.staging.delete_prefix(""),
-            lambda: main.commit("x", allow_empty=True),
+            lambda: main.commit("x", allow_empty=True), main.reset, lambda: main.reset(path="staged"),
+            lambda: main.reset(prefix="st"), lambda: clean.staging.reset_hard("main@"),
+            lambda: main.staging.restore("", "main"),
         ]  # fmt: skip
         for act in acts:
             assert raised(Denied, act).kind == "branch_protected"
+        assert main.get("staged") == b"0"
+
+    def test_no_repository_lies_in_another_or_around_it(self, pond: PondLike, flights: RepositoryLike) -> None:
+        name, place = flights.record.name, f"local://nested/{flights.record.name}"
+        pond.repositories.create(f"{name}-a", place)
+        inside = (f"{place}/data", f"{place}/data/x/", "local://nested", f"{flights.record.namespace}/data")
+        for number, used in enumerate(inside):
+            create = partial(pond.repositories.create, f"{name}-b{number}", used)
+            assert raised(Invalid, create).kind == "namespace_used", used
+        pond.repositories.delete(f"{name}-a")  # its bytes are left
+        again = partial(pond.repositories.create, f"{name}-c", f"{place}/data")
+        assert raised(Invalid, again).kind == "namespace_used"
+        pond.repositories.create(f"{name}-d", f"{place}-beside")
 
     def test_a_dump_brings_a_repository_back(self, pond: PondLike, flights: RepositoryLike) -> None:
         main = flights.branch("main")

@@ -2,6 +2,9 @@
 
 Notes and progress appear only on a terminal, so that a pipe and a log stay quiet. Off a terminal a table is as
 wide as its content: nothing is cut.
+
+Invariant: no control character of a name or a value reaches the terminal: what others wrote into a map, a stream or a
+repository moves no cursor, and changes no title. Only the bytes of an object (`fs cat`) and files are as they are.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ __all__ = (
     "human_bytes",
     "human_count",
     "human_span",
+    "neutral",
     "note",
     "print_facts",
     "print_json",
@@ -37,6 +41,17 @@ __all__ = (
 
 _PIPE_COLUMNS = 2_000
 _FIGURE = re.compile(r"-?[\d,.]+(%| [KMGT]?i?B)?")
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069]")
+"""Characters that a terminal obeys, but for the tab and the end of a line; and those that turn the text behind them."""
+
+
+def neutral(text: str) -> str:
+    r"""Text that a terminal shows and does not obey.
+
+    >>> neutral("a\x1b[2Jb\tc")
+    'a\\x1b[2Jb\tc'
+    """
+    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -49,7 +64,8 @@ def console(stream: TextIO | None = None) -> Console:
 
 def print_json(value: Any) -> None:
     """One JSON object on one line."""
-    sys.stdout.write(json.dumps(value, ensure_ascii=False, default=str) + "\n")
+    text = json.dumps(value, ensure_ascii=False, default=str)
+    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
 
 
 def print_json_list(values: Iterable[Any]) -> None:
@@ -63,14 +79,14 @@ def print_json_list(values: Iterable[Any]) -> None:
 
 
 def say(text: str) -> None:
-    """One line of result, as it stands."""
-    sys.stdout.write(text + "\n")
+    """One line of result."""
+    sys.stdout.write(neutral(text) + "\n")
 
 
 def note(text: str) -> None:
     """Tell what is being done, on a terminal only."""
     if sys.stderr.isatty():
-        console(sys.stderr).print(f"[dim]{text}[/dim]")
+        console(sys.stderr).print(neutral(text), style="dim", markup=False)
 
 
 def print_table(
@@ -88,12 +104,12 @@ def print_table(
     cells = [list(row) for row in rows]
     shown = [place for place, name in enumerate(columns) if name not in spared or any(row[place] for row in cells)]
     columns, cells = [columns[place] for place in shown], [[row[place] for place in shown] for row in cells]
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table = Table(title=title and Text(neutral(title)), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for place, name in enumerate(columns):
         numeric = all(_is_figure(row[place]) for row in cells)
         table.add_column(name, justify="right" if numeric else "left", overflow="fold", no_wrap=name in whole)
     for row in cells:
-        table.add_row(*(Text("" if cell is None else _cell(cell)) for cell in row))
+        table.add_row(*(Text("" if cell is None else neutral(_cell(cell))) for cell in row))
     console().print(table)
 
 

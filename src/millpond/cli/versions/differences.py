@@ -128,7 +128,8 @@ def _print(changes: Iterator[Change]) -> None:
     for change in changes:
         mark, style = _MARKS[change.type]
         printer.print(
-            Text(f"{mark} {change.path}", style=style).append(f"  {_size(change)}", style="dim"), soft_wrap=True
+            Text(console.neutral(f"{mark} {change.path}"), style=style).append(f"  {_size(change)}", style="dim"),
+            soft_wrap=True,
         )
 
 

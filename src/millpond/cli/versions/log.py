@@ -126,9 +126,9 @@ def _draw(rows: Iterable[Commit], names: Mapping[str, list[str]], *, first_paren
             if row.commit is not None:
                 line.append(f" {short(commit.id)}", style="yellow")
                 if commit.id in names:
-                    line.append(f" ({', '.join(names[commit.id])})", style="bold green")
-                line.append(f" {headline(commit.message)}", style="default")
-                line.append(f"  {when(commit.created)} {commit.committer}".rstrip(), style="dim")
+                    line.append(console.neutral(f" ({', '.join(names[commit.id])})"), style="bold green")
+                line.append(console.neutral(f" {headline(commit.message)}"), style="default")
+                line.append(console.neutral(f"  {when(commit.created)} {commit.committer}").rstrip(), style="dim")
             printer.print(line, soft_wrap=True)
 
 

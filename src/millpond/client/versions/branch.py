@@ -40,7 +40,7 @@ _STATE = JsonForm(BranchState)
 class RemoteBranch(RemoteReference):
     """A branch of a repository, to read and to change. All methods raise `NotFound` when it is not there.
 
-    Each change also raises `Denied` in a read-only repository or, where it stages or commits, on a protected branch.
+    Each change also raises `Denied` in a read-only repository or, but for a merge, on a protected branch.
     `force` lets it pass in a read-only repository. A node with tokens names the caller as the committer.
     """
 

@@ -31,8 +31,12 @@ _SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
 """The folders where files are written and folders removed; what lies deeper goes with its folder."""
 
 
+_OWNER_ONLY = 0o700
+"""Keys that sign URLs, hashes of tokens and all data lie below. Who shares a pond's folder changes its mode."""
+
+
 def check_folder(folder: Path, create: bool) -> None:
-    """Make the folder of a pond, if it is missing and may be made.
+    """Make the folder of a pond, if it is missing and may be made; it is its owner's alone.
 
     Raises: `Invalid` for a folder without a pond, or with one of another format; `Corrupt` for a damaged marker.
     """
@@ -47,7 +51,7 @@ def check_folder(folder: Path, create: bool) -> None:
     if folder.exists() and any(folder.iterdir()) and not (folder / "space").exists():
         raise Invalid("the folder holds something else", kind="pond_folder", folder=folder, hint="name an empty folder")
     with disk_errors(folder):
-        make_folder(folder)
+        make_folder(folder, _OWNER_ONLY)
         for name in ("space", *FOLDERS):
             (folder / name).mkdir(parents=True, exist_ok=True)
     write_file_atomically(marker, _MARKER.encode(_Marker()))

@@ -58,9 +58,6 @@ NOT_OFFERED: dict[str, tuple[str, str]] = {
     f"{_REPOSITORY}/refs/{{}}/symlink": (
         "POST", "symlink files are not offered: read a ref through signed URLs, or with Spark's `millpond.objects`",
     ),
-    f"{_REPOSITORY}/refs/{{}}/objects/underlyingProperties": (
-        "GET", "classes of storage are not offered: a place has one, and the store decides it",
-    ),
 }  # fmt: skip
 """Templates of paths below the prefix, their methods, and the reason with the way out."""
 _BY_LENGTH: dict[int, list[tuple[tuple[str, ...], str, str]]] = {}

@@ -2,8 +2,8 @@
 
     Authorization: Basic <access key:secret>   or   Bearer <token of auth/login>   ─▶   caller   ─▶   right
 
-A pattern is `repository` or `repository/branch`, of the shell: `flights`, `flights/fix-*`, `*`. Without a branch it is
-all of them.
+A pattern is `repo:repository` or `repo:repository/branch`, of the shell: `repo:flights`, `repo:flights/fix-*`, `*`.
+Without a branch it is all of them.
 
 Invariants:
 * whoever has a right on one branch of a repository may read the repository: its branches share their commits;
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl
 
 from millpond.errors import Denied
-from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.nodes.tokens import ANYBODY, Caller, split_place
 from millpond.server.access import put_caller, take_turn
 from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.signing import SignedAccess, Signer
@@ -97,11 +97,11 @@ def admit_call(request: Request, needs: RouteNeeds) -> None:
         case On.BRANCH:
             need(caller, needs.right, names["repository"], names.get("branch") or names["destinationBranch"])
         case On.BODY_BRANCH:
-            patterns = map(_parted, caller.patterns(needs.right))
+            patterns = map(split_place, caller.patterns(needs.right, "repo"))
             if not any(fnmatchcase(names["repository"], repositories) for repositories, _ in patterns):
                 raise _denied(caller, needs.right, names["repository"])
         case _:
-            caller.need_somewhere(needs.right)
+            caller.need_somewhere(needs.right, "repo")
 
 
 def _caller(request: Request, node: Node) -> Caller:
@@ -129,26 +129,20 @@ def _bearer(node: Node, token: str) -> Caller:
     return caller
 
 
-def _parted(pattern: str) -> tuple[str, str]:
-    """A pattern as that of a repository and that of its branches."""
-    repositories, slash, branches = pattern.partition("/")
-    return repositories, branches if slash else "*"
-
-
 def may(caller: Caller, right: str, repository: str, branch: str | None = None) -> bool:
     """True when a caller has a right: on a branch, or, without one, on the repository.
 
     >>> from millpond.nodes.tokens import Caller
-    >>> etl = Caller("etl", {"write": ("flights/fix-*",)})
+    >>> etl = Caller("etl", {"write": ("repo:flights/fix-*",)})
     >>> may(etl, "write", "flights", "fix-1"), may(etl, "write", "flights"), may(etl, "read", "flights")
     (True, False, True)
     """
-    return _allowed(tuple(caller.patterns(right)), right == "read", repository, branch)
+    return _allowed(tuple(caller.patterns(right, "repo")), right == "read", repository, branch)
 
 
 @lru_cache(maxsize=4_096)  # the same few pairs ask for the same branches, again and again
 def _allowed(patterns: tuple[str, ...], reads: bool, repository: str, branch: str | None) -> bool:
-    for repositories, branches in map(_parted, patterns):
+    for repositories, branches in map(split_place, patterns):
         if not fnmatchcase(repository, repositories):
             continue
         if reads or branches == "*" or (branch is not None and fnmatchcase(branch, branches)):

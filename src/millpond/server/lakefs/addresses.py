@@ -1,8 +1,10 @@
-"""Addresses that clients name: of bytes below the namespace, or elsewhere where the settings allow it.
+"""Addresses that clients name: of bytes below the namespace, or elsewhere where the settings allow it; and namespaces.
 
 Invariants:
 * An address below the namespace lies in `data/`: never among ranges, nor outside.
 * An address elsewhere begins with one of `versions_sources`, and is a path without `..`.
+* A namespace is `local://NAME`, or begins with one of `versions_namespaces`. It means what it says: nothing in it is an
+  escape, a query, or a way up.
 """
 
 from __future__ import annotations
@@ -21,7 +23,12 @@ from millpond.versions.objects.uploads import DATA, is_full_address, relative_ad
 if TYPE_CHECKING:
     from millpond.versions.site import Site
 
-__all__ = ("check_source", "checked_address", "checked_column")
+__all__ = ("NAMESPACES", "check_namespace", "check_source", "checked_address", "checked_column")
+
+NAMESPACES = r"^(s3|gs|https?|mem|local|transient)://.*$"
+"""The namespaces that clients may send; places that cannot be opened are refused by the store."""
+_ESCAPES = re.compile(r"[%?#\\\x00-\x1f\x7f]")
+_LOCAL = "local://"
 
 _NAME = rf"^{DATA}/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*(/[A-Za-z0-9_+=-][A-Za-z0-9._+=-]*)*$"
 
@@ -43,6 +50,25 @@ def check_source(allowed: Sequence[str], address: str) -> None:
 
 def _begins(address: str, place: str) -> bool:
     return address.startswith(place) if place.endswith("/") else f"{address}/".startswith(f"{place}/")
+
+
+def check_namespace(allowed: Sequence[str], namespace: str) -> None:
+    """Refuse a place for a repository that the settings do not allow, or that is a folder of the machine.
+
+    Raises: `Invalid`, kind `namespace_place`; `Denied`, kind `namespace_denied`.
+    """
+    name = namespace.partition("://")[2].rstrip("/")
+    plain = not {"", ".", ".."} & set(name.split("/")) and not _ESCAPES.search(name)
+    if not plain or not re.match(NAMESPACES, namespace):
+        raise Invalid(
+            "a node puts no repository there", kind="namespace_place", place=namespace,
+            hint="name none, or local://NAME, a folder of the pond, or s3://bucket/prefix",
+        )  # fmt: skip
+    if not namespace.startswith(_LOCAL) and not any(_begins(namespace, place) for place in allowed):
+        raise Denied(
+            "repositories may not be put there", kind="namespace_denied", place=namespace,
+            hint="name local://NAME, a folder of the node, or add the place to versions_namespaces: s3://bucket/prefix/",
+        )  # fmt: skip
 
 
 def checked_address(site: Site, allowed: Sequence[str], address: str) -> str:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
 from fastapi import Request, Response
+from fastapi.responses import PlainTextResponse
 from starlette.requests import ClientDisconnect
 from starlette.routing import BaseRoute, Match
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -68,6 +69,8 @@ _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
     objects, object_writes, links, imports, bulk, signed, plumbing,
 )  # fmt: skip
+_ALL = "/api/"
+"""The beginning of the paths of all versions of the API, of which a node has one."""
 _AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
@@ -124,8 +127,8 @@ class Api(BaseRoute):
             self._by_shape.setdefault((route.method, route.length), []).append(route)
 
     def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Everything below the prefix is ours, also what is no route."""
-        ours = scope["type"] == "http" and f"{scope['path']}/".startswith(f"{PREFIX}/")
+        """Everything below the prefix is ours, also what is no route; and what is another version of it."""
+        ours = scope["type"] == "http" and scope["path"].startswith(_ALL)
         return (Match.FULL if ours else Match.NONE), {}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -144,6 +147,8 @@ class Api(BaseRoute):
 
     async def _answer(self, request: Request) -> Response:
         route = request.scope.get("route")
+        if not f"{request.scope['path']}/".startswith(f"{PREFIX}/"):
+            return _elsewhere()
         if not isinstance(route, ApiRoute) and (route := self.find(request.scope)) is None:
             raise not_offered(request.method, _segments(request.scope))
         needs = route.needs
@@ -185,6 +190,11 @@ def before_routing(api: Api, app: FastAPI, node: Node, rest: ASGIApp) -> ASGIApp
         return (audited if route is not None and route.needs.audited else api.handle)(scope, receive, send)
 
     return quick
+
+
+def _elsewhere() -> Response:
+    """The answer to a client whose address is wrong. It is no JSON: that is how `lakectl doctor` knows it."""
+    return PlainTextResponse(f"there is no API here: the address of a client ends with {PREFIX}\n", 404)
 
 
 def _segments(scope: Scope) -> list[str]:

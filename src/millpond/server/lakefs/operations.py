@@ -109,6 +109,7 @@ OPERATIONS: dict[tuple[str, str], tuple[str, str]] = {
     ("HEAD", _OBJECTS): ("path!", "200"),
     ("GET", f"{_OBJECTS}/stat"): ("path! user_metadata presign", "200 ObjectStats"),
     ("GET", f"{_OBJECTS}/ls"): (f"{_PAGE} delimiter user_metadata presign reverse", "200 ObjectStatsList"),
+    ("GET", f"{_OBJECTS}/underlyingProperties"): ("path!", "200 ObjectProperties"),
     ("POST", f"{_BRANCH}/objects"): ("path! force", "201 ObjectStats"),
     ("PUT", f"{_BRANCH}/objects"): ("path! force", "201 ObjectStats"),
     ("DELETE", f"{_BRANCH}/objects"): ("path! force", "204"),

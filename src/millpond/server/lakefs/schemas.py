@@ -122,6 +122,7 @@ ANSWERS: dict[str, _Schema] = {
         physical_address_expiry=NUMBER, size_bytes=NUMBER, metadata=TEXTS, content_type=TEXT,
     ),
     "ObjectStatsList": _page("ObjectStats"),
+    "ObjectProperties": _object({}, storage_class=TEXT),
     "ObjectErrorList": _object({}, errors=_array(_PROBLEM), deleted=NUMBER),
     "Diff": _object(
         {"type": {"enum": ["added", "removed", "changed", "conflict", "prefix_changed"]}, "path": TEXT},
@@ -159,7 +160,7 @@ ANSWERS: dict[str, _Schema] = {
     "RefsRestoreStatus": _object(_TASK),
     "ActionRunList": _page("Metadata"),
     "Config": _object({"version_config": reference_to("Version"), "storage_config": reference_to("StorageConfig")}),
-    "Version": _object({"version": TEXT, "version_context": TEXT}),
+    "Version": _object({"version": TEXT}),
     "StorageConfig": _object(
         {"blockstore_type": TEXT, "blockstore_namespace_example": TEXT, **dict.fromkeys(_STORAGE_FLAGS, FLAG)}
     ),

@@ -135,6 +135,7 @@ ROWS: dict[tuple[str, str], RouteNeeds] = {
     ("HEAD", _OBJECTS): _read(),
     ("GET", f"{_OBJECTS}/stat"): _read(),
     ("GET", f"{_OBJECTS}/ls"): _read(),
+    ("GET", f"{_OBJECTS}/underlyingProperties"): _read(),
     # -- objects, written
     ("POST", f"{_BRANCH}/objects"): _write(None),
     ("PUT", f"{_BRANCH}/objects"): _write(),

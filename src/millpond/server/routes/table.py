@@ -82,6 +82,8 @@ class On(StrEnum):
     """The right on the branch that the body names; on one of the repository's at least, before the body is read."""
     STREAM = "the stream"
     """The stream that `queue` and `job_set` of the query name."""
+    ANY_STREAM = "any stream"
+    """The right on one stream at least. The answer has only what the caller may read."""
     ANY_REPOSITORY = "any repository"
     """The right on one repository at least. The answer has only what the caller may read."""
     BODY_REPOSITORY = "the repository in the body"
@@ -198,9 +200,11 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- streams of events
     ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
-    ("POST", "/v1/events/watch"): RouteNeeds("read", On.ANY_MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES),
+    ("POST", "/v1/events/watch"): RouteNeeds(
+        "read", On.ANY_STREAM, Work.LARGE, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES
+    ),
     ("GET", "/v1/events/index"): RouteNeeds("read", On.STREAM, Work.SMALL),
-    ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
+    ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_STREAM, Work.SMALL),
     ("POST", "/v1/events/compress"): _order(On.POND),
     ("POST", "/v1/events/expire"): _order(On.POND),
     ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("read", On.JOB_SET, Work.SMALL, ORDER_BYTES_MAX),

@@ -1,14 +1,15 @@
-"""Rights on workflows: patterns of tokens `TENANT/*`, as for streams of events.
+"""Rights on workflows: patterns of tokens `tenant:NAME`, of the shell.
 
 `read` shows runs and definitions; `write` runs workflows, sends events and works on tasks; `admin` changes definitions.
-Tenants, principals and quotas need `read` or `admin` on all tenants: `*`, or `*/*`.
+Tenants, principals and quotas need `read` or `admin` on all tenants: `*`, or `tenant:*`. The events of runs are
+streams, with rights of their own.
 """
 
 from __future__ import annotations
 
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from millpond.server.stream_rights import may_see_queue, need_queue
 from millpond.workflows.engine.metadata.tenancy import DEFAULT_TENANT, check_tenant
 
 if TYPE_CHECKING:
@@ -34,5 +35,6 @@ def need_tenant(caller: Caller, right: str, tenant: str) -> None:
 
     Raises: `Denied`.
     """
-    if not (right == "read" and may_see_queue(caller, tenant)):
-        need_queue(caller, right, tenant)
+    patterns = caller.patterns(right, "tenant")
+    if not ("*" in patterns or (tenant != EVERY_TENANT and any(fnmatchcase(tenant, name) for name in patterns))):
+        raise caller.denied(right, f"tenant:{tenant}")

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ("Environment", "Limits", "Reading")
 
 _READERS_POOLED = 16
+_OWNER_ONLY = 0o600
 _LOCK_SLOT_BYTES = 64  # LMDB's: one a reader, two for the rest
 _ENTRY_SECONDS_MAX = 0.001
 """The time a caller that must not wait tries the lock of the gate: it is microseconds, or while a map moves."""
@@ -459,6 +460,7 @@ def _reserve(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.
                 max_readers=limits.readers_max,
                 max_dbs=limits.tables_max,
                 max_spare_txns=_READERS_POOLED,
+                mode=_OWNER_ONLY,
             )
         except lmdb.Error as error:
             scarce = getattr(error, "code", None) == errno.ENOMEM or isinstance(error, lmdb.MemoryError)
@@ -469,7 +471,7 @@ def _reserve(path: Path, readonly: bool, durable: bool, limits: Limits) -> lmdb.
 
 def _reserve_lock(file: Path, readers_max: int) -> None:
     """Give the lock file its place on the disk: LMDB writes it through memory, where a full disk kills the process."""
-    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)
     try:
         # An existing file keeps its size, which tells other processes how many readers there may be.
         size = os.fstat(handle).st_size or _LOCK_SLOT_BYTES * (readers_max + 2)

@@ -1,7 +1,7 @@
 """Signatures over addresses: URLs that open one object, and names that may be linked at one path.
 
     GET  /…/file.csv?address=data/…&expires=…&key=…&signature=…     one object, one method, until it expires
-    data/<day>/<ms>-<id><signature>                                 a name to upload to, and to link at its own path
+    data/<day>/<name>-<signature>                                   a name to upload to, and to link at its own path
 
 Keys lie in the space, so that every process of a pond knows them. A key signs for `KEY_MS`; then a new one does, and
 the old one goes when nothing that it signed is valid any more.
@@ -26,7 +26,7 @@ from urllib.parse import urlencode
 from millpond.errors import Corrupt, Denied, Invalid
 from millpond.json_forms import FormError, JsonForm
 from millpond.versions.keyspaces import SIGNING_KEY
-from millpond.versions.objects.uploads import ID_DIGITS, data_name, time_of
+from millpond.versions.objects.uploads import data_name, stem_of, time_of
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -129,7 +129,7 @@ class Signer:
     def link_name(self, repository: str, branch: str, path: str) -> str:
         """A new name for bytes, which may be linked at this path of this branch."""
         name = data_name(self._clock.now_ms(), self._clock.random_id())
-        return name + _signature(self._key(), _link_text(repository, branch, path, name))[:_LINK_DIGITS]
+        return f"{name}-{_signature(self._key(), _link_text(repository, branch, path, name))[:_LINK_DIGITS]}"
 
     def check_link(self, repository: str, branch: str, path: str, name: str) -> None:
         """Refuse a name that was not given out for this path, or too long ago.
@@ -137,8 +137,8 @@ class Signer:
         Raises: `Invalid`, kinds `link_unsigned`, `link_signature`, `link_expired`.
         """
         created = time_of(name)
-        stem, signature = name[:-_LINK_DIGITS], name[-_LINK_DIGITS:]
-        if created is None or len(stem.rpartition("-")[2]) != ID_DIGITS:
+        stem, dash, signature = name.partition("-")
+        if created is None or not dash or stem_of(name) != stem:
             raise Invalid(
                 "address is not signed: link address invalid", kind="link_unsigned", address=name,
                 hint="link the address that was given out for the path",

@@ -1,10 +1,14 @@
 """The bytes of objects: streamed into the store of a repository, under names that are never given twice.
 
-data/<day>/<ms>-<id>      below the namespace; the physical address is the namespace, a slash, and this name
+data/<day>/<name>     below the namespace; the physical address is the namespace, a slash, and this name
+
+A name has 20 letters of 0-9a-v, as those of lakeFS: the milliseconds since the day began, and a random id. So names of
+one day ascend with time. A day is its number since 1970, in 20 digits.
 """
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
@@ -22,16 +26,18 @@ if TYPE_CHECKING:
     from millpond.stores.objects.sources import Source
 
 __all__ = (
-    "CHUNK_BYTES", "DATA", "ID_DIGITS", "Upload", "data_name", "is_full_address", "physical_address",
+    "CHUNK_BYTES", "DATA", "Upload", "data_name", "is_full_address", "physical_address",
     "physical_addresses", "read_bytes", "relative_address", "stem_of", "time_of", "upload",
 )  # fmt: skip
 
 DATA = "data"
 CHUNK_BYTES = 1 << 20
-ID_DIGITS = 16
-"""The digits of a random id in a name; what follows is the number of a part, or a signature."""
 _DAY_MS = 86_400_000
-_NAME = re.compile(rf"{DATA}/[0-9]{{6,}}/([0-9a-f]{{12,}})-[0-9a-f]+")
+_MS_BYTES = 4
+_NAME = re.compile(rf"({DATA}/(0{{14}}[0-9]{{6}})/([0-9a-v]{{20}}))([0-9a-f]{{4}}|-[0-9a-f]{{32}})?")
+"""A name; after it the number of a part, or a signature. Names of lakeFS have no folder of a day that begins so."""
+_EARLIER = re.compile(rf"({DATA}/[0-9]{{6,}}/([0-9a-f]{{12,}})-[0-9a-f]{{16}})[0-9a-f]*")
+"""A name as they were before."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,19 +50,30 @@ class Upload:
 
 
 def data_name(now_ms: int, id_: str) -> str:
-    """A new name for bytes; those of one day share a folder."""
-    return f"{DATA}/{now_ms // _DAY_MS:06d}/{now_ms:012x}-{id_}"
+    """A new name for bytes; those of one day share a folder.
+
+    >>> data_name(1_600_000_000_123, "00000000000000ff")
+    'data/00000000000000018518/0alpguo00000000003vg'
+    """
+    day, ms = divmod(now_ms, _DAY_MS)
+    stamp = base64.b32hexencode(ms.to_bytes(_MS_BYTES, "big") + bytes.fromhex(id_))
+    return f"{DATA}/{day:020d}/{stamp.decode().rstrip('=').lower()}"
 
 
 def time_of(name: str) -> int | None:
     """The milliseconds since 1970 that a name of ours tells; None for a name of somebody else."""
     found = _NAME.fullmatch(name)
-    return None if found is None else int(found[1], 16)
+    if found is not None:
+        stamp = base64.b32hexdecode(f"{found[3].upper()}====")
+        return int(found[2]) * _DAY_MS + int.from_bytes(stamp[:_MS_BYTES], "big")
+    earlier = _EARLIER.fullmatch(name)
+    return None if earlier is None else int(earlier[2], 16)
 
 
 def stem_of(name: str) -> str:
     """The beginning of a name of ours that it shares with the parts of one upload: up to the end of its id."""
-    return name[: name.rfind("-") + 1 + ID_DIGITS]
+    found = _NAME.fullmatch(name) or _EARLIER.fullmatch(name)
+    return name if found is None else found[1]
 
 
 def relative_address(namespace: str, address: str) -> str:

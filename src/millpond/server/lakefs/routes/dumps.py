@@ -13,12 +13,14 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
 from millpond.errors import NotFound
+from millpond.server.lakefs.addresses import check_namespace
 from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.streaming import BodyStream, read_to_its_end
@@ -62,7 +64,8 @@ async def _take(call: Call) -> Response:
 
 
 def _restored(call: Call, chunks: Iterable[bytes], *, force: bool) -> Restored:
-    restored = call.node.pond.repositories.restore(call.names["repository"], chunks, force=force)
+    check = partial(check_namespace, call.node.settings.versions_namespaces)
+    restored = call.node.pond.repositories.restore(call.names["repository"], chunks, force=force, check_namespace=check)
     call.note(commits=restored.commits, branches=restored.branches, tags=restored.tags)
     return restored
 

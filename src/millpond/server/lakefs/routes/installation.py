@@ -11,12 +11,10 @@ from millpond.server.lakefs.errors import json_answer
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
 
-__all__ = ("API_VERSION", "HANDLERS", "NAMESPACES")
+__all__ = ("API_VERSION", "HANDLERS")
 
 API_VERSION = "1.84.0"
 """The version of lakeFS whose API this is: clients compare it, as numbers, with what they need."""
-NAMESPACES = r"^(s3|gs|https?|mem|local|transient)://.*$"
-"""The namespaces that clients may send; places that cannot be opened are refused by the store."""
 _EVERYWHERE = r"^(s3|local)://"
 
 
@@ -31,8 +29,8 @@ def _storage_config() -> dict[str, Any]:
 
 
 def _version_config() -> dict[str, Any]:
-    """The version of the API."""
-    return {"version": API_VERSION, "version_context": "Millpond"}
+    """The version of the API. Without a `version_context`: lakectl takes any but lakeFS' own for another edition."""
+    return {"version": API_VERSION}
 
 
 def _get_config(_call: Call) -> Response:

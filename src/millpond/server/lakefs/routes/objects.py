@@ -11,6 +11,7 @@ import pyarrow as pa
 from fastapi import Response
 from fastapi.responses import StreamingResponse
 
+from millpond.errors import NotFound
 from millpond.json_forms import to_json
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
@@ -117,6 +118,17 @@ def _stat(call: Call) -> Response:
     return json_answer(stats_model(reference.site, reference.stat(path), metadata=wanted, urls=urls))
 
 
+def _properties(call: Call) -> Response:
+    """What the store knows of the bytes beside their number: nothing, for a place has one class of storage."""
+    reference = call.repository.ref(call.names["ref"])
+    place, name = reference.site.place(reference.stat(call.query.needed("path")).address)
+    try:
+        place.size(name)
+    except NotFound:
+        raise ApiError(410, "No data") from None
+    return json_answer({})
+
+
 def _list(call: Call) -> Response:
     query = call.query
     if ARROW in call.request.headers.get("accept", ""):
@@ -209,4 +221,5 @@ HANDLERS = {
     ("HEAD", _OBJECTS): _head,
     ("GET", f"{_OBJECTS}/stat"): _stat,
     ("GET", f"{_OBJECTS}/ls"): _list,
+    ("GET", f"{_OBJECTS}/underlyingProperties"): _properties,
 }

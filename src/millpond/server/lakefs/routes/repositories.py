@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
 from fastapi import Response
 
-from millpond.errors import Denied, Invalid
+from millpond.errors import Denied
 from millpond.server.lakefs.access import may
+from millpond.server.lakefs.addresses import NAMESPACES, check_namespace
 from millpond.server.lakefs.bodies import Pattern, takes
 from millpond.server.lakefs.errors import ApiError, json_answer, wording
 from millpond.server.lakefs.models import items, listing, repository_model
-from millpond.server.lakefs.routes.installation import NAMESPACES
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
@@ -22,7 +21,6 @@ if TYPE_CHECKING:
 __all__ = ("AT_ONCE", "HANDLERS")
 
 _PATH = "/repositories/{repository}"
-_LOCAL = "local://"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +93,7 @@ def _create_repository(call: Call) -> Response:
     call.need("admin", wanted.name)
     if wanted.storage_id:
         raise ApiError(400, f"no storage config found for id: {wanted.storage_id}")
-    _check_namespace(wanted.storage_namespace)
+    check_namespace(call.node.settings.versions_namespaces, wanted.storage_namespace)
     call.note(repository=wanted.name)
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
@@ -110,39 +108,12 @@ def _create_own(call: Call, wanted: _OwnCreation) -> Response:
     call.need("admin", wanted.name)
     call.note(repository=wanted.name)
     if wanted.storage_namespace:
-        _check_own_namespace(wanted.storage_namespace)
+        check_namespace(call.node.settings.versions_namespaces, wanted.storage_namespace)
     made = call.node.pond.repositories.create(
         wanted.name, wanted.storage_namespace or None, default_branch=wanted.default_branch,
         read_only=wanted.read_only, metadata=wanted.metadata,
     )  # fmt: skip
     return json_answer(repository_model(made.record, own=True), 201)
-
-
-def _check_own_namespace(namespace: str) -> None:
-    """Refuse a folder of the machine: the node opens its own, and buckets.
-
-    Raises: `Invalid`.
-    """
-    if not re.match(NAMESPACES, namespace) or _is_outside(namespace):
-        raise Invalid(
-            "a node puts no repository there", kind="namespace_place", place=namespace,
-            hint="name none, or local://NAME, a folder of the pond, or s3://bucket/prefix",
-        )  # fmt: skip
-
-
-def _check_namespace(namespace: str) -> None:
-    """Insist that a folder of the pond is one.
-
-    Raises: `ApiError`.
-    """
-    if _is_outside(namespace):
-        raise ApiError(400, "failed to create repository: local:// is followed by the name of a folder of the pond")
-
-
-def _is_outside(namespace: str) -> bool:
-    """True for a folder that is not the pond's: a caller from elsewhere names no other folder of the machine."""
-    name = namespace.removeprefix(_LOCAL)
-    return namespace.startswith(_LOCAL) and (not name.strip("/") or bool({"", ".."} & set(name.rstrip("/").split("/"))))
 
 
 def _get_repository(call: Call) -> Response:

@@ -12,7 +12,7 @@ from millpond.server.lakefs.errors import ApiError
 from millpond.server.lakefs.routes.objects import bytes_answer
 from millpond.server.lakefs.streaming import BodyStream
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
-from millpond.versions.objects.uploads import ID_DIGITS, is_full_address, read_bytes, time_of, upload
+from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, time_of, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -77,7 +77,7 @@ async def _put(call: Call) -> Response:
 
 
 def _is_part(name: str) -> bool:
-    return len(name.rpartition("-")[2]) == ID_DIGITS + _PART_DIGITS
+    return len(name) == len(stem_of(name)) + _PART_DIGITS
 
 
 def _same(site: Site, name: str, body: Iterable[bytes]) -> str:
