@@ -165,6 +165,7 @@ QUERIES = [
     constant("values in one condition", "maps.predicates.predicate.VALUES_MAX",
              "`condition_large`: look the keys up, or ask in several questions"),
     constant("characters of a condition", "maps.predicates.parser.CHARACTERS_MAX", "`condition_large`"),
+    setting("work on the next piece of a scan", "question_timeout", "503, `question_slow`: bound the key or the time"),
     constant("brackets in brackets of a condition", "maps.predicates.parser.DEPTH_MAX", "`condition`"),
     constant("digits of a number in a condition", "maps.predicates.parser.DIGITS_MAX", "`condition`"),
     constant("text or bytes of one answer of `lookup`", "maps.search.gather.ANSWER_BYTES_MAX",

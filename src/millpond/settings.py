@@ -141,6 +141,10 @@ class Settings(BaseSettings):
     queue_timeout: Duration = Field(
         20_000, ge=1, description="how long a large request waits for memory; keep it below the clients' read_timeout"
     )
+    question_timeout: Duration = Field(
+        60_000, ge=1, description="how long a scan or another large question may work on its next piece; clients wait "
+        "no longer than their read_timeout"
+    )  # fmt: skip
     upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"

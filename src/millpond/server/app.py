@@ -10,7 +10,6 @@ from importlib.metadata import version
 from typing import Any
 
 import anyio.to_thread
-from anyio import CapacityLimiter
 from fastapi import APIRouter, Depends, FastAPI
 from starlette.types import Lifespan, Scope
 
@@ -41,7 +40,7 @@ from millpond.server.routes import (
 )
 from millpond.server.routes.table import ROUTES
 from millpond.server.same_map import check_incarnation
-from millpond.server.threads import thread_queue
+from millpond.server.threads import WAITERS_MAX, FairThreads
 from millpond.server.wire import ErrorResponse, add_error_handlers
 
 __all__ = ("make_app",)
@@ -56,9 +55,9 @@ def make_app(node: Node) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
-        app.state.thread_queue = thread_queue()
+        app.state.waiting_threads = FairThreads(WAITERS_MAX)
         app.state.staged_together = staged = StagedTogether()
-        app.state.large_threads = CapacityLimiter(node.settings.large_threads)
+        app.state.large_threads = FairThreads(node.settings.large_threads)
         with polling(node) as app.state.long_polls, closing(staged):
             yield
         node.lookups.close()  # all requests have ended

@@ -12,7 +12,8 @@ Invariants:
   so a head that does not end, or the trailer of a body in chunks, costs no more than that;
 * a head is whole within `head_seconds` of its first byte, the first one of the connection's beginning;
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
-* a client that takes nothing of its response for `stalled_seconds` is disconnected;
+* a client that takes nothing of its response for `stalled_seconds` is disconnected; while others wait for memory, for
+  `STALLED_SECONDS_BUSY`;
 * a body that has not come when its request is answered may come for a moment more: see `unread_bodies.py`;
 * at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.
 """
@@ -31,12 +32,14 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.server.presence import Presence, put_presence
 from millpond.server.unread_bodies import LINGER_SECONDS, Linger, expect_body
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
 
 PIPELINED_MAX = 64
+STALLED_SECONDS_BUSY = 5.0
 RETRY_SECONDS = 1
 
 Refused = Callable[[str], None]
@@ -72,6 +75,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits, refused: Refused) -> None:
         self.limits, self.refused = limits, refused
+        self.busy: Callable[[], bool] = bool  # True while others wait for what a response holds
         self.total = 0
         self._by_address: Counter[str] = Counter()
 
@@ -125,6 +129,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._write_timer: TimerHandle | None = None
         self._rest_timer: TimerHandle | None = None
         self._linger: Linger | None = None
+        self._presence = Presence()
 
     # -- the connection begins and ends ---------------------------------------------------------------
 
@@ -143,6 +148,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_head()
         self._end_stall()
         self._end_rest()
+        self._presence.leave()
         if self._linger is not None:
             self._linger.end()
         if self._address is not None:
@@ -215,6 +221,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._begun = True
         self._unset_keepalive_if_required()  # it may have begun with the rest of the body before
         super().on_message_begin()
+        put_presence(cast(Any, self.scope), self._presence)
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole."""
@@ -274,15 +281,20 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_stall()
         super().resume_writing()
 
-    def _expect_taken(self, left: int) -> None:
+    def _expect_taken(self, left: int, seconds: float = 0.0) -> None:
+        """Look in a moment if anything was taken since so many bytes were left, which is so many seconds ago."""
         self._end_stall()
-        self._write_timer = self.loop.call_later(self._limits.stalled_seconds, self._check_taken, left)
+        pause = min(self._limits.stalled_seconds - seconds, STALLED_SECONDS_BUSY)
+        self._write_timer = self.loop.call_later(pause, self._check_taken, left, seconds + pause)
 
-    def _check_taken(self, left: int) -> None:
+    def _check_taken(self, left: int, seconds: float) -> None:
         self._write_timer = None
         now = self.transport.get_write_buffer_size()
         if now < left:
             self._expect_taken(now)
+            return
+        if seconds < self._limits.stalled_seconds and not self._counted.busy():
+            self._expect_taken(left, seconds)
             return
         self._counted.refused("reader_stalled")
         self.transport.abort()

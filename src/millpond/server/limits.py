@@ -26,8 +26,9 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError
-from millpond.server.access import BEARER, admit
+from millpond.server.access import BEARER, admit, share_in
 from millpond.server.memory import MemoryBudget, put_room, room_of
+from millpond.server.presence import presence_in
 from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
 
 if TYPE_CHECKING:
@@ -85,11 +86,12 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     if needs.body_bytes_max is None or (not needs.memory_bytes and not _brings_body(request)):
         return request
     room = room_of(request)
+    room.name = share_in(request)
     bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isdecimal() else 0
     _check_size(announced, bytes_max, needs.hint)
-    await room.queue(needs.memory_bytes)
+    await presence_in(request.scope).during(room.queue(needs.memory_bytes))
     room.need(announced)
 
     def check(size: int) -> None:

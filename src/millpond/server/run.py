@@ -143,6 +143,7 @@ class Service:
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
+        self.connections.busy = lambda: self.memory.queued > 0
         self.metrics.show_connections(self.connections)
         config = uvicorn.Config(
             counted, interface="asgi3", ssl_certfile=settings.tls_cert or None,

@@ -35,6 +35,7 @@ from millpond.server.armada.calls import Means
 from millpond.server.armada.events_api import event_methods
 from millpond.server.armada.jobs_api import job_methods
 from millpond.server.armada.queues_api import queue_methods
+from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -101,7 +102,7 @@ def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Me
     store = pond.events.store
     return Means(
         node, pond.events, Queues(pond.space), Submissions(pond.space, store, node.clock), ActiveJobs(store), watching,
-        memory, metrics, calls_max=settings.threads + settings.max_requests_queued,
+        memory, metrics, Shares(settings.threads + settings.max_requests_queued),
     )  # fmt: skip
 
 
@@ -179,7 +180,7 @@ async def _resume(workflows: WorkflowService) -> None:
 
 def _rpcs_max(means: Means) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (means.calls_max + means.node.settings.events_watchers_max + WORKERS_MAX)
+    return 2 * (means.calls.total + means.node.settings.events_watchers_max + WORKERS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
