@@ -22,6 +22,7 @@ import urllib3
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
+from millpond.clock import SystemClock
 from millpond.nodes.tokens import hash_token
 from tests.ports import free_ports
 
@@ -129,6 +130,22 @@ def test_it_ends_while_somebody_waits(tmp_path: Path, how: signal.Signals) -> No
         assert process.returncode == 0
         waiter.join(5)
         assert not waiter.is_alive()
+
+
+def test_a_node_ends_in_time_whatever_its_threads_are_at(tmp_path: Path) -> None:
+    child = [sys.executable, "-m", "tests.nodes.stuck_child", str(tmp_path / "pond")]
+    variables = environment(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(child, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        began = SystemClock().monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=30)
+        assert SystemClock().monotonic() - began < 5
+        assert process.returncode == 1
+        assert "in wait" in said, "it shows what they were at"
+    finally:
+        process.kill()
 
 
 def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:

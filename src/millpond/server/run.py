@@ -2,6 +2,7 @@
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
     stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
+          after `shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.
@@ -11,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import faulthandler
 import logging
 import signal
 import socket
 import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self, cast
 
 import uvicorn
@@ -51,6 +54,8 @@ from millpond.versions.place import VersionsPlace
 __all__ = ("Service",)
 
 BACKLOG = 2048
+END_SECONDS = 4.0
+"""The time after `shutdown_timeout` in which work ends that no longer has a client."""
 _LOG = logging.getLogger("millpond.server")
 
 
@@ -68,15 +73,33 @@ class _Server(uvicorn.Server):
         """
         _LOG.info("stopping")
         self._watching.close()
+        self._node.begin_stop()
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
-        patience = asyncio.get_running_loop().call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
+        # Work in threads ends when its sender has gone.
+        end = loop.call_later(self._node.stop_seconds(), self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
             patience.cancel()
+            end.cancel()
             # A TLS connection whose other end does not say goodbye would outlive the loop by half a minute.
-            for connection in list(self.server_state.connections):
-                connection.transport.abort()
+            self._abort_connections()
+
+    def _abort_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, and let the process end in time, whatever its threads are at.
+
+        A pond survives that as it survives a crash. The thread that ends it is not Python's, so nothing holds it up.
+        """
+        if not self.should_exit:
+            seconds = self._node.settings.shutdown_timeout / 1000 + END_SECONDS
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or 2)
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

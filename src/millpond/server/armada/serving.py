@@ -48,6 +48,8 @@ if TYPE_CHECKING:
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
+STOP_SECONDS_MIN = 1.0
+"""The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = ("api.Event", "api.QueueService", "api.Submit")
 WORKFLOWS = "littlehorse.LittleHorse"
@@ -134,7 +136,7 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
         await states.enter_graceful_shutdown()
         if workflows is not None:
             await workflows[0].leave()
-        await server.stop(max(1.0, settings.shutdown_timeout / 1000))
+        await server.stop(max(STOP_SECONDS_MIN, means.node.stop_seconds()))
         if workflows is not None:
             await workflows[0].end()
 
