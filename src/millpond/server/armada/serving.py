@@ -10,6 +10,7 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 | `events_watchers_max` | watchers, over gRPC and HTTP together |
 | `CALLS_MAX` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
+| | a compressed message is refused: `UNIMPLEMENTED` |
 | `read_timeout` | a watcher that takes nothing for so long is disconnected |
 """
 
@@ -190,6 +191,8 @@ def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
         *_KEEPALIVE,
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+        # Only `identity`. A message is unpacked before its length or its caller is looked at: a few MiB become GiB.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_allowed_incoming_connections", connections_max),
