@@ -207,6 +207,8 @@ NODES = [
             "429 `address_connections_full` with `Retry-After`", "connections"),
     setting("the head of a request: its address and headers", "max_header_bytes", "431, `header_too_large`"),
     setting("time to send the head of a request", "header_timeout", "the connection is closed"),
+    setting("time to send a body, and a second more for every 16 KiB of it", "body_timeout",
+            "the connection is closed"),
     setting("time without a request", "idle_timeout", "the connection is closed"),
     constant("requests of a connection that wait for the one that is answered", "server.connections.PIPELINED_MAX",
              "the connection is closed"),

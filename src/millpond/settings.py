@@ -104,8 +104,15 @@ class Settings(BaseSettings):
     )
     audit_bytes_max: Size = Field(16 << 20, ge=1 << 10, description="size at which the audit log begins a new file")
     audit_files: int = Field(10, ge=1, le=1000, description="files of the audit log before this one that stay")
-    tls_cert: str = Field("", description="certificate (PEM) that the node shows; with it, it speaks https")
+    tls_cert: str = Field(
+        "", description="certificate (PEM) that the node shows, with which it speaks https, and reads again when it "
+        "changes; clients show theirs to a node that wants one"
+    )  # fmt: skip
     tls_key: str = Field("", description="private key (PEM) of the certificate")
+    tls_client_ca: str = Field(
+        "", description="certificates (PEM) of the authorities whose clients may connect, over HTTP and gRPC: each "
+        "shows a certificate of theirs; by default every client may"
+    )  # fmt: skip
     tls_ca: str = Field("", description="certificates (PEM) that clients trust instead of the system's")
 
     # -- limits and threads ---------------------------------------------------------------------------
@@ -133,6 +140,9 @@ class Settings(BaseSettings):
     )
     header_timeout: Duration = Field(
         15_000, ge=1, description="how long a client may take to send the head of a request"
+    )
+    body_timeout: Duration = Field(
+        300_000, ge=1, description="how long a client may take to send a body, and a second more for every 16 KiB of it"
     )
     idle_timeout: Duration = Field(75_000, ge=1, description="a connection without requests is closed after this")
     max_requests_queued: int = Field(
@@ -279,6 +289,8 @@ class Settings(BaseSettings):
             raise ValueError("workflows_log needs workflows_checkpoints")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key are given together")
+        if self.tls_client_ca and not self.tls_cert:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
         return self
 
     @classmethod

@@ -20,7 +20,7 @@ from millpond.kernel.patience import check_patience, patient
 from millpond.nodes.tokens import ANYBODY
 from millpond.server import shares
 from millpond.server.access import put_caller
-from millpond.server.connections import ConnectionLimits, Connections, LimitedConnection
+from millpond.server.connections import BODY_BYTES_PER_SECOND_MIN, ConnectionLimits, Connections, LimitedConnection
 from millpond.server.memory import MemoryBudget
 from millpond.server.presence import Presence, put_presence
 from millpond.server.shares import Shares, Turns
@@ -195,24 +195,43 @@ class Loop:
             act()
 
 
-def stalled(limits: ConnectionLimits) -> tuple[LimitedConnection, Loop, Transport]:
+LIMITS = ConnectionLimits(9, 9, 9, 60, 60, 60, 60)
+
+
+def connected() -> tuple[LimitedConnection, Loop, Transport]:
     connection = object.__new__(LimitedConnection)
-    loop, transport = Loop(), Transport()
-    counted = Connections(limits, lambda _kind: None)
-    given = {"_counted": counted, "_limits": limits, "_write_timer": None, "loop": loop, "transport": transport}
-    vars(connection).update(given)
-    connection._expect_taken(transport.left)
+    loop, transport, flow = Loop(), Transport(), SimpleNamespace(read_paused=False)
+    counted = Connections(LIMITS, lambda _kind: None)
+    given = {"_counted": counted, "_limits": LIMITS, "_write_timer": None, "loop": loop, "transport": transport}
+    vars(connection).update(given | {"flow": flow})
     return connection, loop, transport
 
 
+def test_a_body_has_a_deadline_that_grows_with_what_came() -> None:
+    connection, loop, transport = connected()
+    connection._begin_body()
+    loop.until(59)
+    connection._body_bytes = 100 * BODY_BYTES_PER_SECOND_MIN
+    loop.until(159)
+    assert not transport.aborted
+    connection.flow.read_paused = True
+    loop.until(160)
+    connection.flow.read_paused = False
+    loop.until(219)
+    assert not transport.aborted, "the node itself did not read"
+    loop.until(220)
+    assert transport.aborted
+
+
 def test_a_reader_that_stalls_holds_memory_for_seconds_when_others_wait_for_it() -> None:
-    limits = ConnectionLimits(9, 9, 9, 60, 60, 60)
-    _, loop, transport = stalled(limits)
+    connection, loop, transport = connected()
+    connection._expect_taken(transport.left)
     loop.until(59)
     assert not transport.aborted
     loop.until(60)
     assert transport.aborted
-    connection, loop, transport = stalled(limits)
+    connection, loop, transport = connected()
+    connection._expect_taken(transport.left)
     loop.until(12)
     connection._counted.busy = lambda: True
     transport.left -= 1

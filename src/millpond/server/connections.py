@@ -11,6 +11,8 @@ Invariants:
 * the parser is given at most `head_bytes_max` bytes in a row of which nothing becomes a request or a piece of a body:
   so a head that does not end, or the trailer of a body in chunks, costs no more than that;
 * a head is whole within `head_seconds` of its first byte, the first one of the connection's beginning;
+* a body is whole within `body_seconds`, and a second more for every `BODY_BYTES_PER_SECOND_MIN` of it, but for the time
+  in which the node does not read;
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
 * a client that takes nothing of its response for `stalled_seconds` is disconnected; while others wait for memory, for
   `STALLED_SECONDS_BUSY`;
@@ -40,6 +42,7 @@ __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnectio
 
 PIPELINED_MAX = 64
 STALLED_SECONDS_BUSY = 5.0
+BODY_BYTES_PER_SECOND_MIN = 16 << 10
 RETRY_SECONDS = 1
 
 Refused = Callable[[str], None]
@@ -53,6 +56,7 @@ class ConnectionLimits:
     per_address_max: int
     head_bytes_max: int
     head_seconds: float
+    body_seconds: float
     idle_seconds: float
     stalled_seconds: float
 
@@ -66,7 +70,7 @@ class ConnectionLimits:
             per_address = min(per_address, max(1, int(connections * share)))
         return cls(
             connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
-            settings.idle_timeout / 1000, settings.read_timeout / 1000,
+            settings.body_timeout / 1000, settings.idle_timeout / 1000, settings.read_timeout / 1000,
         )  # fmt: skip
 
 
@@ -86,7 +90,7 @@ class Connections:
     def enter(self, address: str) -> MillpondError | None:
         """Count a connection; the error for one that is too many, which is not counted.
 
-        >>> one = Connections(ConnectionLimits(2, 1, 1, 1, 1, 1), print)
+        >>> one = Connections(ConnectionLimits(2, 1, 1, 1, 1, 1, 1), print)
         >>> one.enter("a"), one.enter("b"), one.enter("c").kind, one.leave("b"), one.enter("a").kind
         (None, None, 'connections_full', None, 'address_connections_full')
         """
@@ -126,6 +130,8 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_head = True
         self._begun = False  # also by bytes that came with the end of the request before
         self._head_timer: TimerHandle | None = None
+        self._body_timer: TimerHandle | None = None
+        self._body_bytes = 0
         self._write_timer: TimerHandle | None = None
         self._rest_timer: TimerHandle | None = None
         self._linger: Linger | None = None
@@ -146,6 +152,7 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._end_body()
         self._end_stall()
         self._end_rest()
         self._presence.leave()
@@ -189,6 +196,8 @@ class LimitedConnection(HttpToolsProtocol):
         begun = self._in_head and (self._begun or self._unused)
         if begun and self._head_timer is None and not self.transport.is_closing():
             self._begin_head()
+        if not self._in_head and self._body_timer is None and not self.transport.is_closing():
+            self._begin_body()
 
     def _refuse_head(self) -> None:
         error = Invalid(
@@ -216,6 +225,27 @@ class LimitedConnection(HttpToolsProtocol):
         self._counted.refused("header_late")
         self.transport.abort()
 
+    def _begin_body(self) -> None:
+        """The body has all its time from now on."""
+        self._body_bytes = 0
+        self._body_timer = self.loop.call_later(self._limits.body_seconds, self._check_body, self._limits.body_seconds)
+
+    def _check_body(self, seconds: float) -> None:
+        """See if the bytes that came are worth more than so many seconds, which have passed."""
+        left = self._limits.body_seconds + self._body_bytes / BODY_BYTES_PER_SECOND_MIN - seconds
+        if self.flow.read_paused:
+            self._begin_body()
+        elif left > 0:
+            self._body_timer = self.loop.call_later(left, self._check_body, seconds + left)
+        else:
+            self._counted.refused("body_late")
+            self.transport.abort()
+
+    def _end_body(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
     def on_message_begin(self) -> None:
         """The first byte of a request came."""
         self._begun = True
@@ -233,11 +263,13 @@ class LimitedConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""
         self._unused = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole; what comes next is another head."""
         self._unused, self._in_head = 0, True
+        self._end_body()
         super().on_message_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._end_rest()

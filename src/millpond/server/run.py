@@ -16,7 +16,6 @@ import faulthandler
 import logging
 import signal
 import socket
-import ssl
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -37,6 +36,7 @@ from millpond.server.app import make_app
 from millpond.server.armada.serving import choose_port
 from millpond.server.armada.watching import Watching
 from millpond.server.at_once import answering_at_once
+from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lakefs.api import before_routing
@@ -131,7 +131,7 @@ class Service:
                 update={"port": port, "url": settings.own_url(port), "grpc_port": grpc_port or "off"}
             )
             _check_listed(settings)
-            _check_certificate(settings)
+            self._certificates = Certificates(settings) if settings.secure else None
             versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
             self._pond = open_pond(
                 Path(settings.data).absolute(),
@@ -168,9 +168,10 @@ class Service:
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
         self.connections.busy = lambda: self.memory.queued > 0
         self.metrics.show_connections(self.connections)
+        certificates = self._certificates
         config = uvicorn.Config(
-            counted, interface="asgi3", ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None, loop="uvloop", proxy_headers=False,
+            counted, interface="asgi3", loop="uvloop", proxy_headers=False,
+            ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
             http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
             access_log=settings.access_log, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
@@ -261,18 +262,6 @@ def _check_listed(settings: Settings) -> None:
             "the node's own address is not among `nodes`", kind="node_not_listed", url=settings.url,
             nodes=", ".join(nodes), hint="set `url` to the address under which it stands there",
         )  # fmt: skip
-
-
-def _check_certificate(settings: Settings) -> None:
-    if not settings.secure:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise Invalid(
-            "the certificate or its key cannot be used", kind="tls_files", tls_cert=settings.tls_cert,
-            tls_key=settings.tls_key, reason=error.strerror or error, hint="both are files in PEM, and fit together",
-        ) from error  # fmt: skip
 
 
 def _check_access(node: Node) -> None:

@@ -22,7 +22,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -36,6 +35,7 @@ from millpond.server.armada.calls import Means
 from millpond.server.armada.events_api import event_methods
 from millpond.server.armada.jobs_api import job_methods
 from millpond.server.armada.queues_api import queue_methods
+from millpond.server.certificates import Certificates
 from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
@@ -203,8 +203,7 @@ def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
         if settings.secure:
-            pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
-            server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([pair]))
+            server.add_secure_port(f"{host}:{port}", Certificates(settings).grpc_credentials())
         else:
             server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
