@@ -22,7 +22,6 @@ import urllib3
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
-from millpond.clock import SystemClock
 from millpond.nodes.tokens import hash_token
 from tests.ports import free_ports
 
@@ -138,10 +137,8 @@ def test_a_node_ends_in_time_whatever_its_threads_are_at(tmp_path: Path) -> None
     process = subprocess.Popen(child, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        began = SystemClock().monotonic()
         process.send_signal(signal.SIGTERM)
-        _, said = process.communicate(timeout=30)
-        assert SystemClock().monotonic() - began < 5
+        _, said = process.communicate(timeout=10)
         assert process.returncode == 1
         assert "in wait" in said, "it shows what they were at"
     finally:

@@ -116,17 +116,17 @@ def test_one_token_leaves_places_in_the_queue() -> None:
 def test_a_sender_that_goes_gives_up_its_place() -> None:
     async def story() -> None:
         budget, presence = MemoryBudget(4 * MIB, queued_max=8, queue_seconds=3600), Presence()
-        held, waiting = budget.room(), budget.room()
+        held, queued = budget.room(), budget.room()
         await held.queue(3 * MIB)
-        wait: Awaitable[None] = asyncio.ensure_future(presence.during(waiting.queue(3 * MIB)))
+        wait: Awaitable[None] = asyncio.ensure_future(presence.during(queued.queue(3 * MIB)))
         await settle()
         assert budget.queued == 1
         presence.leave()
         with pytest.raises(ClientDisconnect):
             await wait
-        assert (budget.queued, waiting.held) == (0, 0)
+        assert (budget.queued, queued.held) == (0, 0)
         with pytest.raises(ClientDisconnect):
-            await presence.during(waiting.queue(3 * MIB))
+            await presence.during(queued.queue(3 * MIB))
 
     asyncio.run(story())
 

@@ -59,7 +59,7 @@ class Node:
         self.rate_limits = RateLimits(settings.token_requests_per_second, settings.token_requests_burst, clock)
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
-        self._stop_due = 0.0
+        self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads, need_ready=self.need_ready)
         self.gate = AppendGate(clock, self.url)
@@ -157,19 +157,9 @@ class Node:
             self.follower.start()
             self.started = True
 
-    def begin_stop(self) -> None:
-        """Take no more work; what runs has `shutdown_timeout` from now on."""
-        if not self.stopping:
-            self._stop_due = self.clock.monotonic() + self.settings.shutdown_timeout / 1000
-        self.stopping = True
-
-    def stop_seconds(self) -> float:
-        """The time that what runs has left."""
-        return max(0.0, self._stop_due - self.clock.monotonic())
-
     def stop(self) -> None:
         """End all work, each after what it is at; the pond stays open. Stopping twice is harmless."""
-        self.begin_stop()
+        self.stopping = True
         # Before anything is waited for: who starts, a job or a repair may be waiting for another node.
         self.follower.interrupt()
         self.pond.events.watchers.close()

@@ -58,7 +58,7 @@ class Certificates:
         return made
 
     def newest(self) -> _Read:
-        """What the files hold, or held when they fitted together last."""
+        """The files as they are, or as they were when they fitted together last."""
         with self._lock:
             stamps = self._stamped()
             if stamps != self._stamps:

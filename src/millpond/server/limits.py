@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
@@ -29,13 +29,14 @@ from millpond.errors import Invalid, MillpondError
 from millpond.server.access import BEARER, admit, share_in
 from millpond.server.memory import MemoryBudget, put_room, room_of
 from millpond.server.presence import presence_in
-from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
+from millpond.server.routes.table import WORKS, On, RouteNeeds, Work, needs_of
+from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.nodes.drain import Drain
     from millpond.nodes.node import Node
 
-__all__ = ("GuardedRoute", "admitted", "count_work")
+__all__ = ("GuardedRoute", "admitted", "count_work", "parameter_unknown")
 
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 """The headers of requests with a body: HTTP knows no other way to announce one."""
@@ -52,6 +53,9 @@ class GuardedRoute(APIRoute):
         if self.needs.right is not None:
             options["dependencies"] = [*(options.get("dependencies") or ()), Depends(BEARER)]  # for OpenAPI
         super().__init__(path, endpoint, **options)
+        described = (options.get("openapi_extra") or {}).get("parameters", ())
+        self.parameters = {field.alias for field in self.dependant.query_params}
+        self.parameters |= {parameter["name"] for parameter in described if parameter["in"] == "query"}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whose room is given back when its last byte is sent."""
@@ -66,9 +70,22 @@ class GuardedRoute(APIRoute):
         needs = self.needs
 
         async def guarded(request: Request) -> Response:
-            return await _ours(handler, await admitted(request, needs, admit))
+            counted = await admitted(request, needs, admit)
+            self._check_parameters(request)
+            return await _ours(handler, counted)
 
         return guarded
+
+    def _check_parameters(self, request: Request) -> None:
+        """Insist that the query has no parameter that the route would pass over.
+
+        Monitors add parameters of their own to pages that everybody may see, and Armada's clients to its route.
+        """
+        if not request.scope["query_string"] or not self.path.startswith("/v1/") or self.needs.on is On.JOB_SET:
+            return
+        for name in request.query_params:
+            if name not in self.parameters:
+                raise parameter_unknown(name, self.parameters)
 
 
 async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Request, RouteNeeds], None]) -> Request:
@@ -99,6 +116,14 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
         room.need(size)
 
     return Request(request.scope, _counted(request, check))
+
+
+def parameter_unknown(name: str, known: Iterable[str]) -> Invalid:
+    """The error for a parameter of a query that a route does not know."""
+    return Invalid(
+        "the route does not know this parameter", kind="parameter_unknown", parameter=shown(name),
+        known=", ".join(sorted(known)) or "none", hint="see /docs, and name those that are known",
+    )  # fmt: skip
 
 
 def _brings_body(request: Request) -> bool:

@@ -73,12 +73,13 @@ class _Server(uvicorn.Server):
         """
         _LOG.info("stopping")
         self._watching.close()
-        self._node.begin_stop()
+        seconds = self._node.settings.shutdown_timeout / 1000
+        self._node.stop_due = self._node.clock.monotonic() + seconds
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
         loop = asyncio.get_running_loop()
         patience = loop.call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
         # Work in threads ends when its sender has gone.
-        end = loop.call_later(self._node.stop_seconds(), self._abort_connections)
+        end = loop.call_later(seconds, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:

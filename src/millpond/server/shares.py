@@ -78,14 +78,14 @@ class Turns:
 
     def __init__(self, shares: Shares, total: int | None = None) -> None:
         self.shares, self.total = shares, shares.total if total is None else total
-        self._waiting: dict[str | None, deque[tuple[int, asyncio.Future[None]]]] = {}  # the next name first
+        self._queues: dict[str | None, deque[tuple[int, asyncio.Future[None]]]] = {}  # the next name first
 
     def __len__(self) -> int:
-        return sum(map(len, self._waiting.values()))
+        return sum(map(len, self._queues.values()))
 
     def take_now(self, name: str | None, units: int = 1) -> bool:
         """Take so many units, if nobody waits for them."""
-        return not self._waiting and self.shares.take(name, units, total=self.total)
+        return not self._queues and self.shares.take(name, units, total=self.total)
 
     async def take(self, name: str | None, units: int = 1) -> None:
         """Take so many units when it is their turn. Cancelled, it has taken none."""
@@ -93,7 +93,7 @@ class Turns:
             return
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         place = (units, turn)
-        self._waiting.setdefault(name, deque()).append(place)
+        self._queues.setdefault(name, deque()).append(place)
         self.serve()
         try:
             await turn
@@ -106,10 +106,10 @@ class Turns:
         units, turn = place
         if turn.done() and not turn.cancelled():
             self.give(name, units)
-        elif place in self._waiting.get(name, ()):
-            self._waiting[name].remove(place)
-            if not self._waiting[name]:
-                del self._waiting[name]
+        elif place in self._queues.get(name, ()):
+            self._queues[name].remove(place)
+            if not self._queues[name]:
+                del self._queues[name]
             self.serve()
 
     def give(self, name: str | None, units: int = 1) -> None:
@@ -123,8 +123,8 @@ class Turns:
             pass
 
     def _serve_one(self) -> bool:
-        for name in tuple(self._waiting):
-            places = self._waiting[name]
+        for name in tuple(self._queues):
+            places = self._queues[name]
             units, turn = places[0]
             if not self.shares.allows(name, units, total=self.total):
                 continue
@@ -133,8 +133,8 @@ class Turns:
                     return False
                 turn.set_result(None)
             places.popleft()
-            del self._waiting[name]
+            del self._queues[name]
             if places:
-                self._waiting[name] = places  # behind the others
+                self._queues[name] = places  # behind the others
             return True
         return False

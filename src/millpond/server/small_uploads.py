@@ -89,7 +89,7 @@ def _fits(room: Room, length: int) -> bool:
 def _offer(scope: Scope, app: FastAPI) -> UploadOffer | None:
     """The offer of a request that is well formed and allowed; None for any other."""
     path: str = scope["path"]
-    if not path.startswith(_BEFORE) or not path.endswith(_AFTER):
+    if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or scope["query_string"]:
         return None
     headers = dict(scope["headers"])
     if headers.get(b"content-type") != MEDIA_TYPE.encode() or headers.get(b"upload-offset", b"0") != b"0":

@@ -137,7 +137,7 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
         await states.enter_graceful_shutdown()
         if workflows is not None:
             await workflows[0].leave()
-        await server.stop(max(STOP_SECONDS_MIN, means.node.stop_seconds()))
+        await server.stop(max(STOP_SECONDS_MIN, means.node.stop_due - means.node.clock.monotonic()))
         if workflows is not None:
             await workflows[0].end()
 
