@@ -104,8 +104,15 @@ class Settings(BaseSettings):
     )
     audit_bytes_max: Size = Field(16 << 20, ge=1 << 10, description="size at which the audit log begins a new file")
     audit_files: int = Field(10, ge=1, le=1000, description="files of the audit log before this one that stay")
-    tls_cert: str = Field("", description="certificate (PEM) that the node shows; with it, it speaks https")
+    tls_cert: str = Field(
+        "", description="certificate (PEM) that the node shows, with which it speaks https, and reads again when it "
+        "changes; clients show theirs to a node that wants one"
+    )  # fmt: skip
     tls_key: str = Field("", description="private key (PEM) of the certificate")
+    tls_client_ca: str = Field(
+        "", description="certificates (PEM) of the authorities whose clients may connect, over HTTP and gRPC: each "
+        "shows a certificate of theirs; by default every client may"
+    )  # fmt: skip
     tls_ca: str = Field("", description="certificates (PEM) that clients trust instead of the system's")
 
     # -- limits and threads ---------------------------------------------------------------------------
@@ -134,6 +141,9 @@ class Settings(BaseSettings):
     header_timeout: Duration = Field(
         15_000, ge=1, description="how long a client may take to send the head of a request"
     )
+    body_timeout: Duration = Field(
+        300_000, ge=1, description="how long a client may take to send a body, and a second more for every 16 KiB of it"
+    )
     idle_timeout: Duration = Field(75_000, ge=1, description="a connection without requests is closed after this")
     max_requests_queued: int = Field(
         256, ge=0, le=100_000, description="large requests that wait for memory; one more is sent again later"
@@ -141,6 +151,10 @@ class Settings(BaseSettings):
     queue_timeout: Duration = Field(
         20_000, ge=1, description="how long a large request waits for memory; keep it below the clients' read_timeout"
     )
+    question_timeout: Duration = Field(
+        60_000, ge=1, description="how long a scan or another large question may work on its next piece; clients wait "
+        "no longer than their read_timeout"
+    )  # fmt: skip
     upload_expiry: Duration = Field(3_600_000, description="an upload that no load enters is removed after this")
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
@@ -283,6 +297,8 @@ class Settings(BaseSettings):
             raise ValueError("workflows_log needs workflows_checkpoints")
         if bool(self.tls_cert) != bool(self.tls_key):
             raise ValueError("tls_cert and tls_key are given together")
+        if self.tls_client_ca and not self.tls_cert:
+            raise ValueError("tls_client_ca needs tls_cert and tls_key")
         return self
 
     @classmethod

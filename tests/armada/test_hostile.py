@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import psutil
 import pytest
 import trustme
 import urllib3
@@ -122,6 +123,18 @@ def test_what_is_too_large_or_unknown_has_its_status(server: ArmadaServer) -> No
     assert status(server.call, "api.Submit/SubmitJobs", huge, Empty) is EXHAUSTED
     for method in ("api.Event/Nothing", "api.Jobs/GetJobStatus", "nothing/at.all"):
         assert status(server.call, method, Empty(), Empty) is grpc.StatusCode.UNIMPLEMENTED
+
+
+@pytest.mark.parametrize(
+    "method", ["api.Event/GetJobSetEvents", "api.Submit/SubmitJobs", "littlehorse.LittleHorse/PutTaskDef", "no/method"]
+)
+def test_compressed_messages_are_refused_before_they_are_unpacked(server: ArmadaServer, method: str) -> None:
+    before = psutil.Process(server.pid).memory_info().rss
+    bomb = bytes(64 << 20)
+    with pytest.raises(grpc.RpcError) as caught:
+        server.channel.unary_unary(f"/{method}")(bomb, timeout=30, compression=grpc.Compression.Gzip)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+    assert psutil.Process(server.pid).memory_info().rss - before < 16 << 20
 
 
 def test_one_watcher_too_many_is_refused_over_grpc_and_http(limited: ArmadaServer) -> None:

@@ -30,6 +30,7 @@ import yaml
 
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
+from millpond.server.run import END_SECONDS
 from millpond.settings import Settings, load_settings, unknown_in_environment
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
@@ -137,7 +138,7 @@ def test_the_unit_starts_a_node(tmp_path: Path) -> None:
 
 def test_the_unit_waits_for_the_node_to_end_and_does_not_repeat_mistakes() -> None:
     service = Unit()["Service"]
-    assert int(service["TimeoutStopSec"]) * 1000 > load_settings().shutdown_timeout
+    assert int(service["TimeoutStopSec"]) > load_settings().shutdown_timeout / 1000 + END_SECONDS
     assert service["RestartPreventExitStatus"].split() == [
         str(code) for code in (EXIT_USAGE, EXITS[Invalid], EXITS[Denied])
     ]

@@ -71,6 +71,8 @@ BEYOND = {
     "nesting": ("nesting_deep", _load("state", {"key": "k", "value": _deep(NESTING_MAX + 1)})),
     "a record of CSV": ("record_long", _file("m.csv", "key,value\nk," + "v" * (17 << 20) + "\n")),
     "tests": ("condition_large", _scan(" or ".join(f"key = '{n}'" for n in range(1001)))),
+    "values": ("condition_large", _scan("value in (" + "1," * 100_000 + "1)")),
+    "characters": ("condition_large", _scan(f"value = '{'v' * (4 << 20)}'")),
     "brackets": ("condition", _scan("(" * 60 + "key = 'a'" + ")" * 60)),
     "digits": ("condition", _scan("value = " + "9" * 401)),
     "a small key": ("space_key_length", lambda _: check_row(b"k" * (SPACE_KEY_BYTES_MAX + 1), b"")),

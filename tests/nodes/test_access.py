@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import ssl
 import stat
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 import trustme
 import urllib3
@@ -352,14 +354,62 @@ def test_a_node_speaks_https(serve: Callable[..., Served], certificates: dict[st
         assert json.loads(pool.request("GET", node.url + "/healthz").data) == {"status": "ok"}
 
 
+def issued(authority: trustme.CA, folder: Path, name: str) -> dict[str, str]:
+    """A certificate and its key in files, which are overwritten."""
+    made = authority.issue_cert("127.0.0.1", "localhost")
+    made.private_key_pem.write_to_path(str(folder / f"{name}.key"))
+    made.cert_chain_pems[0].write_to_path(str(folder / f"{name}.pem"))
+    return {"tls_cert": str(folder / f"{name}.pem"), "tls_key": str(folder / f"{name}.key")}
+
+
+def shown_on(ports: Iterable[int]) -> set[str]:
+    """The certificates that are shown on some ports."""
+    return {ssl.get_server_certificate(("127.0.0.1", port)).replace("\n", "") for port in ports}
+
+
+def test_a_certificate_is_read_again_when_it_changes(serve: Callable[..., Served], tmp_path: Path) -> None:
+    authority = trustme.CA()
+    files = issued(authority, tmp_path, "node")
+    node = serve(**files, grpc_port=0)
+    ports = (node.node.settings.port, int(node.node.settings.grpc_port))
+    chain, key = Path(files["tls_cert"]), Path(files["tls_key"])
+    first, key_before = {chain.read_text().replace("\n", "")}, key.read_bytes()
+    assert shown_on(ports) == first
+    issued(authority, tmp_path, "node")
+    key_after = key.read_bytes()
+    key.write_bytes(key_before)
+    assert shown_on(ports) == first, "half of a pair is no pair"
+    key.write_bytes(key_after)
+    assert shown_on(ports) == {chain.read_text().replace("\n", "")} != first
+
+
+def test_a_node_may_want_certificates_of_its_clients(serve: Callable[..., Served], tmp_path: Path) -> None:
+    authority, stranger = trustme.CA(), trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    trusted = {"tls_ca": str(tmp_path / "ca.pem")}
+    node = serve(**issued(authority, tmp_path, "node"), tls_client_ca=trusted["tls_ca"], grpc_port=0)
+    with millpond.open(node.url, **trusted, **issued(authority, tmp_path, "client")) as pond:
+        assert list(pond.maps()) == []
+    for others in ({}, issued(stranger, tmp_path, "stranger")):
+        with pytest.raises(millpond.Unavailable):
+            millpond.open(node.url, **trusted, **others).maps()
+    address, root = f"localhost:{node.node.settings.grpc_port}", (tmp_path / "ca.pem").read_bytes()
+    pair = [(tmp_path / name).read_bytes() for name in ("client.key", "client.pem")]
+    for own, fits in ((pair, True), ([], False)):
+        with grpc.secure_channel(address, grpc.ssl_channel_credentials(root, *own)) as channel:
+            call = channel.unary_unary("/api.Event/Health").future(b"", timeout=5)
+            assert (call.exception() is None) is fits
+
+
 def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: dict[str, str]) -> None:
     from tests.ports import free_ports
 
     ports = free_ports(2)
     nodes = [f"https://localhost:{port}" for port in ports]
-    settings = {"nodes": nodes, "tokens": TOKENS, "token": SECRETS["boss"], **certificates}
+    wanted = {"tls_client_ca": certificates["tls_ca"]}  # a node shows its own to the others
+    settings = {"nodes": nodes, "tokens": TOKENS, "token": SECRETS["boss"], **certificates, **wanted}
     first, second = (serve(port=port, url=url, **settings) for port, url in zip(ports, nodes, strict=True))
-    with millpond.open(",".join(nodes), token=SECRETS["boss"], tls_ca=certificates["tls_ca"]) as pond:
+    with millpond.open(",".join(nodes), token=SECRETS["boss"], **certificates) as pond:
         pond.create_map("weather", kind="state", value="long")
         pond.map("weather").load([{"key": "a", "value": 1}])
     second.pond.log.wait_applied(first.pond.log.position()[0])

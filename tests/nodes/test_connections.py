@@ -114,6 +114,22 @@ def test_a_head_that_is_half_sent_is_given_up(node: Served, sent: bytes) -> None
     node.until(lambda: node.service.connections.total == 0)
 
 
+@pytest.mark.settings(body_timeout="200ms")
+@pytest.mark.parametrize("path", ["/v1/maps", f"/v1/parts/{'0' * 32}/upload", "/api/v1/repositories"])
+def test_a_body_that_trickles_is_given_up(node: Served, path: str) -> None:
+    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
+    with raw(node) as line, contextlib.suppress(OSError):
+        line.settimeout(0.02)
+        line.sendall(head.encode())
+        while True:
+            line.sendall(b" ")
+            with contextlib.suppress(TimeoutError):
+                if not line.recv(1 << 16):
+                    break
+    node.until(lambda: refused(node, "body_late") + refused(node, "body_unread") == 1)
+    node.until(lambda: node.service.connections.total == 0)
+
+
 @pytest.mark.settings(header_timeout="200ms", idle_timeout="200ms")
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> None:
     with raw(node) as line:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Closed, Invalid, NotFound
+from millpond.kernel.patience import patient
 from millpond.kernel.steps import listening
 from millpond.maps.map import Map
 from millpond.maps.model.definition import Kind
@@ -300,3 +301,18 @@ def test_large_and_small_answers_hold_the_same_rows(pond: Pond, monkeypatch: pyt
             large = answers.scan("m", where, ["key", "value"]).read_all().sort_by("key")
         assert large.equals(small)
     assert small.num_rows == 7
+
+
+def test_a_scan_ends_between_batches_when_nobody_waits_for_it(tmp_path: Path) -> None:
+    def check() -> None:
+        raise Closed("nobody waits", kind="snapshot_closed")
+
+    with Pond(tmp_path / "pond", create=True, clock=ManualClock(5)) as pond:
+        pond_map = pond.create_map("m", kind="state", value="string")
+        pond_map.load([{"key": f"k{number}", "value": "v"} for number in range(10)])
+        lookups = LookupService(pond, pond.clock)
+        with patient(check), pytest.raises(Closed):
+            lookups.scan("m", "value = 'none'", None)
+        with patient(check), pytest.raises(Closed):
+            next(lookups._rows(pond_map, "value = 'none'", ["key"]))
+        lookups.close()

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 from millpond.maps.predicates.predicate import TESTS_MAX
+from millpond.server.routes.table import On
 
 HALF = "\ud800"
 
@@ -95,3 +96,41 @@ def test_orders_with_a_field_that_is_not_known_are_refused(node: Any) -> None:
         refused = node.post(f"/v1/{path}", body | {"ful": True})
         assert (refused.status, refused.json()["kind"]) == (400, "request_invalid"), path
     assert node.post("/v1/verify", {"full": True}).json()["problems"] == []
+
+
+def test_parameters_that_are_not_known_are_refused(node: Any) -> None:
+    node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+    assert node.get("/v1/maps/m/get?key=a").json()["value"] == 1, "it is answered at once from now on"
+    for method, path, parameter in (
+        ("GET", "/v1/maps/m/get?key=a&time=5", "time"),
+        ("POST", "/v1/maps/m/lookup?fresh=1", "fresh"),
+        ("GET", "/v1/events?queue=q&job_set=s&kind=failed", "kind"),
+        ("POST", "/v1/events?queue=q&job_set=s&sourc=a", "sourc"),
+        ("GET", "/v1/parts?stat=queued", "stat"),
+        ("POST", "/v1/loads?id=1", "id"),
+        ("GET", "/v1/node?x=%F0%9F%98%80", "x"),
+    ):
+        refused = node.request(method, path, body=b"{}" if method == "POST" else None)
+        error = refused.json()
+        assert (refused.status, error["kind"]) == (400, "parameter_unknown"), path
+        assert parameter in error["values"]["parameter"] and error["hint"]
+    assert node.get("/v1/maps/m/get?key=a&time=5").json()["values"]["known"] == "at, key, key_hex"
+    for open_to_all in ("/healthz?probe=1", "/readyz?probe=1", "/metrics?name=x", "/docs?x"):
+        assert node.get(open_to_all).status == 200
+
+
+def test_every_parameter_that_rights_depend_on_is_known(node: Any) -> None:
+    wanted = {
+        On.STREAM: {"queue", "job_set"}, On.QUERY_MAP: {"map"}, On.QUERY_MAP_OR_POND: {"map"},
+    }  # fmt: skip
+    for route in node.service.app.state.routes:
+        assert wanted.get(route.needs.on, set()) <= route.parameters, route.path
+
+
+def test_a_payload_is_sent_in_one_form(node: Any) -> None:
+    lines = b'{"kind": "a", "payload": "text"}\n{"kind": "a", "payload": "text", "payload_base64": "dGV4dA=="}\n'
+    refused = node.post("/v1/events?queue=q&job_set=s", lines)
+    error = refused.json()
+    assert (refused.status, error["kind"], error["values"]["line"]) == (400, "event_line", 2)
+    assert "payload_base64" in error["values"]["reason"]
+    assert node.post("/v1/events?queue=q&job_set=s", lines.splitlines()[0]).status == 200

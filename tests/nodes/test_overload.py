@@ -21,6 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 import millpond
 from millpond.errors import Unavailable
+from millpond.nodes.tokens import TokenFile
 from millpond.server.memory import MemoryBudget, Room
 from millpond.server.routes.table import SCAN_BYTES
 from tests.nodes.conftest import Served
@@ -42,6 +43,15 @@ def scan_that_is_not_read(node: Served) -> Iterator[http.client.HTTPResponse]:
     with closing(connection):
         connection.request("POST", "/v1/maps/m/scan", b"{}", {"Content-Type": "application/json"})
         yield connection.getresponse()
+
+
+@contextmanager
+def scan_that_is_not_read_at_all(node: Served) -> Iterator[None]:
+    """A scan that is sent by somebody who goes away."""
+    connection = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=60)
+    with closing(connection):
+        connection.request("POST", "/v1/maps/m/scan", b"{}", {"Content-Type": "application/json"})
+        yield
 
 
 def served_map(serve: Callable[..., Served], rows: int = 30_000, **settings: Any) -> Served:
@@ -125,6 +135,27 @@ def test_a_scan_that_waits_too_long_is_told_to_come_again(serve: Callable[..., S
     with scan_that_is_not_read(node):
         answer = node.post("/v1/maps/m/scan", {})
     assert (answer.status, answer.json()["kind"], answer.headers["Retry-After"]) == (503, "request_queue_slow", "2")
+
+
+def test_a_scan_that_nobody_waits_for_leaves_the_queue(serve: Callable[..., Served]) -> None:
+    node = served_map(serve, max_request_memory=str(2 * SCAN_BYTES), rows=10)
+    memory = node.service.memory
+    with memory.room() as room:
+        room.need(2 * SCAN_BYTES)
+        with scan_that_is_not_read_at_all(node):
+            node.until(lambda: memory.queued == 1)
+        node.until(lambda: memory.queued == 0)
+
+
+def test_a_token_finds_a_scan_beside_all_those_of_another(serve: Callable[..., Served]) -> None:
+    node = served_map(serve, rows=10, max_request_memory=str(6 * SCAN_BYTES), queue_timeout="200ms")
+    for name in ("many", "other"):
+        TokenFile(node.pond.folder).add(name, f"secret-{name}", {"read": ["*"]})
+    many, other = ({"Authorization": f"Bearer secret-{name}"} for name in ("many", "other"))
+    with node.service.memory.room("many") as room:
+        room.need(3 * SCAN_BYTES)
+        assert node.post("/v1/maps/m/scan", {}, headers=many).json()["kind"] == "request_queue_slow"
+        assert node.post("/v1/maps/m/scan", {}, headers=other).status == 200
 
 
 def test_a_client_waits_as_long_as_it_is_told_to(serve: Callable[..., Served]) -> None:

@@ -198,10 +198,16 @@ def test_the_table_is_the_application(node: Served) -> None:
     assert {needs.work for needs in ROUTES.values()} == set(Work)
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_monitors_may_ask_for_the_head_alone(node: Served, path: str) -> None:
+    whole, head = node.get(path), node.request("HEAD", path)
+    assert (head.status, head.body, head.headers["Content-Length"]) == (200, b"", str(len(whole.body)))
+
+
 def test_a_method_that_a_path_does_not_take_names_those_it_takes(node: Served) -> None:
     for method, path, allow in (
         ("PUT", "/v1/maps/m", "DELETE, GET, PATCH"),
-        ("POST", "/healthz", "GET"),
+        ("POST", "/healthz", "GET, HEAD"),
         ("GET", "/v1/loads", "POST"),
         ("PATCH", f"/v1/parts/{NO_PART}/upload", "DELETE, GET, POST, PUT"),
     ):

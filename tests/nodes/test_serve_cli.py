@@ -132,6 +132,20 @@ def test_it_ends_while_somebody_waits(tmp_path: Path, how: signal.Signals) -> No
         assert not waiter.is_alive()
 
 
+def test_a_node_ends_in_time_whatever_its_threads_are_at(tmp_path: Path) -> None:
+    child = [sys.executable, "-m", "tests.nodes.stuck_child", str(tmp_path / "pond")]
+    variables = environment(os.environ) | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    process = subprocess.Popen(child, env=variables, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    try:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        process.send_signal(signal.SIGTERM)
+        _, said = process.communicate(timeout=10)
+        assert process.returncode == 1
+        assert "in wait" in said, "it shows what they were at"
+    finally:
+        process.kill()
+
+
 def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "node.toml").write_text(

@@ -86,6 +86,7 @@ def test_lists_come_with_commas_or_as_json(monkeypatch: pytest.MonkeyPatch) -> N
         ('max_part_bytes = "8 potatoes"', "setting_value", "such as 2GiB"),
         ('log_level = "loud"', "setting_value", "log_level"),
         ('tls_cert = "a.pem"', "setting_value", "given together"),
+        ('tls_client_ca = "a.pem"', "setting_value", "needs tls_cert"),
         ('[[tokens]]\nname = "a"\nsha256 = "abc"\nrights = {read = ["*"]}', "setting_value", "sha256"),
         (f'[[tokens]]\nname = "a"\nsha256 = "{"0" * 64}"\nrights = {{all = ["*"]}}', "setting_value", "not all"),
         ("port = ", "config_unreadable", "millpond.toml"),

@@ -17,6 +17,7 @@ from millpond.maps.predicates import bounds as spans
 from millpond.maps.predicates import parser
 from millpond.maps.predicates.bounds import Span
 from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.tree import All, Any_, Compare, OneOf, spans_of
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -144,6 +145,59 @@ def test_a_condition_that_is_not_understood_says_why(where: Any, kind: str, mess
         predicate(WEATHER, where)
     assert refused.value.kind == kind
     assert message in str(refused.value)
+
+
+class CountedText(str):  # noqa: SLOT000 - it counts
+    """Text that counts the characters that are copied out of it."""
+
+    copied = 0
+
+    def __getitem__(self, place: Any) -> str:
+        found = super().__getitem__(place)
+        self.copied += len(found)
+        return found
+
+
+def test_a_condition_is_read_in_one_pass() -> None:
+    text = CountedText("key in (" + ", ".join(f"'k{number}'" for number in range(2_000)) + ")")
+    condition = parser.parse_condition(text)
+    assert isinstance(condition, OneOf) and condition.values == tuple(f"k{number}" for number in range(2_000))
+    assert text.copied < len(text)
+
+
+def test_the_points_of_many_tests_are_put_together_once() -> None:
+    compared = 0
+
+    class Point(str):
+        __slots__ = ()
+        __hash__ = str.__hash__
+
+        def __lt__(self, other: str) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__lt__(self, other)
+
+        def __gt__(self, other: str) -> bool:
+            nonlocal compared
+            compared += 1
+            return str.__gt__(self, other)
+
+    many = OneOf("key", tuple(Point(f"k{number:04}") for number in range(1_000)))
+    others = tuple(Compare("key", "=", Point(f"j{number:04}")) for number in range(500))
+    assert len(spans_of(Any_((many, *others)))["key"].points or ()) == 1_500
+    assert spans_of(All((many, *(Compare("key", ">=", "k") for _ in others))))["key"].lower == "k0000"
+    assert compared < 20_000
+
+
+@pytest.mark.parametrize(
+    "where", ["key in (" + "1," * 100_000 + "1)", [("key", "in", [1] * 100_001)], f"note = '{'n' * (4 << 20)}'"]
+)
+def test_a_condition_that_is_too_large_is_refused(where: Any) -> None:
+    with pytest.raises(Invalid) as caught:
+        predicate(WEATHER, where)
+    assert (caught.value.kind, caught.value.hint) == (
+        "condition_large", "look the keys up, or ask in several questions"
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("module", [spans, parser])

@@ -142,8 +142,8 @@ def test_a_store_out_of_reach_ends_those_who_watch_and_later_ones_begin_anew() -
 
 def test_watchers_are_counted_and_let_go() -> None:
     async def act(store: Counting, watching: Watching) -> None:
-        with watching.entered():
-            with pytest.raises(MillpondError, match="as many watchers"), watching.entered():
+        with watching.entered(None):
+            with pytest.raises(MillpondError, match="as many watchers"), watching.entered(None):
                 pass
             watcher = asyncio.create_task(take(watching, STREAMS[0], 1))
             while not watching._watchers.count:

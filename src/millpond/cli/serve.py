@@ -81,7 +81,8 @@ def serve(
 ) -> None:
     """Serve a pond over HTTP, until interrupted. The folder is made if it is not there yet.
 
-    Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged.
+    Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged, within 5 s
+    after the setting shutdown_timeout.
     """
     from millpond.settings import load_settings, unknown_in_environment
 

@@ -194,14 +194,17 @@ class Sockets:
         }  # fmt: skip
         if parts.scheme == "http":
             return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **options)
-        if settings.tls_ca and not Path(settings.tls_ca).is_file():
-            raise Invalid(
-                "there is no file of certificates there", kind="tls_files", tls_ca=settings.tls_ca,
-                hint="name a file in PEM: tls_ca in millpond.toml, or MILLPOND_TLS_CA",
-            )  # fmt: skip
+        for name in ("tls_ca", "tls_cert", "tls_key"):
+            file = getattr(settings, name)
+            if file and not Path(file).is_file():
+                raise Invalid(
+                    "there is no file of certificates there", kind="tls_files", **{name: file},
+                    hint=f"name a file in PEM: {name} in millpond.toml, or MILLPOND_{name.upper()}",
+                )  # fmt: skip
         return _TlsPool(
-            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None, **options
-        )
+            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None,
+            cert_file=settings.tls_cert or None, key_file=settings.tls_key or None, **options,
+        )  # fmt: skip
 
     def close(self) -> None:
         known, self._pool = self._pool, None

@@ -40,7 +40,7 @@ class _NewLine:
 
     time: int | str | None = None
     kind: str = ""
-    payload: str = ""
+    payload: str | None = None
     payload_base64: str | None = None
     headers: dict[str, str] | None = None
     position: int | None = None
@@ -63,9 +63,7 @@ def batch_of_lines(stream: StreamName, lines: Iterable[bytes], source: str, now_
         try:
             parsed = _NEW.decode(line)
             time_ms = _time_ms(parsed.time, now_ms)
-            payload = parsed.payload.encode()
-            if parsed.payload_base64 is not None:
-                payload = base64.b64decode(parsed.payload_base64, validate=True)
+            payload = _payload_of(parsed)
         except (FormError, binascii.Error, UnicodeEncodeError, Invalid) as error:
             raise Invalid(
                 "a line is no event", kind="event_line", line=number, reason=error,
@@ -75,6 +73,14 @@ def batch_of_lines(stream: StreamName, lines: Iterable[bytes], source: str, now_
         if parsed.position is not None:
             positions.append(parsed.position)
     return EventBatch(stream, events, source, positions)
+
+
+def _payload_of(line: _NewLine) -> bytes:
+    if line.payload_base64 is None:
+        return (line.payload or "").encode()
+    if line.payload is not None:
+        raise FormError("payload and payload_base64 are the same bytes in two forms: name one")
+    return base64.b64decode(line.payload_base64, validate=True)
 
 
 def _time_ms(time: int | str | None, now_ms: int) -> int:

@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
 from millpond.errors import Invalid
+from millpond.kernel.patience import check_patience
 from millpond.maps.model.columns import presented_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.display import check_columns, present
@@ -52,6 +53,7 @@ def _batches(shard: Shard, definition: MapDefinition, wanted: Predicate, names: 
     needed = names + [name for name in wanted.columns if name not in names]
     with shard.view() as view:
         for rows in candidate_rows(view, definition, wanted):
+            check_patience()
             batch = present(definition, rows, needed)
             if wanted.expression is not None:
                 batch = _filtered(batch, wanted)

@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from millpond.arrays.arrow_sizes import DeclaredSizes, not_an_arrow_stream
 from millpond.clock import Clock
 from millpond.errors import Invalid
+from millpond.kernel.patience import check_patience
 from millpond.maps.inputs.key_columns import instants_of, keys_of
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.columns import value_arrow
@@ -134,6 +135,7 @@ class LookupService:
         needed = names + [name for name in wanted.columns if name not in names]
         newest = self._fresh.of(pond_map)  # held until the last row: its files stay
         for rows in thaw(newest.objects, newest.snapshot.manifest, GroupSpan()):
+            check_patience()
             batch = present(pond_map.definition, rows, needed)
             if wanted.expression is not None:
                 batch = batch.filter(wanted.expression)

@@ -59,6 +59,7 @@ class Node:
         self.rate_limits = RateLimits(settings.token_requests_per_second, settings.token_requests_burst, clock)
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
+        self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish
         self._ending = threading.Lock()
         self.receiver = Receiver(pond, settings, clock, decides=self.leads, need_ready=self.need_ready)
         self.gate = AppendGate(clock, self.url)

@@ -36,6 +36,8 @@ __all__ = (
     "may_read_all",
     "note_change",
     "put_caller",
+    "share_in",
+    "share_of",
     "take_turn",
 )
 
@@ -105,6 +107,16 @@ def take_turn(scope: Scope, caller: Caller, limits: RateLimits) -> None:
 def put_caller(request: Request, caller: Caller) -> None:
     """Note the caller of a request, for its endpoint and for the audit log."""
     request.scope[_CALLER] = caller
+
+
+def share_of(caller: Caller) -> str | None:
+    """The name under which a caller shares limits with others; None on a node without tokens."""
+    return None if caller is ANYBODY else caller.name
+
+
+def share_in(request: Request) -> str | None:
+    """The same, of the caller of a request that was admitted."""
+    return share_of(caller_in(request))
 
 
 def note_change(request: Request, **values: Any) -> None:

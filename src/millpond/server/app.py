@@ -9,7 +9,6 @@ from functools import partial
 from importlib.metadata import version
 
 import anyio.to_thread
-from anyio import CapacityLimiter
 from fastapi import APIRouter, FastAPI
 from starlette.types import Lifespan
 
@@ -39,7 +38,7 @@ from millpond.server.routes import (
     uploads,
 )
 from millpond.server.routes.table import ROUTES
-from millpond.server.threads import thread_queue
+from millpond.server.threads import WAITERS_MAX, FairThreads
 from millpond.server.wire import add_error_handlers
 
 __all__ = ("make_app",)
@@ -53,9 +52,9 @@ def make_app(node: Node) -> FastAPI:
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
-        app.state.thread_queue = thread_queue()
+        app.state.waiting_threads = FairThreads(WAITERS_MAX)
         app.state.staged_together = staged = StagedTogether()
-        app.state.large_threads = CapacityLimiter(node.settings.large_threads)
+        app.state.large_threads = FairThreads(node.settings.large_threads)
         with polling(node) as app.state.long_polls, closing(staged):
             yield
         node.lookups.close()  # all requests have ended

@@ -19,6 +19,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
 from millpond.server.access import take_turn
+from millpond.server.limits import parameter_unknown
 from millpond.server.routes.table import needs_of
 from millpond.server.same_map import incarnation_of
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = ("answering_at_once", "request_in", "key_of")
 
 _BEFORE, _AFTER = "/v1/maps/", "/get"
+_PARAMETERS = frozenset(("key", "key_hex", "at"))
 _RIGHT = needs_of("GET", f"{_BEFORE}{{name}}{_AFTER}").right or ""
 _TEMPLATE = SimpleNamespace(path_format=f"{_BEFORE}{{name}}{_AFTER}")  # what metrics know the route by
 
@@ -87,7 +89,7 @@ def _token(scope: Scope) -> str | None:
 def request_in(scope: Scope) -> tuple[str | bytes, str | None]:
     """The key, and the time, that a query asks for.
 
-    Raises: `Invalid` when there is none, or one that is not understood.
+    Raises: `Invalid` when there is none, or one that is not understood or not known.
     """
     try:
         query = dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
@@ -98,6 +100,8 @@ def request_in(scope: Scope) -> tuple[str | bytes, str | None]:
         ) from None  # fmt: skip
     except ValueError as error:
         raise Invalid("the query is not understood", kind="query_encoding", reason=str(error)) from None
+    for name in query.keys() - _PARAMETERS:
+        raise parameter_unknown(name, _PARAMETERS)
     return key_of(query.get("key"), query.get("key_hex")), query.get("at")
 
 

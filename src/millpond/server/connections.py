@@ -11,8 +11,11 @@ Invariants:
 * the parser is given at most `head_bytes_max` bytes in a row of which nothing becomes a request or a piece of a body:
   so a head that does not end, or the trailer of a body in chunks, costs no more than that;
 * a head is whole within `head_seconds` of its first byte, the first one of the connection's beginning;
+* a body is whole within `body_seconds`, and a second more for every `BODY_BYTES_PER_SECOND_MIN` of it, but for the time
+  in which the node does not read;
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
-* a client that takes nothing of its response for `stalled_seconds` is disconnected;
+* a client that takes nothing of its response for `stalled_seconds` is disconnected; while others wait for memory, for
+  `STALLED_SECONDS_BUSY`;
 * a body that has not come when its request is answered may come for a moment more: see `unread_bodies.py`;
 * bytes that are no request, such as those by which a body is longer than its length, are not read, and cost no request
   before them its answer;
@@ -33,12 +36,15 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.server.presence import Presence, put_presence
 from millpond.server.unread_bodies import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
 
 PIPELINED_MAX = 64
+STALLED_SECONDS_BUSY = 5.0
+BODY_BYTES_PER_SECOND_MIN = 16 << 10
 RETRY_SECONDS = 1
 
 Refused = Callable[[str], None]
@@ -52,6 +58,7 @@ class ConnectionLimits:
     per_address_max: int
     head_bytes_max: int
     head_seconds: float
+    body_seconds: float
     idle_seconds: float
     stalled_seconds: float
 
@@ -65,7 +72,7 @@ class ConnectionLimits:
             per_address = min(per_address, max(1, int(connections * share)))
         return cls(
             connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
-            settings.idle_timeout / 1000, settings.read_timeout / 1000,
+            settings.body_timeout / 1000, settings.idle_timeout / 1000, settings.read_timeout / 1000,
         )  # fmt: skip
 
 
@@ -74,6 +81,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits, refused: Refused) -> None:
         self.limits, self.refused = limits, refused
+        self.busy: Callable[[], bool] = bool  # True while others wait for what a response holds
         self.total = 0
         self._by_address: Counter[str] = Counter()
 
@@ -84,7 +92,7 @@ class Connections:
     def enter(self, address: str) -> MillpondError | None:
         """Count a connection; the error for one that is too many, which is not counted.
 
-        >>> one = Connections(ConnectionLimits(2, 1, 1, 1, 1, 1), print)
+        >>> one = Connections(ConnectionLimits(2, 1, 1, 1, 1, 1, 1), print)
         >>> one.enter("a"), one.enter("b"), one.enter("c").kind, one.leave("b"), one.enter("a").kind
         (None, None, 'connections_full', None, 'address_connections_full')
         """
@@ -124,11 +132,14 @@ class LimitedConnection(HttpToolsProtocol):
         self._in_head = True
         self._begun = False  # also by bytes that came with the end of the request before
         self._head_timer: TimerHandle | None = None
+        self._body_timer: TimerHandle | None = None
+        self._body_bytes = 0
         self._write_timer: TimerHandle | None = None
         self._rest_timer: TimerHandle | None = None
         self._linger: Linger | None = None
         self.garbled = False
         """True when something came that is no request: nothing more is parsed."""
+        self._presence = Presence()
 
     # -- the connection begins and ends ---------------------------------------------------------------
 
@@ -145,8 +156,10 @@ class LimitedConnection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end_head()
+        self._end_body()
         self._end_stall()
         self._end_rest()
+        self._presence.leave()
         if self._linger is not None:
             self._linger.end()
         if self._address is not None:
@@ -190,6 +203,8 @@ class LimitedConnection(HttpToolsProtocol):
         begun = self._in_head and (self._begun or self._unused)
         if begun and self._head_timer is None and not self.transport.is_closing():
             self._begin_head()
+        if not self._in_head and self._body_timer is None and not self.transport.is_closing():
+            self._begin_body()
 
     def send_400_response(self, msg: str) -> None:
         """Answer bytes that are no request; a request before them that is whole is answered in their place."""
@@ -232,11 +247,33 @@ class LimitedConnection(HttpToolsProtocol):
         self._counted.refused("header_late")
         self.transport.abort()
 
+    def _begin_body(self) -> None:
+        """The body has all its time from now on."""
+        self._body_bytes = 0
+        self._body_timer = self.loop.call_later(self._limits.body_seconds, self._check_body, self._limits.body_seconds)
+
+    def _check_body(self, seconds: float) -> None:
+        """See if the bytes that came are worth more than so many seconds, which have passed."""
+        left = self._limits.body_seconds + self._body_bytes / BODY_BYTES_PER_SECOND_MIN - seconds
+        if self.flow.read_paused:
+            self._begin_body()
+        elif left > 0:
+            self._body_timer = self.loop.call_later(left, self._check_body, seconds + left)
+        else:
+            self._counted.refused("body_late")
+            self.transport.abort()
+
+    def _end_body(self) -> None:
+        if self._body_timer is not None:
+            self._body_timer.cancel()
+            self._body_timer = None
+
     def on_message_begin(self) -> None:
         """The first byte of a request came."""
         self._begun = True
         self._unset_keepalive_if_required()  # it may have begun with the rest of the body before
         super().on_message_begin()
+        put_presence(cast(Any, self.scope), self._presence)
 
     def on_headers_complete(self) -> None:
         """The head of a request is whole."""
@@ -248,11 +285,13 @@ class LimitedConnection(HttpToolsProtocol):
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""
         self._unused = 0
+        self._body_bytes += len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole; what comes next is another head."""
         self._unused, self._in_head = 0, True
+        self._end_body()
         super().on_message_complete()
         if self.cycle.response_complete and not self.transport.is_closing():
             self._end_rest()
@@ -296,15 +335,20 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_stall()
         super().resume_writing()
 
-    def _expect_taken(self, left: int) -> None:
+    def _expect_taken(self, left: int, seconds: float = 0.0) -> None:
+        """Look in a moment if anything was taken since so many bytes were left, which is so many seconds ago."""
         self._end_stall()
-        self._write_timer = self.loop.call_later(self._limits.stalled_seconds, self._check_taken, left)
+        pause = min(self._limits.stalled_seconds - seconds, STALLED_SECONDS_BUSY)
+        self._write_timer = self.loop.call_later(pause, self._check_taken, left, seconds + pause)
 
-    def _check_taken(self, left: int) -> None:
+    def _check_taken(self, left: int, seconds: float) -> None:
         self._write_timer = None
         now = self.transport.get_write_buffer_size()
         if now < left:
             self._expect_taken(now)
+            return
+        if seconds < self._limits.stalled_seconds and not self._counted.busy():
+            self._expect_taken(left, seconds)
             return
         self._counted.refused("reader_stalled")
         self.transport.abort()

@@ -15,7 +15,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import TYPE_CHECKING, Any
 
 from anyio.to_thread import run_sync
@@ -26,17 +26,19 @@ from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError
-from millpond.server.access import BEARER, admit
+from millpond.server.access import BEARER, admit, share_in
 from millpond.server.memory import MemoryBudget, put_room, room_of
-from millpond.server.routes.table import WORKS, RouteNeeds, Work, needs_of
+from millpond.server.presence import presence_in
+from millpond.server.routes.table import WORKS, On, RouteNeeds, Work, needs_of
 from millpond.server.same_map import check_incarnation
 from millpond.server.wire import ErrorResponse
+from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.nodes.drain import Drain
     from millpond.nodes.node import Node
 
-__all__ = ("GuardedRoute", "admitted", "count_work")
+__all__ = ("GuardedRoute", "admitted", "count_work", "parameter_unknown")
 
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 """The headers of requests with a body: HTTP knows no other way to announce one."""
@@ -57,6 +59,9 @@ class GuardedRoute(APIRoute):
             dependencies.append(Depends(BEARER))  # for OpenAPI
         options |= {"dependencies": dependencies, "responses": _ERRORS | (options.get("responses") or {})}
         super().__init__(path, endpoint, **options)
+        described = (options.get("openapi_extra") or {}).get("parameters", ())
+        self.parameters = {field.alias for field in self.dependant.query_params}
+        self.parameters |= {parameter["name"] for parameter in described if parameter["in"] == "query"}
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whose room is given back when its last byte is sent."""
@@ -71,9 +76,22 @@ class GuardedRoute(APIRoute):
         needs = self.needs
 
         async def guarded(request: Request) -> Response:
-            return await _ours(handler, await admitted(request, needs, admit))
+            counted = await admitted(request, needs, admit)
+            self._check_parameters(request)
+            return await _ours(handler, counted)
 
         return guarded
+
+    def _check_parameters(self, request: Request) -> None:
+        """Insist that the query has no parameter that the route would pass over.
+
+        Monitors add parameters of their own to pages that everybody may see, and Armada's clients to its route.
+        """
+        if not request.scope["query_string"] or not self.path.startswith("/v1/") or self.needs.on is On.JOB_SET:
+            return
+        for name in request.query_params:
+            if name not in self.parameters:
+                raise parameter_unknown(name, self.parameters)
 
 
 async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Request, RouteNeeds], None]) -> Request:
@@ -91,11 +109,12 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     if needs.body_bytes_max is None or (not needs.memory_bytes and not _brings_body(request)):
         return request
     room = room_of(request)
+    room.name = share_in(request)
     bytes_max = min(needs.body_bytes_max, room.budget.bytes_max)
     length = request.headers.get("content-length", "")
     announced = int(length) if length.isdecimal() else 0
     _check_size(announced, bytes_max, needs.hint)
-    await room.queue(needs.memory_bytes)
+    await presence_in(request.scope).during(room.queue(needs.memory_bytes))
     room.need(announced)
 
     def check(size: int) -> None:
@@ -103,6 +122,14 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
         room.need(size)
 
     return Request(request.scope, _counted(request, check))
+
+
+def parameter_unknown(name: str, known: Iterable[str]) -> Invalid:
+    """The error for a parameter of a query that a route does not know."""
+    return Invalid(
+        "the route does not know this parameter", kind="parameter_unknown", parameter=shown(name),
+        known=", ".join(sorted(known)) or "none", hint="see /docs, and name those that are known",
+    )  # fmt: skip
 
 
 def _brings_body(request: Request) -> bool:

@@ -9,7 +9,8 @@ Threads ring when they have entered, merged or ended something. Many rings befor
 Invariants:
 * a change that is visible before its ring is seen by every request that waits then;
 * whatever rings, each thing is looked at once: what a look costs does not grow with the number of requests;
-* at most `polls_max` requests wait; one more is answered 503 with `Retry-After`;
+* at most `polls_max` requests wait, shared between tokens as `shares.py` says; one more is answered 503 with
+  `Retry-After`;
 * all of them together need one thread.
 """
 
@@ -28,11 +29,14 @@ from fastapi import Request
 
 from millpond.clock import Clock
 from millpond.errors import Unavailable
+from millpond.server.access import share_in
+from millpond.server.presence import presence_in
+from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("POLLS_MAX", "LongPolls", "map_reached", "polling", "polls_of")
+__all__ = ("POLLS_MAX", "LongPolls", "map_reached", "polling", "polls_of", "until")
 
 POLLS_MAX = 4096
 
@@ -53,7 +57,7 @@ class LongPolls:
     """The requests of one application that wait for a change. Used by its event loop; any thread may `ring`."""
 
     def __init__(self, clock: Clock, *, polls_max: int = POLLS_MAX) -> None:
-        self._clock, self._polls_max = clock, polls_max
+        self._clock, self._shares = clock, Shares(polls_max)
         self._polls: set[_Poll[Any]] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing = False
@@ -82,27 +86,32 @@ class LongPolls:
         with suppress(RuntimeError):  # the loop has ended, and everybody who waited with it
             loop.call_soon_threadsafe(self._look)
 
-    async def until(self, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float) -> Seen:
+    async def until(
+        self, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float, name: str | None = None
+    ) -> Seen:
         """The result of `look` when that `holds`, or so many seconds have passed; `look` must be quick.
+
+        `name` is that of the token that waits.
 
         Raises: `Unavailable`, kind `long_polls_full`.
         """
         seen = look()
         if holds(seen) or seconds <= 0:
             return seen
-        if len(self._polls) >= self._polls_max:
-            raise Unavailable(
-                "as many requests wait for a change as may", kind="long_polls_full", polls_max=self._polls_max,
-                hint="send it again in a moment, without wait, or to another node",
-            )  # fmt: skip
-        poll = _Poll(look, holds, self._clock.monotonic() + seconds)
-        self._polls.add(poll)
-        self._due = min(poll.due, self._due)
-        self._alarm.set(self._due)
-        try:
-            return await poll.turn
-        finally:
-            self._polls.discard(poll)
+        with self._shares.holding(name) as held:
+            if not held:
+                raise Unavailable(
+                    "as many requests wait for a change as may", kind="long_polls_full", polls_max=self._shares.total,
+                    hint="send it again in a moment, without wait, or to another node",
+                )  # fmt: skip
+            poll = _Poll(look, holds, self._clock.monotonic() + seconds)
+            self._polls.add(poll)
+            self._due = min(poll.due, self._due)
+            self._alarm.set(self._due)
+            try:
+                return await poll.turn
+            finally:
+                self._polls.discard(poll)
 
     def close(self) -> None:
         """End the thread; nobody waits any more."""
@@ -150,16 +159,25 @@ def polls_of(request: Request) -> LongPolls:
     return polls
 
 
+async def until(request: Request, look: Callable[[], Seen], holds: Callable[[Seen], bool], seconds: float) -> Seen:
+    """As `LongPolls.until`, for a request, as long as its sender is there.
+
+    Raises: as `LongPolls.until`; `ClientDisconnect`.
+    """
+    wait = polls_of(request).until(look, holds, seconds, share_in(request))
+    return await presence_in(request.scope).during(wait)
+
+
 async def map_reached(request: Request, node: Node, name: str, position: int, seconds: float) -> float:
     """Wait until a map has come to a position, or so many seconds have passed; the seconds that are left.
 
-    Raises: `NotFound` for the map; as `LongPolls.until`.
+    Raises: `NotFound` for the map; as `until`.
     """
-    polls, log, until = polls_of(request), node.pond.log, node.clock.monotonic() + seconds
-    await polls.until(log.position, lambda last: last[0] >= position or node.stopping, seconds)
-    left = until - node.clock.monotonic()
-    await polls.until(partial(log.applied, name), lambda applied: applied >= position or node.stopping, left)
-    return max(until - node.clock.monotonic(), 0.0)
+    log, due = node.pond.log, node.clock.monotonic() + seconds
+    await until(request, log.position, lambda last: last[0] >= position or node.stopping, seconds)
+    left = due - node.clock.monotonic()
+    await until(request, partial(log.applied, name), lambda applied: applied >= position or node.stopping, left)
+    return max(due - node.clock.monotonic(), 0.0)
 
 
 class _Alarm:

@@ -11,6 +11,7 @@
 | `millpond_connections` | | connections that are open |
 | `millpond_long_polls` | | requests that wait for a change |
 | `millpond_watchers` | | watchers of event streams |
+| `millpond_events_left_out_total` | what | events, or payloads, that have no form for Armada's clients |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
 | `millpond_parts_queued`, `millpond_rows_queued` | map | entered, not merged yet |
@@ -53,6 +54,7 @@ from millpond.errors import MillpondError
 from millpond.maps.model.snapshot_pointer import current_snapshots
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.nodes.node import Node
+from millpond.server.armada.messages import LEFT_OUT
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
@@ -84,6 +86,7 @@ class Metrics:
             "millpond_requests_refused", "Requests refused before they were worked on.", ("kind",),
             registry=self.registry,
         )  # fmt: skip
+        self.registry.register(LEFT_OUT)
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
 

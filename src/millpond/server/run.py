@@ -2,6 +2,7 @@
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
     stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
+          after `shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.
@@ -11,16 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import faulthandler
 import logging
 import re
 import signal
 import socket
-import ssl
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Self, cast
 
 import uvicorn
@@ -35,6 +37,7 @@ from millpond.server.app import make_app
 from millpond.server.armada.serving import choose_port
 from millpond.server.armada.watching import Watching
 from millpond.server.at_once import answering_at_once
+from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lakefs.api import before_routing
@@ -52,6 +55,8 @@ from millpond.versions.place import VersionsPlace
 __all__ = ("Service",)
 
 BACKLOG = 2048
+END_SECONDS = 4.0
+"""The time after `shutdown_timeout` in which work ends that no longer has a client."""
 _LOG = logging.getLogger("millpond.server")
 _SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 
@@ -70,15 +75,34 @@ class _Server(uvicorn.Server):
         """
         _LOG.info("stopping")
         self._watching.close()
+        seconds = self._node.settings.shutdown_timeout / 1000
+        self._node.stop_due = self._node.clock.monotonic() + seconds
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
-        patience = asyncio.get_running_loop().call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
+        loop = asyncio.get_running_loop()
+        patience = loop.call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
+        # Work in threads ends when its sender has gone.
+        end = loop.call_later(seconds, self._abort_connections)
         try:
             await super().shutdown(sockets)
         finally:
             patience.cancel()
+            end.cancel()
             # A TLS connection whose other end does not say goodbye would outlive the loop by half a minute.
-            for connection in list(self.server_state.connections):
-                connection.transport.abort()
+            self._abort_connections()
+
+    def _abort_connections(self) -> None:
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """Begin to stop, and let the process end in time, whatever its threads are at.
+
+        A pond survives that as it survives a crash. The thread that ends it is not Python's, so nothing holds it up.
+        """
+        if not self.should_exit:
+            seconds = self._node.settings.shutdown_timeout / 1000 + END_SECONDS
+            faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or 2)
+        super().handle_exit(sig, frame)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -110,7 +134,7 @@ class Service:
                 update={"port": port, "url": settings.own_url(port), "grpc_port": grpc_port or "off"}
             )
             _check_listed(settings)
-            _check_certificate(settings)
+            self._certificates = Certificates(settings) if settings.secure else None
             versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
             self._pond = open_pond(
                 Path(settings.data).absolute(),
@@ -145,11 +169,13 @@ class Service:
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
+        self.connections.busy = lambda: self.memory.queued > 0
         self.metrics.show_connections(self.connections)
         logging.getLogger("uvicorn.access").addFilter(_without_signature)
+        certificates = self._certificates
         config = uvicorn.Config(
-            counted, interface="asgi3", ssl_certfile=settings.tls_cert or None,
-            ssl_keyfile=settings.tls_key or None, loop="uvloop", proxy_headers=False,
+            counted, interface="asgi3", loop="uvloop", proxy_headers=False,
+            ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
             http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
             access_log=settings.access_log, server_header=False, backlog=BACKLOG,
             timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
@@ -247,18 +273,6 @@ def _check_listed(settings: Settings) -> None:
             "the node's own address is not among `nodes`", kind="node_not_listed", url=settings.url,
             nodes=", ".join(nodes), hint="set `url` to the address under which it stands there",
         )  # fmt: skip
-
-
-def _check_certificate(settings: Settings) -> None:
-    if not settings.secure:
-        return
-    try:
-        ssl.create_default_context(ssl.Purpose.CLIENT_AUTH).load_cert_chain(settings.tls_cert, settings.tls_key)
-    except (OSError, ssl.SSLError) as error:
-        raise Invalid(
-            "the certificate or its key cannot be used", kind="tls_files", tls_cert=settings.tls_cert,
-            tls_key=settings.tls_key, reason=error.strerror or error, hint="both are files in PEM, and fit together",
-        ) from error  # fmt: skip
 
 
 def _check_access(node: Node) -> None:

@@ -86,7 +86,7 @@ def taking_small_loads(app: FastAPI, node: Node) -> ASGIApp:
 
 
 def _is_small(scope: Scope) -> bool:
-    if scope["type"] != "http" or scope["path"] != _PATH or scope["method"] != "POST":
+    if scope["type"] != "http" or scope["path"] != _PATH or scope["method"] != "POST" or scope["query_string"]:
         return False
     headers = dict(scope["headers"])
     length: bytes = headers.get(b"content-length", b"")

@@ -26,10 +26,11 @@ from millpond.maps.parts.stream import MEDIA_TYPE
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer
 from millpond.nodes.uploads.whole import take_whole
-from millpond.server.access import admit
+from millpond.server.access import admit, share_in
 from millpond.server.limits import count_work
 from millpond.server.memory import MemoryBudget, Room
 from millpond.server.routes.table import needs_of
+from millpond.server.threads import in_thread
 from millpond.server.transfers import mark_continuable
 from millpond.server.wire import answer_failure, reporting_damage
 
@@ -59,7 +60,7 @@ def taking_small_uploads(quick: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
 
     async def taking(offer: UploadOffer, scope: Scope, receive: Receive, send: Send) -> None:
         memory: MemoryBudget = app.state.memory
-        with memory.room() as room:
+        with memory.room(share_in(Request(scope))) as room:
             if _fits(room, offer.length):
                 scope["route"] = _ROUTE
                 mark_continuable(scope)
@@ -88,7 +89,7 @@ def _fits(room: Room, length: int) -> bool:
 def _offer(scope: Scope, app: FastAPI) -> UploadOffer | None:
     """The offer of a request that is well formed and allowed; None for any other."""
     path: str = scope["path"]
-    if not path.startswith(_BEFORE) or not path.endswith(_AFTER):
+    if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or scope["query_string"]:
         return None
     headers = dict(scope["headers"])
     if headers.get(b"content-type") != MEDIA_TYPE.encode() or headers.get(b"upload-offset", b"0") != b"0":
@@ -132,9 +133,7 @@ async def _response(request: Request, node: Node, offer: UploadOffer, chunks: li
             if error.kind != "upload_busy":
                 raise
             # Somebody else sends the part: threads that wait are not those that work.
-            state = await anyio.to_thread.run_sync(
-                _take, node.receiver, offer, chunks, TURN_SECONDS, limiter=request.app.state.thread_queue
-            )
+            state = await in_thread(request, _take, node.receiver, offer, chunks, TURN_SECONDS)
     except Exception as error:
         return answer_failure(request, error)
     return Response(to_json(state), media_type="application/json")

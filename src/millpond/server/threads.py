@@ -1,18 +1,31 @@
 """Threads of requests: those that may wait (for a lock, for a turn), those of large work, and all others.
 
 They are apart, so that uploads and small questions find a thread and a processor, however much waits or is large.
+
+Threads of large work are shared between tokens as `shares.py` says. A step of large work ends when its sender has gone
+away, or when it has taken `question_timeout`: loops over rows look for that between batches, see `kernel/patience.py`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
 from fastapi import Request
+from starlette.requests import ClientDisconnect
 
-__all__ = ("in_large_thread", "in_thread", "thread_queue")
+from millpond.errors import Unavailable
+from millpond.kernel.patience import patient
+from millpond.server.access import share_in
+from millpond.server.presence import Presence, presence_in
+from millpond.server.shares import Shares, Turns
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+
+__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_thread")
 
 WAITERS_MAX = 256
 
@@ -20,20 +33,61 @@ Params = ParamSpec("Params")
 Answer = TypeVar("Answer")
 
 
-def thread_queue() -> anyio.CapacityLimiter:
-    """For the life of one application: `app.state.thread_queue`."""
-    return anyio.CapacityLimiter(WAITERS_MAX)
+class FairThreads:
+    """Threads that tokens share, for the life of one application."""
+
+    def __init__(self, threads: int) -> None:
+        self._turns = Turns(Shares(threads))
+        self._limiter = anyio.CapacityLimiter(threads)  # never full: there are as many turns
+
+    async def run(self, request: Request, act: Callable[[], Answer], presence: Presence | None = None) -> Answer:
+        """Do something in a thread, when it is the turn of the request's token; `presence` ends the wait."""
+        name = share_in(request)
+        turn = self._turns.take(name)
+        await (turn if presence is None else presence.during(turn))
+        try:
+            return await anyio.to_thread.run_sync(act, limiter=self._limiter)
+        finally:
+            self._turns.give(name)
 
 
 async def in_thread(
     request: Request, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs
 ) -> Answer:
     """Do what may wait long."""
-    return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.thread_queue)
+    threads: FairThreads = request.app.state.waiting_threads
+    return await threads.run(request, lambda: act(*args, **options))
 
 
 async def in_large_thread(
     request: Request, act: Callable[Params, Answer], *args: Params.args, **options: Params.kwargs
 ) -> Answer:
-    """Do a step of large work: of its threads there are few, so that small questions find a processor."""
-    return await anyio.to_thread.run_sync(lambda: act(*args, **options), limiter=request.app.state.large_threads)
+    """Do a step of large work: of its threads there are few, so that small questions find a processor.
+
+    Raises: `ClientDisconnect`; `Unavailable`, kind `question_slow`.
+    """
+    threads: FairThreads = request.app.state.large_threads
+
+    def step() -> Answer:
+        with patient(_check(request)):
+            return act(*args, **options)
+
+    return await threads.run(request, step, presence_in(request.scope))
+
+
+def _check(request: Request) -> Callable[[], None]:
+    """The patience for one step of a request, which begins now."""
+    node: Node = request.app.state.node
+    presence, seconds = presence_in(request.scope), node.settings.question_timeout / 1000
+    due = node.clock.monotonic() + seconds
+
+    def check() -> None:
+        if presence.gone:
+            raise ClientDisconnect
+        if node.clock.monotonic() >= due:
+            raise Unavailable(
+                "the question takes longer than one may", kind="question_slow", seconds=seconds,
+                hint="bound the key or the time in its condition, read a snapshot, or raise question_timeout",
+            )  # fmt: skip
+
+    return check

@@ -21,7 +21,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond.errors import MillpondError, Unavailable
 from millpond.json_forms import plain, to_json
 from millpond.maps.parts.stream import SEVERAL_MEDIA_TYPE, split_streams
-from millpond.server.access import admit, caller_in, note_change
+from millpond.server.access import admit, caller_in, note_change, share_in
 from millpond.server.limits import count_work
 from millpond.server.memory import MemoryBudget
 from millpond.server.routes.table import WHOLE_LOAD_BYTES_MAX, needs_of
@@ -81,7 +81,7 @@ def taking_whole_loads(routed: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
             return
         memory: MemoryBudget = app.state.memory
         messages = []
-        with memory.room() as room:
+        with memory.room(share_in(Request(scope))) as room:
             try:
                 room.need(int(dict(scope["headers"])[b"content-length"]))
             except Unavailable:

@@ -74,7 +74,10 @@ RETRY_SECONDS = {
 
 REFUSED = (401, 403, 413, 429)
 """Statuses of requests that are counted as refused."""
-OVERLOADED = ("request_memory_full", "request_queue_full", "request_queue_slow", "long_polls_full", "watchers_full")
+OVERLOADED = (
+    "request_memory_full", "request_queue_full", "request_queue_slow", "question_slow", "long_polls_full",
+    "watchers_full",
+)  # fmt: skip
 """Kinds of errors of status 503 that are counted as refused, too."""
 
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import grpc
 
     from millpond.errors import MillpondError
+    from millpond.settings import Settings
 
 __all__ = ("Server", "Tenant", "connected", "host_and_port", "plain_message")
 
@@ -56,7 +57,7 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
     metadata = [("tenantid", tenant)]
     if settings.token:
         metadata.append(("authorization", f"Bearer {settings.token}"))
-    with _channel(f"{host}:{port}", settings.tls_ca) as channel:
+    with _channel(f"{host}:{port}", settings) as channel:
         stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
         def call(method: str, request: Any) -> Any:
@@ -68,14 +69,16 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
         yield call
 
 
-def _channel(address: str, certificates: str) -> grpc.Channel:
+def _channel(address: str, settings: Settings) -> grpc.Channel:
     from pathlib import Path
 
     import grpc
 
-    if not certificates:
+    if not settings.tls_ca:
         return grpc.insecure_channel(address)
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(Path(certificates).read_bytes()))
+    files = (settings.tls_ca, settings.tls_key, settings.tls_cert)
+    trusted, key, chain = (Path(name).read_bytes() if name else None for name in files)
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
 
 
 def _understood(error: Any, server: str) -> MillpondError:

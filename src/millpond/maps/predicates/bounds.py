@@ -48,28 +48,25 @@ def span_of(comparison: str, value: Any) -> Span | None:
     return Span(lower=value) if comparison in (">", ">=") else None
 
 
-def both(one: Span, other: Span) -> Span:
-    """The intersection of two spans."""
-    lowers = [span.lower for span in (one, other) if span.lower is not None]
-    uppers = [span.upper for span in (one, other) if span.upper is not None]
-    lower, upper = max(lowers, default=None), min(uppers, default=None)
-    if one.points is None and other.points is None:
+def both(*spans: Span) -> Span:
+    """The intersection of spans, in one pass over their points: there may be many of both."""
+    lower = max((span.lower for span in spans if span.lower is not None), default=None)
+    upper = min((span.upper for span in spans if span.upper is not None), default=None)
+    pointed = [span.points for span in spans if span.points is not None]
+    if not pointed:
         return Span(lower, upper)
-    if one.points is not None and other.points is not None:
-        return Span.of_points(one.points & other.points)
-    points = one.points if one.points is not None else other.points
-    assert points is not None
     return Span.of_points(
-        point for point in points if (lower is None or point >= lower) and (upper is None or point <= upper)
+        point
+        for point in frozenset.intersection(*pointed)
+        if (lower is None or point >= lower) and (upper is None or point <= upper)
     )
 
 
-def either(one: Span, other: Span) -> Span:
-    """The hull of two spans: it may include values that lie between them."""
-    if one.empty or other.empty:
-        return other if one.empty else one
-    if one.points is not None and other.points is not None:
-        return Span.of_points(one.points | other.points)
-    lower = None if one.lower is None or other.lower is None else min(one.lower, other.lower)
-    upper = None if one.upper is None or other.upper is None else max(one.upper, other.upper)
-    return Span(lower, upper)
+def either(*spans: Span) -> Span:
+    """The hull of spans: it may include values that lie between them."""
+    spans = tuple(span for span in spans if not span.empty) or spans[:1]
+    pointed = [span.points for span in spans if span.points is not None]
+    if len(pointed) == len(spans):
+        return Span.of_points(point for points in pointed for point in points)
+    lowers, uppers = [span.lower for span in spans], [span.upper for span in spans]
+    return Span(None if None in lowers else min(lowers), None if None in uppers else max(uppers))

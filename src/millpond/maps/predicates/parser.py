@@ -21,9 +21,9 @@ from millpond.maps.predicates.tree import COMPARISONS, All, Any_, Compare, Condi
 __all__ = ("parse_condition",)
 
 _TOKEN = re.compile(
-    r"""\s*(?:
-        (?P<bytes>[xX]'(?:[0-9a-fA-F]{2})*')
-      | (?P<text>'(?:[^']|'')*')
+    r"""(?:
+        (?P<bytes>[xX]'(?:[0-9a-fA-F]{2})*+')
+      | (?P<text>'[^']*+(?:''[^']*+)*+')
       | (?P<number>[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\w.])
       | (?P<word>[^\W\d]\w*)
       | (?P<quoted>"(?:[^"]|"")+")
@@ -31,7 +31,10 @@ _TOKEN = re.compile(
     )""",
     re.VERBOSE,
 )
+_SPACE = re.compile(r"\s*")
 _FLIPPED = {"=": "=", "!=": "!=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+CHARACTERS_MAX = 4 << 20
+"""A list of as many values as a condition takes fits into it, if they have no more than forty characters each."""
 DEPTH_MAX = 50
 DIGITS_MAX = 400
 """More than any number needs; Python refuses to read thousands of digits."""
@@ -44,8 +47,13 @@ def parse_condition(text: str) -> Condition:
     >>> parse_condition("key in ('a', 'b') and not n < 3")
     All(parts=(OneOf(column='key', values=('a', 'b')), Not(part=Compare(column='n', comparison='<', value=3))))
 
-    Raises: `Invalid` saying at which character it is not understood.
+    Raises: `Invalid` saying at which character it is not understood, or that it has more than `CHARACTERS_MAX`.
     """
+    if len(text) > CHARACTERS_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", characters=len(text), characters_max=CHARACTERS_MAX,
+            hint="look the keys up, or ask in several questions",
+        )  # fmt: skip
     parser = _Parser(text)
     condition = parser.condition()
     if parser.kind != "end":
@@ -70,12 +78,11 @@ class _Parser:
         )  # fmt: skip
 
     def _advance(self) -> None:
-        rest = self.text[self.at :]
-        if not rest.strip():
-            self.start, self.kind, self.token = len(self.text), "end", ""
+        self.start = _SPACE.match(self.text, self.at).end()  # type: ignore[union-attr]  # nothing matches it, too
+        if self.start == len(self.text):
+            self.kind, self.token = "end", ""
             return
-        self.start = self.at + len(rest) - len(rest.lstrip())
-        found = _TOKEN.match(self.text, self.at)
+        found = _TOKEN.match(self.text, self.start)
         if found is None:
             raise self.error("this is neither a column, a value nor a comparison")
         self.kind, self.token, self.at = str(found.lastgroup), found[str(found.lastgroup)], found.end()

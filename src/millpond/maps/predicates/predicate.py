@@ -46,6 +46,7 @@ from millpond.maps.predicates.tree import (
     Unknown,
     columns_of,
     spans_of,
+    values_count,
 )
 from millpond.shown import shown
 from millpond.times.instants import parse_moment
@@ -54,6 +55,8 @@ __all__ = ("Predicate", "Where", "condition_of", "predicate")
 
 TESTS_MAX = 1_000
 """Arrow works through a condition by calls within calls, and has a stack for so many."""
+VALUES_MAX = 100_000
+"""They are read in Python: so many take up to a second."""
 
 Where: TypeAlias = str | pc.Expression | Sequence[Any] | None
 
@@ -104,6 +107,11 @@ def condition_of(definition: MapDefinition, where: str | pc.Expression | Sequenc
         raise Invalid(
             "condition is too large", kind="condition_large", tests=len(columns), tests_max=TESTS_MAX,
             hint="write key in ('a', 'b', …) as one test, or look the keys up",
+        )  # fmt: skip
+    if (values := values_count(condition)) > VALUES_MAX:
+        raise Invalid(
+            "condition is too large", kind="condition_large", values=values, values_max=VALUES_MAX,
+            hint="look the keys up, or ask in several questions",
         )  # fmt: skip
     for name in columns:
         if name not in schema.names:

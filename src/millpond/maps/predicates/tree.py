@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import reduce
 from typing import Any, TypeAlias
 
 from millpond.maps.predicates.bounds import Span, both, either, span_of
 
-__all__ = ("All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "spans_of")
+__all__ = (
+    "All", "Any_", "Compare", "Condition", "Like", "Not", "Null", "OneOf", "Unknown", "columns_of", "spans_of",
+    "values_count",
+)  # fmt: skip
 
 COMPARISONS = ("=", "!=", "<", "<=", ">", ">=")
 
@@ -77,6 +79,19 @@ class Unknown:
 Condition: TypeAlias = Compare | OneOf | Like | Null | Not | All | Any_ | Unknown
 
 
+def values_count(condition: Condition) -> int:
+    """The number of values that a condition compares with."""
+    match condition:
+        case All(parts) | Any_(parts):
+            return sum(map(values_count, parts))
+        case Not(part):
+            return values_count(part)
+        case OneOf(_, values):
+            return len(values)
+        case _:
+            return 1
+
+
 def columns_of(condition: Condition) -> Iterator[str]:
     """The columns a condition looks at, some more than once."""
     match condition:
@@ -102,9 +117,9 @@ def spans_of(condition: Condition) -> dict[str, Span]:
         case Like(column, pattern):
             return _prefix_span(column, pattern)
         case All(parts):
-            return reduce(_every, map(spans_of, parts), {})
+            return _every([spans_of(part) for part in parts])
         case Any_(parts):
-            return reduce(_some, map(spans_of, parts)) if parts else {}
+            return _some([spans_of(part) for part in parts])
         case _:
             return {}
 
@@ -122,14 +137,14 @@ def _prefix_span(column: str, pattern: str) -> dict[str, Span]:
     return {column: Span(prefix, prefix[:-1] + chr(following) if following < 0x110000 else None)}
 
 
-def _every(one: dict[str, Span], other: dict[str, Span]) -> dict[str, Span]:
-    shared = {name: both(one[name], other[name]) for name in one.keys() & other.keys()}
-    return one | other | shared
+def _every(parts: list[dict[str, Span]]) -> dict[str, Span]:
+    names = {name for spans in parts for name in spans}
+    return {name: both(*(spans[name] for spans in parts if name in spans)) for name in names}
 
 
-def _some(one: dict[str, Span], other: dict[str, Span]) -> dict[str, Span]:
-    if any(span.empty for span in one.values()):
-        return other
-    if any(span.empty for span in other.values()):
-        return one
-    return {name: either(one[name], other[name]) for name in one.keys() & other.keys()}
+def _some(parts: list[dict[str, Span]]) -> dict[str, Span]:
+    possible = [spans for spans in parts if not any(span.empty for span in spans.values())] or parts[:1]
+    if not possible:
+        return {}
+    names = set.intersection(*(set(spans) for spans in possible))
+    return {name: either(*(spans[name] for spans in possible)) for name in names}

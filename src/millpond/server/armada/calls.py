@@ -23,6 +23,7 @@ from google.protobuf.message import DecodeError, Message
 
 from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.access import share_of
 from millpond.server.armada.status import details_of, grpc_status, trailing_metadata
 from millpond.server.wire import status_of, understood
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from millpond.server.armada.watching import Watching
     from millpond.server.memory import MemoryBudget
     from millpond.server.metrics import Metrics
+    from millpond.server.shares import Shares
 
 __all__ = (
     "Call", "Context", "Means", "Method", "abort", "admit", "answering", "caller_in_metadata", "count", "known",
@@ -61,26 +63,22 @@ class Means:
     watching: Watching
     memory: MemoryBudget
     metrics: Metrics
-    calls_max: int
-    calls: int = 0
+    calls: Shares
 
     @contextmanager
-    def working(self) -> Iterator[None]:
-        """Count a call that is worked on.
+    def working(self, name: str | None) -> Iterator[None]:
+        """Count a call that is worked on, of the token of this name.
 
         Raises:
             Unavailable: there are as many as there may be.
         """
-        if self.calls >= self.calls_max:
-            raise Unavailable(
-                "the node works on as many calls as it may", kind="calls_full", calls_max=self.calls_max,
-                hint="send it again in a moment",
-            )  # fmt: skip
-        self.calls += 1
-        try:
+        with self.calls.holding(name) as held:
+            if not held:
+                raise Unavailable(
+                    "the node works on as many calls as it may", kind="calls_full", calls_max=self.calls.total,
+                    hint="send it again in a moment",
+                )  # fmt: skip
             yield
-        finally:
-            self.calls -= 1
 
     def need_queue(self, name: str) -> None:
         """Insist that a queue is there: created, or with a stream.
@@ -154,19 +152,18 @@ def answering(
         error: MillpondError | None = None
         status = 499  # the caller went away
         try:
-            with means.working():
-                admit(call, context)
-                with means.memory.room() as room:
-                    room.need(_MESSAGE_MEMORY * len(request))
-                    response = await act(call, request)
+            admit(call, context)
+            name = share_of(call.caller)
+            with means.working(name), means.memory.room(name) as room:
+                room.need(_MESSAGE_MEMORY * len(request))
+                response = await act(call, request)
             status = 200
         except Exception as raised:
             error = known(means, raised)
             status = status_of(error)
         finally:
             if audited:
-                name = None if call.caller is ANYBODY else call.caller.name
-                means.node.audit.write(name, "GRPC", path, status, **call.notes)
+                means.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
         count(call, began, error)
         if error is not None:
             await abort(call, context, error)

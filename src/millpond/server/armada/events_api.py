@@ -17,6 +17,7 @@ from google.protobuf.empty_pb2 import Empty
 from millpond.errors import NotFound
 from millpond.events.ids import format_id, parse_id
 from millpond.events.names import StreamName
+from millpond.server.access import share_of
 from millpond.server.armada.calls import Call, Means, Method, streaming, unary
 from millpond.server.armada.messages import marker, plain_message, stored_message
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -59,6 +60,8 @@ class Place:
     stream: StreamName
     after: int
     last_id: int
+    share: str | None
+    """The name under which its reader shares limits with others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +86,8 @@ async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
     stream = query.stream.check()
     need_stream(caller, "read", stream)
     after = parse_id(query.after)
-    return Place(stream, after, await run_sync(_last_id, means, stream, query.error_if_missing))
+    last_id = await run_sync(_last_id, means, stream, query.error_if_missing)
+    return Place(stream, after, last_id, share_of(caller))
 
 
 def _last_id(means: Means, stream: StreamName, error_if_missing: bool) -> int:
@@ -105,7 +109,7 @@ async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> 
     Raises:
         Unavailable: there are too many watchers, or the node is stopping.
     """
-    with means.watching.entered():
+    with means.watching.entered(place.share):
         async with aclosing(_live(means, place, forms) if watch else _stored(means, place, forms)) as sent:
             async for message in sent:
                 yield message

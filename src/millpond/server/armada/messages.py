@@ -6,7 +6,8 @@ queue, the job set and the time are not stored again; they are filled in when an
 
 Invariants:
 * an event of a kind that the API does not know has no message, and nothing else is lost by it;
-* a payload that is neither form ends no stream: the message has the job, the queue, the job set and the time.
+* a payload that is neither form ends no stream: the message has the job, the queue, the job set and the time;
+* both are counted in `LEFT_OUT`, each time they are read for a client of Armada: its messages have no place for them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.json_format import ParseDict, ParseError
 from google.protobuf.message import DecodeError
+from prometheus_client import Counter
 
 from millpond.events.event import NewEvent
 from millpond.events.jobs.active import RETRYABLE
@@ -28,13 +30,17 @@ if TYPE_CHECKING:
     from millpond.events.event import Event
     from millpond.events.names import StreamName
 
-__all__ = ("KINDS", "api_event", "job_event", "marker", "plain_message", "stored_message")
+__all__ = ("KINDS", "LEFT_OUT", "api_event", "job_event", "marker", "plain_message", "stored_message")
 
 KINDS = frozenset(field.name for field in pb.EventMessage.DESCRIPTOR.oneofs_by_name["events"].fields)
 """The kinds of events that the API knows."""
 _SECONDS_MIN, _SECONDS_MAX = -62_135_596_800, 253_402_300_799
 """The years 1 and 9999, in which times of the wire format lie."""
 _JSON_BEGINS = b"{"
+LEFT_OUT = Counter(
+    "millpond_events_left_out", "Events, or their payloads, that had no form for a client of Armada.", ("what",),
+    registry=None,
+)  # fmt: skip
 
 
 def job_event(kind: str, job_id: str, time_ms: int, message: Message | None = None) -> NewEvent:
@@ -46,6 +52,7 @@ def job_event(kind: str, job_id: str, time_ms: int, message: Message | None = No
 def api_event(stream: StreamName, event: Event) -> pb.EventMessage | None:
     """The event that clients read; None for a kind that the API does not know."""
     if event.kind not in KINDS:
+        LEFT_OUT.labels("event").inc()
         return None
     message = pb.EventMessage()
     inner: Any = getattr(message, event.kind)
@@ -72,6 +79,7 @@ def _merge_payload(inner: Message, payload: bytes) -> None:
         elif payload:
             inner.MergeFromString(payload)
     except (DecodeError, ParseError, FormError, ValueError, TypeError, RecursionError):
+        LEFT_OUT.labels("payload").inc()
         inner.Clear()
         inner.SetInParent()
 

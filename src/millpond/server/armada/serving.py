@@ -10,6 +10,7 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 | `events_watchers_max` | watchers, over gRPC and HTTP together |
 | `CALLS_MAX` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
+| | a compressed message is refused: `UNIMPLEMENTED` |
 | `read_timeout` | a watcher that takes nothing for so long is disconnected |
 """
 
@@ -21,7 +22,6 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -35,6 +35,8 @@ from millpond.server.armada.calls import Means
 from millpond.server.armada.events_api import event_methods
 from millpond.server.armada.jobs_api import job_methods
 from millpond.server.armada.queues_api import queue_methods
+from millpond.server.certificates import Certificates
+from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -47,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
+STOP_SECONDS_MIN = 1.0
+"""The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = ("api.Event", "api.QueueService", "api.Submit")
 WORKFLOWS = "littlehorse.LittleHorse"
@@ -101,7 +105,7 @@ def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Me
     store = pond.events.store
     return Means(
         node, pond.events, Queues(pond.space), Submissions(pond.space, store, node.clock), ActiveJobs(store), watching,
-        memory, metrics, calls_max=settings.threads + settings.max_requests_queued,
+        memory, metrics, Shares(settings.threads + settings.max_requests_queued),
     )  # fmt: skip
 
 
@@ -133,7 +137,7 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
         await states.enter_graceful_shutdown()
         if workflows is not None:
             await workflows[0].leave()
-        await server.stop(max(1.0, settings.shutdown_timeout / 1000))
+        await server.stop(max(STOP_SECONDS_MIN, means.node.stop_due - means.node.clock.monotonic()))
         if workflows is not None:
             await workflows[0].end()
 
@@ -179,7 +183,7 @@ async def _resume(workflows: WorkflowService) -> None:
 
 def _rpcs_max(means: Means) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (means.calls_max + means.node.settings.events_watchers_max + WORKERS_MAX)
+    return 2 * (means.calls.total + means.node.settings.events_watchers_max + WORKERS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
@@ -187,6 +191,8 @@ def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
         *_KEEPALIVE,
         ("grpc.so_reuseport", 0),
         ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),
+        # Only `identity`. A message is unpacked before its length or its caller is looked at: a few MiB become GiB.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.max_send_message_length", -1),
         ("grpc.max_metadata_size", METADATA_BYTES_MAX),
         ("grpc.max_allowed_incoming_connections", connections_max),
@@ -197,8 +203,7 @@ def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
     try:
         if settings.secure:
-            pair = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
-            server.add_secure_port(f"{host}:{port}", grpc.ssl_server_credentials([pair]))
+            server.add_secure_port(f"{host}:{port}", Certificates(settings).grpc_credentials())
         else:
             server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:

@@ -9,8 +9,8 @@ one slice; and an event becomes a message once, for all watchers.
 Invariants:
 * a watcher gets exactly the events after its id, in order, each once: slices are what the store has, and never change;
 * a read that is shared may have begun earlier; its answer that there is nothing does not count against a known id;
-* at most `watchers_max` watchers; at most `READS_MAX` reads of history at once; slices of at most `HELD_BYTES_MAX` are
-  held, besides those that are being sent;
+* at most `watchers_max` watchers, shared between tokens as `server/shares.py` says; at most `READS_MAX` reads of
+  history at once; slices of at most `HELD_BYTES_MAX` are held, besides those that are being sent;
 * when the watching is closed, or the store fails, each watcher gets the error.
 """
 
@@ -27,6 +27,7 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.ids import parse_id
+from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
@@ -75,40 +76,43 @@ class Watching:
     """The watchers of a node, over those of its streams. Used by its event loop alone."""
 
     def __init__(self, store: StreamStore, watchers: Watchers, watchers_max: int) -> None:
-        self._store, self._watchers, self._watchers_max = store, watchers, watchers_max
-        self.count = 0
+        self._store, self._watchers = store, watchers
+        self._shares = Shares(watchers_max)
         self._slices: OrderedDict[tuple[StreamName, int], Slice] = OrderedDict()
         self._held_bytes = 0
         self._reading: dict[tuple[StreamName, int], asyncio.Task[Slice]] = {}
         self._reads = asyncio.Semaphore(READS_MAX)
         self._closed: MillpondError | None = None
 
-    def check_room(self) -> None:
-        """Insist that one more watcher may enter.
+    @property
+    def count(self) -> int:
+        """The number of watchers."""
+        return self._shares.taken
+
+    def check_room(self, name: str | None) -> None:
+        """Insist that one more watcher may enter, before anything is answered.
+
+        Raises: as `entered`.
+        """
+        with self.entered(name):
+            pass
+
+    @contextmanager
+    def entered(self, name: str | None) -> Iterator[None]:
+        """Count a watcher with the token of this name.
 
         Raises:
             Unavailable: there are as many as there may be, or the node is stopping.
         """
         if self._closed is not None:
             raise self._closed
-        if self.count >= self._watchers_max:
-            raise Unavailable(
-                "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._watchers_max,
-                hint="watch again in a moment, or raise events_watchers_max",
-            )  # fmt: skip
-
-    @contextmanager
-    def entered(self) -> Iterator[None]:
-        """Count a watcher.
-
-        Raises: as `check_room`.
-        """
-        self.check_room()
-        self.count += 1
-        try:
+        with self._shares.holding(name) as held:
+            if not held:
+                raise Unavailable(
+                    "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
+                    hint="watch again in a moment, or raise events_watchers_max",
+                )  # fmt: skip
             yield
-        finally:
-            self.count -= 1
 
     def close(self) -> None:
         """Let all watchers go, now and later."""

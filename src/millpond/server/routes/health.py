@@ -84,10 +84,12 @@ def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, tags=["health"])
 
+    @router.head("/healthz", include_in_schema=False)
     @router.get("/healthz", summary="Whether the process answers", response_model=Alive)
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
+    @router.head("/readyz", include_in_schema=False)
     @router.get("/readyz", summary="Whether the node may be sent work", response_model=Ready,
                 responses={503: {"model": Ready}})  # fmt: skip
     def readyz() -> JSONResponse:

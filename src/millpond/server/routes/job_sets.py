@@ -58,7 +58,7 @@ def routes(_node: Node) -> APIRouter:
         query = JobSetQuery(StreamName(queue, id), wanted.fromMessageId, wanted.watch, wanted.errorIfMissing)
         place = await find_place(means, caller, query)
         forms = ALL_LINES if millpond_watch == WATCH_ALL else LINES
-        means.watching.check_room()
+        means.watching.check_room(place.share)
         return StreamingResponse(_lines(request, means, place, forms, watch=wanted.watch), media_type=NDJSON)
 
     return router

@@ -39,7 +39,7 @@ from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
-from millpond.server.long_polls import map_reached, polls_of
+from millpond.server.long_polls import map_reached, polls_of, until
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, relative
@@ -117,8 +117,7 @@ def _add_log(router: APIRouter, node: Node) -> None:
         if map is not None and not node.answers:
             await in_thread(request, node.need_ready)
         if wait:
-            polls = polls_of(request)
-            await polls.until(node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
+            await until(request, node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
         return await in_thread(request, _log, node, after, limit, map)
 
     @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
@@ -135,12 +134,12 @@ def _add_log(router: APIRouter, node: Node) -> None:
         caller.need_all("write", maps or ())
         if maps is None and wanted.applied and not caller.may("write"):
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
-        until = node.clock.monotonic() + wanted.timeout
+        due = node.clock.monotonic() + wanted.timeout
         position = await _pulled(request, node, wanted.position, wanted.timeout)
         if wanted.chain is not None:
             await in_thread(request, _need_chain, node, wanted.position, wanted.chain)
         if wanted.applied:
-            await _applied(request, node, wanted.position, maps, until)
+            await _applied(request, node, wanted.position, maps, due)
         return {"position": position}
 
 
@@ -154,7 +153,7 @@ def _add_acknowledgement(router: APIRouter, node: Node) -> None:
         polls = polls_of(request)
         wait = await in_thread(request, begin_acknowledgement, node, wanted.position, wanted.without)
         while (seconds := wait.left_seconds()) > 0:
-            await polls.until(polls.rings, partial(ne, polls.rings()), min(seconds, LOOK_SECONDS))
+            await until(request, polls.rings, partial(ne, polls.rings()), min(seconds, LOOK_SECONDS))
         await in_thread(request, node.need_primary)  # it may have ceased to be it meanwhile
         return {"position": wanted.position}
 
@@ -175,15 +174,14 @@ async def _pulled(request: Request, node: Node, position: int, seconds: float) -
 
     Raises: as `PositionWaits.wait`.
     """
-    polls = polls_of(request)
     waits = node.follower.waits
     wait = waits.begin(position, seconds)
     while not wait.arrived():
-        await polls.until(waits.progress, partial(ne, wait.seen), wait.look_again - node.clock.monotonic())
+        await until(request, waits.progress, partial(ne, wait.seen), wait.look_again - node.clock.monotonic())
     return wait.seen.position
 
 
-async def _applied(request: Request, node: Node, position: int, maps: Sequence[str] | None, until: float) -> None:
+async def _applied(request: Request, node: Node, position: int, maps: Sequence[str] | None, due: float) -> None:
     """Wait until everything up to a position is applied, at most until a monotonic time.
 
     Raises: as `PondLog.wait_applied`.
@@ -191,8 +189,8 @@ async def _applied(request: Request, node: Node, position: int, maps: Sequence[s
     polls = polls_of(request)
     wait = await in_thread(request, node.pond.log.begin_wait, position, maps)
     rings = polls.rings()
-    while not await in_thread(request, wait.ended) and node.clock.monotonic() < until and not node.stopping:
-        await polls.until(polls.rings, partial(ne, rings), until - node.clock.monotonic())
+    while not await in_thread(request, wait.ended) and node.clock.monotonic() < due and not node.stopping:
+        await until(request, polls.rings, partial(ne, rings), due - node.clock.monotonic())
         rings = polls.rings()
     await in_thread(request, wait.conclude)
 

@@ -18,6 +18,7 @@ import pyarrow as pa
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import Field
+from starlette.requests import ClientDisconnect
 from starlette.types import Send
 
 from millpond.arrays.arrow_sizes import declared_sizes
@@ -136,6 +137,8 @@ async def _rows(request: Request, first: bytes, rows: Iterator[bytes]) -> AsyncI
         while (chunk := await in_large_thread(request, partial(next, rows, _DONE))) is not _DONE:
             assert isinstance(chunk, bytes)
             yield chunk
+    except ClientDisconnect:
+        return  # nobody is there to see that the rest is missing
     finally:
         rows.close()  # type: ignore[attr-defined]  # it is a generator
 

@@ -136,7 +136,9 @@ def _order(on: On) -> RouteNeeds:
 ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- health and pages
     ("GET", "/healthz"): _everybody(),
+    ("HEAD", "/healthz"): _everybody(),
     ("GET", "/readyz"): _everybody(),
+    ("HEAD", "/readyz"): _everybody(),
     ("GET", "/v1/node"): _everybody(),
     ("GET", "/metrics"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
     ("GET", "/"): _everybody(),

@@ -90,7 +90,8 @@ class Peers:
             options = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 1_000)]
             if settings.secure:
                 trusted = Path(settings.tls_ca).read_bytes() if settings.tls_ca else None
-                credentials = grpc.ssl_channel_credentials(trusted)
+                own = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
+                credentials = grpc.ssl_channel_credentials(trusted, *own)
                 found = grpc.aio.secure_channel(address, credentials, options=options)
             else:
                 found = grpc.aio.insecure_channel(address, options=options)
