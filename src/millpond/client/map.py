@@ -22,7 +22,7 @@ from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.predicates.to_text import scan_elsewhere
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
@@ -162,7 +162,7 @@ class RemoteMap:
         return self._report(self._of_same_map(compact))
 
     def _maintain(self, what: str, before: object) -> MaintenanceReport:
-        body = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
+        body = {"what": what} | ({} if before is None else {"before": clear_instant(parse_instant(before))})
         ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, body)))
         return self._report(ordered)
 

@@ -19,7 +19,7 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -139,7 +139,7 @@ class Map:
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
         if at is None and self.kind.timed:
-            at = self.loading.clock.now_ms()
+            at = clear_instant(self.loading.clock.now_ms())
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:

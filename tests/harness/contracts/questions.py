@@ -145,6 +145,19 @@ class QuestionContract(NamedMaps):
         assert made.get("a", at=0) == "eve"
         assert made.lookup(["a"] * 3, at=[-(1 << 42), -2, -1]).to_pylist() == [None, "old", "eve"]
 
+    def test_early_1970_is_a_time_like_any_other(self, pond: PondLike, fresh: str) -> None:
+        made = pond.create_map(fresh, kind="temporal_state", value="string")
+        instant = "1970-01-19T06:18:43.201Z"  # 1,577,923,201 milliseconds: as a number it is refused
+        made.load([{"key": "a", "effective_time": instant, "value": "early"}])
+        assert made.get("a", at=instant) == "early"
+        assert made.lookup(["a"], at=instant).to_pylist() == ["early"]
+        at = pa.array([1_577_923_200, 1_577_923_201, None]).cast(INSTANT)
+        assert made.lookup(["a"] * 3, at=at).to_pylist() == [None, "early", None]
+        assert made.snapshot(window=(instant, None)).lookup(["a"], at=instant).to_pylist() == ["early"]
+        assert made.scan([("effective_time", ">=", instant)]).read_all().num_rows == 1
+        made.retain(before=instant)
+        assert made.get("a", at=instant) == "early"
+
     # -- many keys ------------------------------------------------------------------------------------
 
     def test_many_keys_at_one_time_or_at_their_own(self, weather: MapLike) -> None:
