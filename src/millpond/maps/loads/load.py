@@ -49,6 +49,7 @@ class LoadResult:
     """The result of a load. `rows` counts rows after equal addresses within a part became one; `maps` has it by map.
 
     `load`: its id. `position`: that of its entry in the log. `synchronised`: True when its rows can be read already.
+    `seconds`: from the call to its return, reading, sorting and merging included; with Spark, its tasks.
     `quarantined`: parts that could not be merged, with their reasons. `empty`: the files without a row.
     """
 
