@@ -165,7 +165,8 @@ def _write(output: Output, work: Enriching, advance: Advance) -> None:
     if output.single:
         write_file(path, work.schema, work.batches(advance))
         return
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    path = path.resolve()  # what a link names is replaced, not the link
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         write_file(folder / "part-00000.zstd.parquet", work.schema, work.batches(advance))
         folder.chmod(0o755)
