@@ -17,6 +17,7 @@ from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.same_map import incarnation_headers, of_same_map
 from millpond.json_forms import JsonForm
+from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -55,7 +56,7 @@ _MAINTAINED = JsonForm(_Maintained)
 
 
 @dataclass(frozen=True, repr=False)
-class RemoteMap:
+class RemoteMap(MapFace):
     """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
 
     A snapshot on this machine that is younger than `min_time_to_keep_snapshots` answers `lookup` without contacting a

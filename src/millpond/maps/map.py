@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
+from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition
@@ -41,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(repr=False)
-class Map:
+class Map(MapFace):
     """A map: get it from `Pond.map` or `Pond.create_map`.
 
     After the map was dropped, by this process or another, every call raises `NotFound`, kind `map_dropped`, also when

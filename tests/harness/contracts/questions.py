@@ -187,6 +187,12 @@ class QuestionContract(NamedMaps):
         assert len(weather.lookup([], at=0)) == 0
         assert len(weather.lookup(pa.array([], pa.string()), at=pa.array([], pa.int64()))) == 0
 
+    def test_a_frame_is_enriched(self, pond: PondLike, weather: MapLike) -> None:
+        frame = pa.table({"origin": ["JFK", "EWR"], "hour": ["2013-02-08T18:30Z"] * 2})
+        answer = pond.enrich(frame, map=weather.name, key="origin", at="hour", into="weather")
+        assert answer.drop_columns("weather").equals(frame)
+        assert [found and found["temp"] for found in answer.column("weather").to_pylist()] == [32.0, None]
+
     def test_a_column_of_times_may_have_holes(self, weather: MapLike) -> None:
         answers = weather.lookup(["JFK", "JFK"], at=pa.array([None, 1360346400000], pa.timestamp("ms", "UTC")))
         assert [answer and answer["temp"] for answer in answers.to_pylist()] == [None, 32.0]

@@ -10,7 +10,16 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 
-__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of", "struct_fields", "value_columns")
+__all__ = (
+    "ColumnMapping",
+    "Columns",
+    "find_column",
+    "find_columns",
+    "json_columns",
+    "mapping_of",
+    "struct_fields",
+    "value_columns",
+)
 
 _MISSING = "column_missing"
 
@@ -223,6 +232,14 @@ def _find_fields(
         "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **values,
         hint=f"{_renamed(unexpected, missing)}the map's fields are: {', '.join(fields)}",
     )  # fmt: skip
+
+
+def find_column(names: Sequence[str], name: str) -> str:
+    """The column as its input writes it: case matters only between columns that differ in nothing else.
+
+    Raises: `Invalid` naming those that are there.
+    """
+    return str(_find(names, name))
 
 
 def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
