@@ -87,7 +87,7 @@ commits. On a node they have the same methods; the guide lists the few that diff
 VERSION_CLASSES = (Repositories, Repository, Reference, Branch, Staging, Uploads, Imports)
 INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.site", "Repositories.source"}
 """Methods for the server, not for users."""
-RECORDS = (millpond.LoadResult, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
+RECORDS = (millpond.LoadResult, millpond.Lookup, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
     "start", "register", "load", "load_files", "enrich", "Lookup", "compact_branch", "collect_garbage",
     "compress_events", "expire_events",

@@ -27,6 +27,7 @@ from millpond.errors import (
 )  # fmt: skip
 
 if TYPE_CHECKING:
+    from millpond.maps.enrich import Lookup
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.map import Map
     from millpond.maps.protocols import PondLike
@@ -34,9 +35,8 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
 
 __all__ = (
-    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Fenced", "Internal", "Invalid", "LoadResult", "Map",
-    "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open",
-    "open_snapshot",
+    "AlreadyExists", "Closed", "Conflict", "Corrupt", "Denied", "Fenced", "Internal", "Invalid", "LoadResult", "Lookup",
+    "Map", "MillpondError", "NotFound", "Pond", "Unavailable", "Uncertain", "__version__", "open", "open_snapshot",
 )  # fmt: skip
 
 __version__ = "0.1.0"
@@ -82,7 +82,12 @@ def open_snapshot(
     return open_published(name, where=where, clock=clock, **settings)
 
 
-_LAZY = {"Pond": "millpond.pond", "Map": "millpond.maps.map", "LoadResult": "millpond.maps.loads.load"}
+_LAZY = {
+    "Lookup": "millpond.maps.enrich",
+    "Pond": "millpond.pond",
+    "Map": "millpond.maps.map",
+    "LoadResult": "millpond.maps.loads.load",
+}
 
 
 def __getattr__(name: str) -> Any:
@@ -91,3 +96,7 @@ def __getattr__(name: str) -> Any:
     import importlib
 
     return getattr(importlib.import_module(_LAZY[name]), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

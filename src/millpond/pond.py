@@ -25,6 +25,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
+from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
     check_folder,
@@ -124,7 +125,7 @@ def reports_wanted(given: bool | str | None) -> bool:
     return not (is_off(wanted) or wanted in (False, "0", "false"))
 
 
-class Pond:
+class Pond(PondFace):
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
@@ -295,6 +296,9 @@ class Pond:
             compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
             bytes_per_second=_OWN_BYTES_PER_SECOND,
         )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"Pond({str(self.folder)!r})"
 
     def __enter__(self) -> Self:
         return self

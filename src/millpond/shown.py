@@ -1,8 +1,13 @@
-"""Values in errors: short, and whatever they are."""
+"""Values in errors: short, and whatever they are. Tables for notebooks: whatever they hold is text."""
 
 from __future__ import annotations
 
-__all__ = ("SHOWN_MAX", "shown")
+import dataclasses
+import html
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_table", "shown")
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
@@ -18,3 +23,30 @@ def shown(value: object) -> str:
         return ascii(value)[:SHOWN_MAX]
     except Exception:  # a number of thousands of digits, or an object that belies what it looks like
         return f"a value of type {type(value).__name__}"
+
+
+def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
+    """A table of HTML; every cell is text, none is markup.
+
+    >>> html_table("one", ["a"], [["<b>"]])
+    '<table><caption>one</caption><tr><th>a</th></tr><tr><td>&lt;b&gt;</td></tr></table>'
+    """
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+    lines = ("".join(f"<td>{html.escape(str(cell))}</td>" for cell in row) for row in rows)
+    body = "".join(f"<tr>{line}</tr>" for line in (head, *lines) if line)
+    return f"<table><caption>{html.escape(title)}</caption>{body}</table>"
+
+
+def html_facts(title: str, facts: Mapping[str, object]) -> str:
+    """A table of names and values."""
+    return html_table(title, (), facts.items())
+
+
+class ShownAsTable:
+    """A result, a dataclass, that a notebook shows as a table of those of its fields that say something."""
+
+    __slots__ = ()
+
+    def _repr_html_(self: Any) -> str:
+        fields = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return html_facts(type(self).__name__, {name: value for name, value in fields.items() if value not in ("", ())})

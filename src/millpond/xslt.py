@@ -40,7 +40,7 @@ from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.extras import need
 from millpond.maps.model.definition import Kind
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 need("lxml")
 
@@ -208,7 +208,7 @@ class _Run:
         if map is None:
             map = self.maps[name] = self.pond.map(name)
         try:
-            found = map.get(key, at=at)
+            found = map.get(key, at=clear_instant(at))
         except Invalid as error:
             if error.kind == "key_number":  # a text is in no range of numbers
                 return []

@@ -187,3 +187,25 @@ def test_text_that_looks_like_a_time_stays_text_in_json(shell: Shell) -> None:
 def test_a_column_of_several_types_says_who_reads_it(shell: Shell) -> None:
     Path("events.jsonl").write_text('{"tail": "N1", "n": 1}\n{"tail": "7", "n": "x"}\n')
     assert "--spark" in shell("enrich", "events.jsonl", *PLANES, "--no-spark", "--out", "out.jsonl", code=5).err
+
+
+@pytest.mark.parametrize("out", ["/dev/stdout", "/dev/null", "events"])
+def test_an_output_that_is_neither_a_file_nor_a_folder_is_refused(shell: Shell, out: str) -> None:
+    Path("events").write_text("mine")
+    error = shell("enrich", "events.csv", *PLANES, "--format", "csv", "--out", out, code=5).err
+    assert f"path={out}" in error
+    assert "--out enriched.csv" in error
+    assert Path("events").read_text() == "mine"
+
+
+def test_a_folder_is_replaced_only_where_an_earlier_run_wrote_it(shell: Shell) -> None:
+    Path("mine").mkdir()
+    Path("mine/thesis.txt").write_text("years of work")
+    assert "thesis.txt" in shell("enrich", "events.csv", *PLANES, "--out", "mine/", code=5).err
+    assert Path("mine/thesis.txt").read_text() == "years of work"
+    Path("there").mkdir()
+    Path("link").symlink_to("there")
+    for _ in range(2):
+        shell("enrich", "events.csv", *PLANES, "--out", "link/")
+        assert [path.name for path in Path("there").iterdir()] == ["part-00000.zstd.parquet"]
+    assert Path("link").is_symlink()

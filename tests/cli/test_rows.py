@@ -160,3 +160,12 @@ def test_columns_that_may_be_spared_are_left_out_when_empty(capsys: pytest.Captu
     console.print_table(["map", "behind"], [["weather", None]], spared=("behind",))
     console.print_table(["map", "behind"], [["weather", 3]], spared=("behind",))
     assert capsys.readouterr().out.count("behind") == 1
+
+
+def test_a_map_of_arrow_is_written_as_an_object(millpond: Shell) -> None:
+    millpond("init")
+    query = "select map {'a': 1, 'b': 2} as m, [map {7: 'x'}] as n"
+    assert millpond("query", query, "--json").object == {"m": {"a": 1, "b": 2}, "n": [{"7": "x"}]}
+    assert '{"a": 1, "b": 2}' in millpond("query", query).out
+    millpond("query", query, "--out", "rows.csv")
+    assert csv.read_csv("rows.csv").to_pylist() == [{"m": '{"a": 1, "b": 2}', "n": '[{"7": "x"}]'}]

@@ -103,6 +103,16 @@ _QUESTIONS: dict[str, Mistake] = {
     "fewer times": (Invalid, "at_length", lambda s: s.timed.lookup(["a", "b"], at=[1])),
     "naive lookup": (Invalid, "time_naive", lambda s: s.timed.lookup(["a"], at="2013-01-01T00:00")),
     "times": (Invalid, "time_unknown", lambda s: s.timed.lookup(["a"], at=["soon"])),
+    "seconds": (Invalid, "time_unknown", lambda s: s.timed.get("a", at=1_577_923_201)),
+    "seconds of a lookup": (Invalid, "time_unknown", lambda s: s.timed.lookup(["a"], at=1_577_923_201)),
+    "seconds in a column": (Invalid, "time_unknown", lambda s: s.timed.lookup(["a", "a"], at=[0, 1_577_923_201])),
+    "microseconds": (Invalid, "time_unknown", lambda s: s.timed.lookup(["a"], at=[1_577_923_201_000_000])),
+    "seconds in a condition": (
+        Invalid, "time_unknown", lambda s: s.timed.scan([("effective_time", ">", 1_577_923_201)])
+    ),
+    "seconds in text": (Invalid, "time_unknown", lambda s: s.timed.scan("effective_time > 1577923201")),
+    "seconds of a window": (Invalid, "time_unknown", lambda s: s.timed.snapshot(window=(1_577_923_201, None))),
+    "seconds of a limit": (Invalid, "time_unknown", lambda s: s.timed.retain(1_577_923_201)),
     "numbers": (Invalid, "key_number", lambda s: s.ranged.lookup(["x"])),
     "fractions": (Invalid, "key_number", lambda s: s.timed.lookup([1.5], at=1)),
     "lists": (Invalid, "key_type", lambda s: s.timed.lookup(pa.array([[1]]), at=1)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -146,3 +147,17 @@ def test_too_many_rejects_fail_the_load(spark: SparkSession, tmp_path: Path) -> 
         with pytest.raises(millpond.Invalid, match=r"c.csv row 1001: key is missing"):
             load_files(spark, file, pond, "city", piece_bytes=PIECE_BYTES)
         assert rows_of(pond.map("city")) == []
+
+
+def test_parquet_of_spark_with_its_defaults_needs_no_zone(spark: SparkSession, tmp_path: Path) -> None:
+    noon, end = datetime(2013, 2, 8, 12, 0, 0, 123456, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
+    frame = spark.createDataFrame(
+        [("JFK", noon, noon), ("LGA", noon, end)], "key string, time timestamp, value timestamp"
+    )
+    frame.coalesce(1).write.parquet(str(tmp_path / "rows"))
+    (file,) = (tmp_path / "rows").glob("*.parquet")
+    assert "int96" in str(parquet.ParquetFile(file).schema)
+    with millpond.open(tmp_path / "pond") as pond:
+        seen = pond.create_map("seen", kind="temporal_state", value="timestamp")
+        pond.load_files(tmp_path / "rows", "seen")
+        assert [seen.get(key, at=noon) for key in ("JFK", "LGA")] == [noon, end]

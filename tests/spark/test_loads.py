@@ -17,6 +17,7 @@ from millpond import spark as mp
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Invalid
 from millpond.maps.inputs.normalise import normalise
+from millpond.spark import write_jobs
 from millpond.spark.attempts import Attempt, TaskParts, run_attempt
 from millpond.spark.places import place_of
 from millpond.spark.staging import FolderStagingDir
@@ -255,3 +256,24 @@ def test_the_check_before_the_tasks_is_that_of_the_tasks(numbers: Map) -> None:
     batch = pa.RecordBatch.from_pydict({"name": ["a"], "value": [1]})
     with pytest.raises(Invalid):
         normalise(batch, numbers.definition, None)
+
+
+def test_the_seconds_of_a_load_count_from_its_call(
+    spark: SparkSession, pond: Pond, numbers: Map, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Clock(SystemClock):
+        later = 0.0
+
+        def monotonic(self) -> float:
+            return super().monotonic() + self.later
+
+    run = write_jobs._run
+
+    def run_slowly(*given: Any) -> list[TaskParts]:
+        tasks = run(*given)
+        Clock.later = 200
+        return tasks
+
+    monkeypatch.setattr(write_jobs, "SystemClock", Clock)
+    monkeypatch.setattr(write_jobs, "_run", run_slowly)
+    assert mp.load(counted(spark, 3), pond, "numbers").seconds >= 200

@@ -70,6 +70,29 @@ def test_arrow_rows_without_a_form_are_rejected(tmp_path: Path) -> None:
         made.load(pa.table({"key": ["a"], "value": fine}))
 
 
+MAPS = [
+    (pa.string(), [("a", 1), ("b", None)], '{"a": 1, "b": null}'),
+    (pa.int64(), [(7, 1)], '{"7": 1}'),
+    (pa.float64(), [(1.5, 1)], '{"1.5": 1}'),
+    (pa.date32(), [(date(2013, 2, 8), 1)], '{"2013-02-08": 1}'),
+    (pa.timestamp("us", "UTC"), [(NOON, 1)], '{"2013-02-08T18:00:00.123456Z": 1}'),
+    (pa.string(), [], "{}"),
+    (pa.string(), [("a", 1), ("a", 2)], None),
+    (pa.binary(), [(b"a", 1)], None),
+    (pa.list_(pa.int64()), [([1], 1)], None),
+]
+
+
+@pytest.mark.parametrize(("key", "pairs", "expected"), MAPS)
+def test_a_map_of_arrow_is_an_object(tmp_path: Path, key: pa.DataType, pairs: list[Any], expected: str | None) -> None:
+    made = millpond.open(tmp_path / "pond").create_map("m", kind="state", value="json")
+    column = pa.array([pairs], pa.map_(key, pa.int64()))
+    result = made.load(pa.table({"key": ["a"], "value": column}), max_rejects=1)
+    assert (made.get("a"), result.rejected) == (expected, int(expected is None))
+    nested = made.load(pa.table({"key": ["b"], "value": pa.array([[pairs]], pa.list_(column.type))}), max_rejects=1)
+    assert (made.get("b"), nested.rejected) == (expected and f"[{expected}]", int(expected is None))
+
+
 LEAVES = (
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
     | st.text(st.characters(codec="utf-8"), max_size=4) | st.binary(max_size=4)

@@ -304,7 +304,7 @@ def test_structs_come_from_a_column_per_field_or_from_one() -> None:
     declared = "temp double, code string"
     spread = run({"key": ["a", "b"], "temp": ["1.5", None], "CODE": [7, None], "value": [1, 2]}, value=declared)
     assert spread.rows.column("value").to_pylist() == [{"temp": 1.5, "code": "7"}, {"temp": None, "code": None}]
-    whole = run({"key": ["a", "b"], "value": [{"code": "x", "temp": 1, "more": 2}, None]}, value=declared)
+    whole = run({"key": ["a", "b"], "value": [{"code": "x", "temp": 1}, None]}, value=declared)
     assert whole.rows.column("value").to_pylist() == [{"temp": 1.0, "code": "x"}, None]
     mapped = run(
         {"key": ["a"], "t": [1], "c": ["x"]}, Kind.STATE, declared, ColumnMapping(value={"temp": "t", "code": "c"})
@@ -393,7 +393,16 @@ def test_what_is_no_scalar_is_refused_with_the_way_out() -> None:
 def test_missing_columns_are_named_with_what_is_there() -> None:
     with pytest.raises(Invalid, match="no such column") as caught:
         run({"keys": ["a"], "value": [1]})
-    assert "did you mean 'keys'" in str(caught.value)
+    assert "perhaps columns={'key': 'keys'}; there are: keys, value" in str(caught.value)
+    with pytest.raises(Invalid, match="column=effective_time") as caught:
+        run({"key": ["a"], "effective": [1], "value": [1]}, Kind.TEMPORAL_STATE)
+    assert "perhaps columns={'time': 'effective'}" in str(caught.value)
+    with pytest.raises(Invalid, match="column=start") as caught:
+        run({"key": ["a"], "timeout": ["15m"]}, Kind.SESSION)
+    assert "perhaps" not in str(caught.value)
+    with pytest.raises(Invalid, match="no such columns") as caught:
+        run({"key": ["a"], "Tmp": [1], "wnd": [2]}, value="temp double, wind double")
+    assert "perhaps columns={'value': {'temp': 'Tmp', 'wind': 'wnd'}}" in str(caught.value)
     with pytest.raises(Invalid, match="column=tiem"):
         run({"key": ["a"], "time": [1], "value": [1]}, Kind.TEMPORAL_STATE, None, ColumnMapping(time="tiem"))
     with pytest.raises(Invalid, match="several columns"):

@@ -33,7 +33,22 @@ def test_a_struct_without_the_fields_of_the_map_is_refused(readings: Map, names:
     values = caught.value.values
     assert (values["column"], values["missing"]) == ("value", ", ".join(missing))
     assert values.get("unexpected", "") == ", ".join(name for name in names if name not in ("temp", "code"))
-    assert ("did you mean 'tmp'" in str(caught.value.hint)) == ("tmp" in names)
+    assert ("rename 'tmp' to 'temp'" in str(caught.value.hint)) == ("tmp" in names)
+
+
+def test_a_struct_with_other_fields_is_refused(readings: Map, tmp_path: Path) -> None:
+    row = {"temp": 1.0, "code": "x", "Temp": 2.0, "wind": 3.0}
+    file = tmp_path / "a.jsonl"
+    file.write_text(json.dumps({"key": "a", "value": row}))
+    for load in (
+        lambda: readings.load([{"key": "a", "value": row}]),
+        lambda: millpond.open(tmp_path / "pond").load_files(file, "readings"),
+    ):
+        with pytest.raises(millpond.Invalid, match="fields that the map has not") as caught:
+            load()
+        assert caught.value.values["unexpected"] == "Temp, wind"
+        assert "temp, code" in str(caught.value.hint)
+    assert readings.get("a") is None
 
 
 def test_all_missing_columns_of_fields_are_reported_at_once(readings: Map) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, time, timedelta, timezone
 from zoneinfo import ZoneInfo
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from millpond.errors import Invalid
 from millpond.times import instants
-from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, parse_instant, to_millis
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant, parse_instant, to_millis
 
 GOOD = {
     "1970-01-01T00:00:00Z": 0,
@@ -198,3 +198,19 @@ def test_scalars_of_every_library_are_read() -> None:
     assert parse_instant(aware) == parse_instant(np.int64(1001)) == parse_instant(pa.scalar(aware)) == 1001
     assert parse_instant(pa.scalar("1970-01-01T00:00Z")) == parse_instant(pa.scalar(0)) == 0
     assert to_millis(pa.nulls(2))[0].to_pylist() == [None, None]
+
+
+SECONDS = [1_577_923_201, -1_577_923_201, 100_000_000, 9_999_999_999]
+
+
+@pytest.mark.parametrize("number", SECONDS)
+@pytest.mark.parametrize("form", [int, np.int64, pa.scalar, lambda n: pa.scalar(float(n))])
+def test_a_number_that_could_be_seconds_is_refused(number: int, form: Callable[[int], object]) -> None:
+    with pytest.raises(Invalid, match="could be seconds") as caught:
+        parse_instant(form(number))
+    assert str(number * 1000) in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("millis", [*SECONDS, 0, 99_999_999, 10_000_000_000, INSTANT_MIN, INSTANT_MAX])
+def test_an_instant_in_its_clear_form_is_read_back(millis: int) -> None:
+    assert parse_instant(clear_instant(millis)) == millis

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.columns import INSTANT, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.snapshots.freeze import freeze
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
@@ -178,5 +178,5 @@ def test_a_long_history_is_searched_by_halving(tmp_path: Path) -> None:
     with snapshot_of(open_objects(tmp_path), definition, [(rows, None)]) as snapshot:
         query = np.random.default_rng(9).integers(-6 * 10**8, 6 * 10**8, 5_000)
         places = [bisect_right(times, at) for at in query.tolist()]
-        answers = snapshot.lookup(pa.array(["one"] * len(query)), at=query)
+        answers = snapshot.lookup(pa.array(["one"] * len(query)), at=pa.array(query).cast(INSTANT))
         assert answers.to_pylist() == [words[place - 1] if place else None for place in places]

@@ -17,8 +17,9 @@ import base64
 import datetime
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO, TypeAlias
 
@@ -51,12 +52,12 @@ def show(schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, as_json: bool,
     """Print rows; answers how many. On the screen at most 1,000, and it says when there were more."""
     if as_json:
         return _show_lines(batches)
-    rows: list[list[Any]] = []
+    rows: list[Sequence[Any]] = []
     more = False
     for batch in batches:
         room = SCREEN_ROWS_MAX - len(rows)
         more = batch.num_rows > room
-        rows += [list(row.values()) for row in batch.slice(0, room).to_pylist()]
+        rows += zip(*map(_values, batch.slice(0, room).columns), strict=True)
         if more:
             break
     if not rows:
@@ -77,6 +78,17 @@ def _show_lines(batches: Iterable[pa.RecordBatch]) -> int:
     return count
 
 
+def _values(column: pa.Array) -> list[Any]:
+    """A column as Python values. A map is a dict; a list of pairs only where it names something twice."""
+    values: list[Any] = column.to_pylist()
+    if pa.types.is_nested(column.type):
+        from millpond.maps.inputs.json_text import with_dicts
+
+        with suppress(ValueError):
+            return [with_dicts(value, column.type) for value in values]
+    return values
+
+
 def _shown(cell: Any) -> Any:
     if isinstance(cell, dict | list):
         return json.dumps(plain(cell), ensure_ascii=False)
@@ -87,7 +99,7 @@ def plain(value: Any) -> Any:
     """A Python value as JSON can say it."""
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
-    if isinstance(value, list):
+    if isinstance(value, list | tuple):
         return [plain(inner) for inner in value]
     if isinstance(value, datetime.datetime):
         return _instant(value)
@@ -168,7 +180,7 @@ def _csv_type(kind: pa.DataType) -> pa.DataType:
 
 def _csv_texts(batch: pa.RecordBatch, texts: pa.Schema) -> pa.RecordBatch:
     columns = [
-        column if column.type == field.type else pa.array([_csv_cell(cell) for cell in column.to_pylist()], pa.string())
+        column if column.type == field.type else pa.array([_csv_cell(cell) for cell in _values(column)], pa.string())
         for column, field in zip(batch.columns, texts, strict=True)
     ]
     return pa.record_batch(columns, schema=texts)
@@ -186,7 +198,9 @@ def _json_lines(path: Path, _schema: pa.Schema) -> Iterator[Write]:
 
 
 def _write_lines(file: TextIO, batch: pa.RecordBatch) -> None:
-    file.writelines(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in batch.to_pylist())
+    names = batch.schema.names
+    rows = (dict(zip(names, row, strict=True)) for row in zip(*map(_values, batch.columns), strict=True))
+    file.writelines(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in rows)
 
 
 @contextmanager

@@ -29,7 +29,9 @@ from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
 from millpond.maps.model.catalogue import dropped_map
+from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.json_values import python_of
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection, Nodes
@@ -71,7 +73,7 @@ class Questions:
         if via not in ("auto", "remote", "snapshot"):
             raise Invalid("via is not known", kind="via", via=repr(via), hint="one of: auto, remote, snapshot")
         if at is None and definition.kind.timed:
-            at = self.clock.now_ms()
+            at = clear_instant(self.clock.now_ms())
         check_on_invalid(on_invalid)
         keys = keys_of(definition, keys, on_invalid)
         if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
@@ -91,14 +93,16 @@ class Questions:
         from millpond.maps.snapshots.snapshot import answer_type
 
         instants, known = instants_of(definition, at, len(keys), on_invalid)
-        query = {"at": str(instants[0])} if definition.kind.timed and len(instants) == 1 and not len(known) else {}
+        query: dict[str, str] = {}
+        if definition.kind.timed and len(instants) == 1 and not len(known):
+            query["at"] = str(clear_instant(int(instants[0])))
         answers = [pa.array([], answer_type(definition))]
         for start in range(0, len(keys), REQUEST_ROWS):
             columns = {"key": keys.slice(start, REQUEST_ROWS)}
             if definition.kind.timed and not query:
                 stop = start + REQUEST_ROWS
                 missing = ~known[start:stop] if len(known) else None
-                columns["at"] = pa.array(instants[start:stop], pa.int64(), mask=missing)
+                columns["at"] = pa.array(instants[start:stop], INSTANT, mask=missing)
             answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)
         return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
 
@@ -123,7 +127,7 @@ class Questions:
 
         Raises: what a node answers; `Unavailable` when none can be reached.
         """
-        query = _key_query(key) | ({} if at is None else {"at": str(at)})
+        query = _key_query(key) | ({} if at is None else {"at": str(clear_instant(at))})
         path = f"/v1/maps/{quote(definition.name)}/get"
         headers = incarnation_headers(definition)
 

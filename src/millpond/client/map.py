@@ -17,12 +17,13 @@ from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.same_map import incarnation_headers, of_same_map
 from millpond.json_forms import JsonForm
+from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.predicates.to_text import scan_elsewhere
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
@@ -55,7 +56,7 @@ _MAINTAINED = JsonForm(_Maintained)
 
 
 @dataclass(frozen=True, repr=False)
-class RemoteMap:
+class RemoteMap(MapFace):
     """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
 
     A snapshot on this machine that is younger than `min_time_to_keep_snapshots` answers `lookup` without contacting a
@@ -162,7 +163,7 @@ class RemoteMap:
         return self._report(self._of_same_map(compact))
 
     def _maintain(self, what: str, before: object) -> MaintenanceReport:
-        body = {"what": what} | ({} if before is None else {"before": parse_instant(before)})
+        body = {"what": what} | ({} if before is None else {"before": clear_instant(parse_instant(before))})
         ordered = self._of_same_map(lambda: self.loading.nodes.on_primary(lambda node: self._order(node, body)))
         return self._report(ordered)
 

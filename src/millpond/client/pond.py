@@ -30,6 +30,7 @@ from millpond.errors import Denied
 from millpond.json_forms import JsonForm
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.verify import Report, problem
+from millpond.maps.faces import PondFace
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
@@ -59,7 +60,7 @@ def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> Rem
     return RemotePond(urls, load_settings(**settings), clock=clock or SystemClock())
 
 
-class RemotePond:
+class RemotePond(PondFace):
     """A pond on nodes. Use it as a context manager, or `close` it. Threads may share it.
 
     `log`, `parts` and `catalogue` are its parts, as those of a `Pond`.
@@ -83,6 +84,9 @@ class RemotePond:
         self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events_reports else None
         self.reports: JobReports = self._reporter or NO_REPORTS
         self._scratch: Path | None = None
+
+    def __repr__(self) -> str:
+        return f"RemotePond({self._named.url!r})"
 
     def __enter__(self) -> Self:
         return self

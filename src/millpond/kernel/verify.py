@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid
+from millpond.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -43,7 +44,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class Report(ShownAsTable):
     """Counts of the things checked, by kind, and the problems found.
 
     >>> report = checked("shard", 2) + checked("row", 1000)

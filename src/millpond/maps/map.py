@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.deferred import opened_once
 from millpond.errors import Invalid
+from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(repr=False)
-class Map:
+class Map(MapFace):
     """A map: get it from `Pond.map` or `Pond.create_map`.
 
     After the map was dropped, by this process or another, every call raises `NotFound`, kind `map_dropped`, also when
@@ -139,7 +140,7 @@ class Map:
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
         if at is None and self.kind.timed:
-            at = self.loading.clock.now_ms()
+            at = clear_instant(self.loading.clock.now_ms())
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:

@@ -6,7 +6,7 @@ suite (`tests/harness/contracts/ponds.py`) runs over both.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millpond.events.interface import EventsLike
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.verify import Report
+    from millpond.maps.enrich import Lookup
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.load import LoadResult
@@ -132,6 +133,12 @@ class PondLike(CatalogueLike, Protocol):
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
         advance: Advance | None = None, sent: Advance | None = None,
     ) -> LoadResult: ...  # fmt: skip
+
+    def enrich(
+        self, frame: Any, lookups: Lookup | Iterable[Lookup] | None = None, *, map: str | None = None,
+        key: str | None = None, at: str | None = None, into: str | None = None, on_invalid: OnInvalid = "error",
+        overwrite: bool = False, flat: bool = False,
+    ) -> Any: ...  # fmt: skip
 
     def merge(self) -> object: ...
     def sql(self, text: str) -> pa.Table: ...

@@ -28,6 +28,7 @@ from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan
 from millpond.shown import shown
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -86,7 +87,7 @@ def query(pond: QueryablePond, text: str) -> pa.Table:
     maps = {pond_map.name: pond_map for pond_map in pond.maps()}
     with duckdb.connect(config=_LOCKED) as connection:
         connection.execute("set timezone = 'UTC'")
-        run = _Run(maps, pond.clock.now_ms())
+        run = _Run(maps, clear_instant(pond.clock.now_ms()))
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
@@ -133,7 +134,7 @@ class _Run:
     """One query under way: the maps it may ask, the instant that is now, and what failed while rows were read."""
 
     maps: Mapping[str, QueryableMap]
-    now_ms: int
+    now: int | str
     failures: list[BaseException] = field(default_factory=list)
     looks_up: bool = False
 
@@ -192,7 +193,7 @@ class _Run:
             try:
                 if not opened:
                     opened.append(pond_map.snapshot())
-                return opened[0].lookup(keys, (self.now_ms if at is None else at) if timed else None)
+                return opened[0].lookup(keys, (self.now if at is None else at) if timed else None)
             except Exception as error:
                 self.failures.append(error)
                 raise

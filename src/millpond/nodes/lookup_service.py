@@ -38,7 +38,7 @@ from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import decode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.nodes.fresh_snapshots import FreshSnapshots
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
@@ -95,7 +95,7 @@ class LookupService:
         keys = _column(table, "key")
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
-            times = self.clock.now_ms() if at is None else parse_instant(_whole(at))
+            times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
         if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
         return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))

@@ -50,3 +50,7 @@ def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module 'millpond.spark' has no attribute {name!r}")
     return getattr(importlib.import_module(f"millpond.spark.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return list(__all__)

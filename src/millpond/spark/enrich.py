@@ -7,14 +7,14 @@ row where it is. That is why this is a column function and not a `mapInArrow`, w
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql.functions import col
 from pyspark.sql.types import DataType, StructField, StructType
 
-from millpond.errors import Invalid
+from millpond.maps.enrich import Lookup, check_new, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
@@ -28,28 +28,6 @@ __all__ = ("Lookup", "enrich")
 ColumnLike: TypeAlias = "Column | str"
 
 _ANSWERS = "__millpond_answers"
-
-
-@dataclass(frozen=True, slots=True)
-class Lookup:
-    """One lookup for every row: the value of `key` in `map` (ranged maps: of a number), as of `at`.
-
-    `key` and `at` are columns or their names; without `at` it is now. `into` names the answer's column, by default the
-    map's name. A null key or time gives null. `on_invalid` decides about a key or time of the right type that is not
-    a key or a time, such as the text `abc` for a ranged map: `error` fails the query and names column and value,
-    `miss` answers null.
-    """
-
-    map: str
-    key: ColumnLike
-    at: ColumnLike | None = None
-    into: str | None = None
-    on_invalid: OnInvalid = "error"
-
-    @property
-    def name(self) -> str:
-        """The answer's column."""
-        return self.into or self.map
 
 
 def enrich(
@@ -77,11 +55,8 @@ def enrich(
     from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
     from millpond.spark.udf import question_to
 
-    single = None if map is None or key is None else Lookup(map, key, at, into, on_invalid)
-    if single is None and not (map is None and key is None and at is None and into is None):
-        raise _no_lookups()
     check_partition(partition, partitions)
-    wanted = _lookups(lookups, single)
+    wanted = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
     for lookup in wanted:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession)
@@ -96,44 +71,13 @@ def enrich(
     for lookup, question in zip(wanted, questions, strict=True):
         _check_types(frame, lookup, question)
     if not overwrite:
-        _check_new(frame, wanted)
+        check_new(frame.columns, ((lookup.name, lookup.map) for lookup in wanted))
     if partition is None:
         return _with_answers(frame, wanted, questions)
     one_key([_named(lookup.key) for lookup in wanted], [question.definition for question in questions])
     shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
     shuffled = by_share(frame, _column(wanted[0].key), questions[0], shares)
     return _with_answers(shuffled, wanted, questions, shares).drop(SHARE)
-
-
-def _check_new(frame: DataFrame, lookups: Sequence[Lookup]) -> None:
-    """Refuse to overwrite a column: most often that is the key, which nobody wants to lose."""
-    taken = {name.lower() for name in frame.columns}  # Spark does not tell cases apart
-    for lookup in lookups:
-        if lookup.name.lower() in taken:
-            raise Invalid(
-                "column is there already", kind="column_taken", column=lookup.name, map=lookup.map,
-                hint="name another with into=, or say overwrite=True",
-            )  # fmt: skip
-
-
-def _lookups(lookups: Lookup | Iterable[Lookup] | None, single: Lookup | None) -> list[Lookup]:
-    given = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
-    if single is not None:
-        given.append(single)
-    if not given:
-        raise _no_lookups()
-    names = [lookup.name for lookup in given]
-    if len(set(names)) < len(names):
-        raise Invalid(
-            "two answers have one name", kind="lookup_names", names=", ".join(names), hint="tell them apart with into="
-        )
-    return given
-
-
-def _no_lookups() -> Invalid:
-    return Invalid(
-        "nothing is asked", kind="lookup_missing", hint="say map= and key=, or give lookups: Lookup(map, key, at, into)"
-    )
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:

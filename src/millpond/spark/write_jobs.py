@@ -198,10 +198,12 @@ def load(
 
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
+    clock = SystemClock()
+    began = clock.monotonic()
     mapping = mapping_of(columns) or ColumnMapping()
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
-        freeze=freeze, synchronise=synchronise, salt=load_id or (SystemClock().random_id() if again else ""),
+        freeze=freeze, synchronise=synchronise, salt=load_id or (clock.random_id() if again else ""),
         times=time_form(unit=time_unit),
     )  # fmt: skip
     place = place_of(pond, frame.sparkSession)
@@ -210,7 +212,7 @@ def load(
         check_rows(frame.schema, definition, mapping)
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
-        staging_dir = place.staging_dir(SystemClock(), os.getpid(), load_id=load_id).counted(frame.sparkSession)
+        staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)
         with open_.reports.job(load_job_set([definition.name]), staging_dir.job_id, by="spark") as job:
             staging_dir.begin()
             job.running()
@@ -222,7 +224,7 @@ def load(
                 raise
             result = adopt(open_, staging_dir, tasks, settings)
             note_result(job, result)
-        return result
+        return replace(result, seconds=clock.monotonic() - began)
 
 
 @contextmanager

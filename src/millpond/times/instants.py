@@ -9,6 +9,7 @@ in it however many they are.
 Invariants:
 * Nothing naive is ever given a zone in silence: text, datetimes, columns and dates without one are refused.
 * Finer than the ticks that are wanted is floored, also before 1970, and `Times` says where.
+* A number without a unit that could be seconds is never taken for one in early 1970.
 * An instant lies in the years 1 to 9999 (UTC), so that every reader can show it.
 * `parse_moment` and `read_times` read the same language.
 """
@@ -26,8 +27,8 @@ from millpond.errors import Invalid
 from millpond.shown import shown
 
 __all__ = (
-    "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "UNITS", "Times", "parse_instant", "parse_moment", "read_times",
-    "to_millis",
+    "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "MILLIS_CLEAR", "UNITS", "Times", "clear_instant", "parse_instant",
+    "parse_moment", "read_times", "to_millis",
 )  # fmt: skip
 
 INSTANT_MIN = -62_135_596_800_000
@@ -53,6 +54,8 @@ UNITS = tuple(_PER_SECOND)
 """In which numbers may count."""
 _VAGUE = (10**8, 10**10)
 """Numbers of 9 or 10 digits are what seconds since 1970 have from 1973 to 2286; as milliseconds they are early 1970."""
+MILLIS_CLEAR = (_VAGUE[1], INSTANT_MAX)
+"""Numbers from the first to the second are milliseconds beyond doubt."""
 
 Flags: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 Ticks: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
@@ -79,11 +82,21 @@ def parse_instant(value: object) -> int:
     >>> parse_instant(-1)
     -1
 
-    Raises: `Invalid` when it is missing, naive, not understood or outside the years 1 to 9999.
+    Raises: `Invalid` when it is missing, naive, not understood, a number that could be seconds, or outside the years
+        1 to 9999.
     """
     if type(value) is int:  # first, and cheap: single questions come by the million
-        return _in_years(value * 1000, value) // 1000
+        return _of_number(value) // 1000
     return parse_moment(value) // 1000
+
+
+def clear_instant(millis: int) -> int | str:
+    """UTC milliseconds in a form that every reader takes for them: as text where the number could be seconds.
+
+    >>> clear_instant(1_360_346_400_000), clear_instant(1_360_346_400)
+    (1360346400000, '1970-01-16T17:52:26.400000+00:00')
+    """
+    return (_EPOCH + timedelta(milliseconds=millis)).isoformat() if _is_vague(millis) else millis
 
 
 def parse_moment(value: object) -> int:
@@ -103,8 +116,21 @@ def parse_moment(value: object) -> int:
     if isinstance(value, date | np.datetime64):
         raise _naive(value)
     if isinstance(value, int | np.integer) and not isinstance(value, bool | np.timedelta64):
-        return _in_years(int(value) * 1000, value)
+        return _of_number(int(value))
     raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, time=shown(value))
+
+
+def _of_number(millis: int) -> int:
+    if _is_vague(millis):
+        raise Invalid(
+            "a number of 9 or 10 digits could be seconds, and times are UTC milliseconds", kind="time_unknown",
+            time=millis, hint=f"multiply seconds by 1000: {millis * 1000}; or {_WAY_OUT}",
+        )  # fmt: skip
+    return _in_years(millis * 1000, millis)
+
+
+def _is_vague(millis: int) -> bool:
+    return _VAGUE[0] <= abs(millis) < _VAGUE[1]
 
 
 def _in_years(micros: int, text: object) -> int:
@@ -132,6 +158,8 @@ def _parse_scalar(value: pa.Scalar[Any]) -> int:
         read = read_times(pa.array([value], value.type), "us")
     except pa.ArrowException:
         raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, type=value.type) from None
+    if read.vague[0]:
+        return _of_number(int(value.as_py()))
     if read.invalid[0].as_py():
         raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, time=_text_of(value))
     return int(read.values[0].as_py())

@@ -146,6 +146,19 @@ class QuestionContract(NamedMaps):
         assert made.get("a", at=0) == "eve"
         assert made.lookup(["a"] * 3, at=[-(1 << 42), -2, -1]).to_pylist() == [None, "old", "eve"]
 
+    def test_early_1970_is_a_time_like_any_other(self, pond: PondLike, fresh: str) -> None:
+        made = pond.create_map(fresh, kind="temporal_state", value="string")
+        instant = "1970-01-19T06:18:43.201Z"  # 1,577,923,201 milliseconds: as a number it is refused
+        made.load([{"key": "a", "effective_time": instant, "value": "early"}])
+        assert made.get("a", at=instant) == "early"
+        assert made.lookup(["a"], at=instant).to_pylist() == ["early"]
+        at = pa.array([1_577_923_200, 1_577_923_201, None]).cast(INSTANT)
+        assert made.lookup(["a"] * 3, at=at).to_pylist() == [None, "early", None]
+        assert made.snapshot(window=(instant, None)).lookup(["a"], at=instant).to_pylist() == ["early"]
+        assert made.scan([("effective_time", ">=", instant)]).read_all().num_rows == 1
+        made.retain(before=instant)
+        assert made.get("a", at=instant) == "early"
+
     # -- many keys ------------------------------------------------------------------------------------
 
     def test_many_keys_at_one_time_or_at_their_own(self, weather: MapLike) -> None:
@@ -174,6 +187,12 @@ class QuestionContract(NamedMaps):
             assert weather.lookup(form, at=1360346400000).to_pylist() == expected
         assert len(weather.lookup([], at=0)) == 0
         assert len(weather.lookup(pa.array([], pa.string()), at=pa.array([], pa.int64()))) == 0
+
+    def test_a_frame_is_enriched(self, pond: PondLike, weather: MapLike) -> None:
+        frame = pa.table({"origin": ["JFK", "EWR"], "hour": ["2013-02-08T18:30Z"] * 2})
+        answer = pond.enrich(frame, map=weather.name, key="origin", at="hour", into="weather")
+        assert answer.drop_columns("weather").equals(frame)
+        assert [found and found["temp"] for found in answer.column("weather").to_pylist()] == [32.0, None]
 
     def test_a_column_of_times_may_have_holes(self, weather: MapLike) -> None:
         answers = weather.lookup(["JFK", "JFK"], at=pa.array([None, 1360346400000], pa.timestamp("ms", "UTC")))

@@ -301,6 +301,10 @@ def format_of(path: str) -> str:
 # -- out ----------------------------------------------------------------------------------------------
 
 
+_PART_NAMES = ("part-", "_", ".")
+"""The names of files in a folder that Spark, or a run here, wrote."""
+
+
 @dataclass(frozen=True, slots=True)
 class Output:
     """The destination of events: one file, or a folder with a file of each task."""
@@ -316,12 +320,31 @@ class Output:
 def output_of(out: str) -> Output:
     """The place that is meant: a name with an ending is a file.
 
-    Raises: `Invalid` when the ending is not known; `NotFound` when there is no such folder.
+    Raises: `Invalid` when the ending is not known, or a folder would be lost; `NotFound` when there is no such folder.
     """
-    if "://" in out or out.endswith("/") or not Path(out).suffix:
+    if "://" in out:
+        return Output(out, single=False)
+    if out.endswith("/") or not Path(out).suffix:
+        _check_replaced(Path(out))
         return Output(out, single=False)
     rows.check_writable(Path(out))
     return Output(out, single=True)
+
+
+def _check_replaced(folder: Path) -> None:
+    """Refuse to put a folder in the place of what no earlier run wrote."""
+    if folder.exists() and not folder.is_dir():
+        raise Invalid(
+            "the output is no folder, and its name has no ending", kind="output_format", path=folder,
+            hint="write a file, such as --out enriched.csv, and show it with: cat enriched.csv",
+        )  # fmt: skip
+    names = [path.name for path in folder.iterdir()] if folder.exists() else []
+    found = next((name for name in names if not name.startswith(_PART_NAMES)), None)
+    if found is not None:
+        raise Invalid(
+            "the folder holds something else, which would be lost", kind="output_folder", path=folder, found=found,
+            hint="name a new folder, or one that an earlier run wrote",
+        )  # fmt: skip
 
 
 def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: bool | None = None) -> dict[str, int]:

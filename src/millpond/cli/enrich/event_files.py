@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 from pyarrow import json as arrow_json
-from pyarrow import parquet
 
 from millpond.cli.enrich.column_types import ColumnTypes, converted
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import NOTHING_REJECTED, rejects_of
+from millpond.maps.inputs.formats.columnar import damaged, meant_schema, open_parquet
 from millpond.maps.inputs.formats.delimited import csv_form, read_texts
 from millpond.maps.inputs.formats.files import Format, InputFile, Piece, read_chunks
 
@@ -86,8 +86,8 @@ class EventFiles:
     def _schema_of(self, file: InputFile) -> pa.Schema:
         match file.format:
             case Format.PARQUET:
-                with _opened(file) as opened:
-                    return opened.schema_arrow.remove_metadata()
+                with open_parquet(file) as opened:
+                    return meant_schema(opened)
             case Format.CSV:
                 return self._csv_schema(file)
             case Format.JSON_LINES:
@@ -101,7 +101,7 @@ class EventFiles:
     # -- Parquet --------------------------------------------------------------------------------------
 
     def _parquet_batches(self, file: InputFile) -> Iterator[EventBatch]:
-        with _opened(file) as opened:
+        with open_parquet(file) as opened:
             done, rows = 0, max(opened.metadata.num_rows, 1)
             try:
                 for batch in opened.iter_batches(BATCH_ROWS):
@@ -110,7 +110,7 @@ class EventFiles:
                     done += batch.num_rows
                     yield EventBatch(file, self._shaped(batch), positions, NOTHING_REJECTED, share)
             except (pa.ArrowInvalid, OSError) as error:
-                raise _damaged(file, error) from error
+                raise damaged(file, error) from error
 
     def _shaped(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         """The batch with the columns of all files, in their order and of their types."""
@@ -215,20 +215,6 @@ def _json_table(text: bytes, schema: pa.Schema | None) -> pa.Table:
             explicit_schema=schema, unexpected_field_behavior="infer" if schema is None else "ignore"
         ),
     )
-
-
-def _opened(file: InputFile) -> parquet.ParquetFile:
-    try:
-        return parquet.ParquetFile(file.path, memory_map=True)
-    except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(file, error) from error
-
-
-def _damaged(file: InputFile, error: Exception) -> Invalid:
-    return Invalid(
-        f"the file is no {file.format} that can be read", kind="input_damaged", path=file.path,
-        reason=str(error).splitlines()[0], hint="copy it again, or name its true format (--format FORMAT)",
-    )  # fmt: skip
 
 
 def _mixed(reason: str, path: str) -> Invalid:

@@ -28,7 +28,9 @@ from millpond.maps.inputs.keys import NEVER_STORED, to_keys, to_numbers
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
+from millpond.maps.model.columns import INSTANT
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -163,7 +165,8 @@ def _write(output: Output, work: Enriching, advance: Advance) -> None:
     if output.single:
         write_file(path, work.schema, work.batches(advance))
         return
-    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.absolute().parent))
+    path = path.resolve()  # what a link names is replaced, not the link
+    folder = Path(tempfile.mkdtemp(prefix=f".{path.name}.", dir=path.parent))
     try:
         write_file(folder / "part-00000.zstd.parquet", work.schema, work.batches(advance))
         folder.chmod(0o755)
@@ -184,7 +187,7 @@ class _Lookup:
         self.time = None if wanted.time is None else _column_of(schema, wanted.time)
         self._keys: Convert = to_keys if self.definition.kind.keyed else to_numbers
         self._instants = instants_in(time_form(zone), "ms")
-        self._now_ms = clock.now_ms()
+        self._now = clear_instant(clock.now_ms())
         self._check(schema)
         self.snapshot: Snapshot = map_.snapshot()
 
@@ -211,8 +214,8 @@ class _Lookup:
         """The value found for each event; null for the events in `faults`, which cannot be looked up."""
         keys = self._read(rows, self.key, self._keys, faults)
         if self.time is None:
-            return self.snapshot.lookup(keys, self._now_ms if self.definition.kind.timed else None)
-        return self.snapshot.lookup(keys, self._read(rows, self.time, self._instants, faults))
+            return self.snapshot.lookup(keys, self._now if self.definition.kind.timed else None)
+        return self.snapshot.lookup(keys, self._read(rows, self.time, self._instants, faults).cast(INSTANT))
 
     def _read(self, rows: pa.RecordBatch, name: str, convert: Convert, faults: Faults) -> pa.Array[Any]:
         column = rows.column(name)

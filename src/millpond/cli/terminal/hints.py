@@ -40,18 +40,29 @@ BY_KIND = {
 _PARAMETER = re.compile(rf"\b({'|'.join(OPTIONS)})=('[^']*'|\"[^\"]*\"|[^\s,;:)]+)")
 
 
+_COLUMN = re.compile(r"\bcolumns=\{'(\w+)': (?:'([^']*)'|\{([^}]*)\})\}")
+
+
 def hint_of(error: MillpondError) -> str | None:
     """The way out of an error, for somebody who types commands.
 
     >>> from millpond.errors import Invalid
     >>> hint_of(Invalid("timestamps have no zone", hint="say which zone they are in, such as zone='UTC'"))
     'say which zone they are in, such as --zone UTC'
+    >>> hint_of(Invalid("no such columns", hint="perhaps columns={'value': {'temp': 'tmp', 'wind': 'wnd'}}"))
+    'perhaps --value temp=tmp,wind=wnd'
     """
     if error.kind in BY_KIND:
         return BY_KIND[error.kind].format_map({name: str(value) for name, value in error.values.items()})
-    return error.hint and _PARAMETER.sub(_as_option, error.hint)
+    return error.hint and _PARAMETER.sub(_as_option, _COLUMN.sub(_as_columns, error.hint))
 
 
 def _as_option(found: re.Match[str]) -> str:
     option, value = OPTIONS[found[1]], found[2].strip("'\"")
     return option if value == "True" else f"{option} {'VALUE' if value == '…' else value}"
+
+
+def _as_columns(found: re.Match[str]) -> str:
+    """`columns={'time': 'seen'}` as `--time seen`, and the columns of fields as `--value temp=tmp,wind=wnd`."""
+    column = found[2] or re.sub(r"'(\w+)': '([^']*)',? ?", r"\1=\2,", found[3]).rstrip(",")
+    return f"--{found[1].replace('_', '-')} {column}"

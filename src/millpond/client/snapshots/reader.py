@@ -36,7 +36,7 @@ from millpond.client.snapshots.fetch import FILE_LOST, FetchedSnapshot, Snapshot
 from millpond.clock import Clock
 from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.snapshots.bounds import pair_of
-from millpond.times.instants import parse_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.client.transport import Nodes
@@ -394,7 +394,8 @@ def bounds_query(
     for bound in (lower, upper):
         if bound is not None and not isinstance(bound, str | int):
             raise Invalid("a key is text, or a number", kind="snapshot_bounds", bound=repr(bound))
-    since, until = (None if instant is None else parse_instant(instant) for instant in pair_of(window, "window"))
+    window = pair_of(window, "window")
+    since, until = (None if instant is None else clear_instant(parse_instant(instant)) for instant in window)
     bounds = {"key_from": lower, "key_to": upper, "since": since, "until": until}
     return tuple((name, str(value)) for name, value in bounds.items() if value is not None)
 

@@ -2,7 +2,8 @@
 
 | value | is written as |
 |---|---|
-| text, numbers, booleans, null, lists, objects | JSON's own; a map's entries as a list of pairs |
+| text, numbers, booleans, null, lists, objects | JSON's own |
+| a map of Arrow | an object; names that are not text as above, in text |
 | instants | ISO 8601 in UTC: `"2013-02-08T18:00:00.123456Z"`; without a zone as it stands, without one |
 | dates, times of day | ISO 8601: `"2013-02-08"`, `"18:00:00"` |
 | durations | ISO 8601 in days and seconds: `"P1DT0.5S"`, `"-PT90S"` |
@@ -34,7 +35,7 @@ from millpond.maps.inputs.nesting import TOO_DEEP, is_deep_value
 if TYPE_CHECKING:
     from millpond.maps.inputs.faults import Mask
 
-__all__ = ("json_column", "json_text")
+__all__ = ("json_column", "json_text", "with_dicts")
 
 _SECOND_NS = 1_000_000_000
 _DAY_NS = 86_400 * _SECOND_NS
@@ -77,8 +78,10 @@ def _plain(value: Any) -> Any:
 def _name(name: object) -> str:
     if isinstance(name, str):
         return name
-    if isinstance(name, int) or name is None:
-        return json.dumps(name)
+    if isinstance(name, int | float) or name is None:
+        return json.dumps(_plain(name))
+    if isinstance(name, date | time | Decimal | UUID):
+        return str(_text(name))
     raise ValueError(f"names a field by {type(name).__name__}, which JSON has no form for")
 
 
@@ -144,7 +147,7 @@ def json_column(array: pa.Array[Any]) -> tuple[pa.Array[Any], list[tuple[Mask, s
     faults: dict[str, Mask] = {}
     for row, scalar in enumerate(_exact(array)):
         try:
-            value = scalar.as_py()
+            value = with_dicts(scalar.as_py(), array.type)
             texts.append(None if value is None else json_text(value))
         except (ValueError, OverflowError) as error:
             texts.append(None)
@@ -157,6 +160,24 @@ def _reason(error: Exception) -> str:
     if text.startswith(("holds ", "names ")) or text == TOO_DEEP:
         return text
     return "holds a time, a duration or fields that have no form in JSON"
+
+
+def with_dicts(value: Any, kind: pa.DataType) -> Any:
+    """A value of an Arrow type, with a dict for each map, which Arrow hands out as a list of pairs.
+
+    Raises: `ValueError` for a map that names something twice, or by what is no name in JSON.
+    """
+    types = pa.types
+    if value is None or not types.is_nested(kind) or types.is_union(kind):
+        return value
+    if types.is_map(kind):
+        named = {_name(name): with_dicts(inner, kind.item_type) for name, inner in value}
+        if len(named) < len(value):
+            raise ValueError("names something twice in a map, which JSON has no form for")
+        return named
+    if types.is_struct(kind):
+        return {field.name: with_dicts(value[field.name], field.type) for field in kind}
+    return [with_dicts(inner, kind.value_type) for inner in value]
 
 
 def _exact(array: pa.Array[Any]) -> pa.Array[Any]:

@@ -16,6 +16,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
 from millpond.errors import Invalid
@@ -23,7 +24,7 @@ from millpond.maps.inputs.keys import NEVER_STORED, check_key_type, to_keys, to_
 from millpond.maps.inputs.scalars import Converted, by_type, to_instants
 from millpond.maps.inputs.tables import column_of
 from millpond.maps.model.definition import MapDefinition
-from millpond.times.instants import parse_instant
+from millpond.times.instants import MILLIS_CLEAR, parse_instant
 
 __all__ = (
     "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_in_column",
@@ -239,7 +240,7 @@ def _is_column(at: Any) -> bool:
 def _instants(array: pa.Array, count: int, on_invalid: OnInvalid) -> tuple[I64, npt.NDArray[np.bool_]]:
     if len(array) != count:
         raise Invalid("there are not as many times as keys", kind="at_length", keys=count, times=len(array))
-    per_milli = _per_milli(array.type)
+    per_milli = _per_milli(array)
     if per_milli:
         numbers = array.view(pa.int64())
         raw = (numbers.fill_null(0) if array.null_count else numbers).to_numpy()
@@ -250,7 +251,7 @@ def _instants(array: pa.Array, count: int, on_invalid: OnInvalid) -> tuple[I64, 
         row = int(np.argmax(invalid))
         raise Invalid(
             "time is not understood", kind="time_unknown", row=row, time=_shown(array[row]),
-            hint="times are UTC milliseconds, or have a zone, in the years 1 to 9999",
+            hint="times are UTC milliseconds (seconds times 1000), or have a zone, in the years 1 to 9999",
         )  # fmt: skip
     millis = converted.values
     return (millis.fill_null(0) if millis.null_count else millis).to_numpy(), _known(millis)
@@ -268,10 +269,12 @@ def _converted(array: pa.Array) -> Converted:
         ) from error  # fmt: skip
 
 
-def _per_milli(kind: pa.DataType) -> int:
+def _per_milli(array: pa.Array) -> int:
     """Units per millisecond, for a column that can be read by such a factor alone; else 0."""
+    kind = array.type
     if kind == pa.int64():
-        return 1
+        least, most = pc.min_max(array).values()
+        return int(not least.is_valid or (least.as_py() >= MILLIS_CLEAR[0] and most.as_py() <= MILLIS_CLEAR[1]))
     if pa.types.is_timestamp(kind) and kind.tz is not None:
         return {"ms": 1, "us": 1_000, "ns": 1_000_000}.get(kind.unit, 0)
     return 0

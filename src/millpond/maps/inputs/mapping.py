@@ -10,7 +10,16 @@ from typing import Any
 from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 
-__all__ = ("ColumnMapping", "Columns", "find_columns", "json_columns", "mapping_of", "struct_fields", "value_columns")
+__all__ = (
+    "ColumnMapping",
+    "Columns",
+    "find_column",
+    "find_columns",
+    "json_columns",
+    "mapping_of",
+    "struct_fields",
+    "value_columns",
+)
 
 _MISSING = "column_missing"
 
@@ -34,6 +43,11 @@ class ColumnMapping:
     key_start: str | None = None
     key_end: str | None = None
     timeout: str | None = None
+
+
+_PARAMETER = {"effective_time": "time"}
+"""What `ColumnMapping` calls a column that has another name."""
+_OWN = frozenset((*_PARAMETER, *(field.name for field in fields(ColumnMapping))))
 
 
 def value_columns(given: Sequence[str]) -> str | dict[str, str] | None:
@@ -174,10 +188,24 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
 def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) -> tuple[tuple[str, str], ...]:
     """The map's fields, and what a struct column of fields `names` calls them: by the rule of columns.
 
-    Raises: `Invalid` naming the fields that are missing, and those the map does not know.
+    Raises: `Invalid` naming the fields that are missing, and those the map does not know: they would be lost.
     """
     assert definition.value is not None
-    return _find_fields(names, {name: None for name, _ in definition.value.fields}, inside=column)
+    fields = [name for name, _ in definition.value.fields]
+    found = _find_fields(names, dict.fromkeys(fields), inside=column)
+    unexpected = _beside(names, dict(found))
+    if unexpected:
+        raise Invalid(
+            "the struct has fields that the map has not", kind="value_field_unknown", column=column,
+            unexpected=", ".join(unexpected), map=definition.name,
+            hint=f"leave them out, or give a column for each field; the map's fields are: {', '.join(fields)}",
+        )  # fmt: skip
+    return found
+
+
+def _beside(names: Sequence[str], found: Mapping[str, str]) -> list[str]:
+    """The fields of a struct that are none of those which were found."""
+    return [name for name in names if name not in found.values()]
 
 
 def _find_fields(
@@ -196,13 +224,22 @@ def _find_fields(
     if not missing:
         return tuple(found.items())
     if inside is None:
-        raise _missing(names, *missing)
-    unexpected = [name for name in names if name not in found.values()]
+        near = {field: alike for field in missing if field in fields and (alike := _alike(field, names))}
+        raise _missing(names, *missing, meant={"value": near} if near else None)
+    unexpected = _beside(names, found)
     values = {"unexpected": ", ".join(unexpected)} if unexpected else {}
     raise Invalid(
         "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **values,
-        hint=f"{_guess(names, missing)}the map's fields are: {', '.join(fields)}",
+        hint=f"{_renamed(unexpected, missing)}the map's fields are: {', '.join(fields)}",
     )  # fmt: skip
+
+
+def find_column(names: Sequence[str], name: str) -> str:
+    """The column as its input writes it: case matters only between columns that differ in nothing else.
+
+    Raises: `Invalid` naming those that are there.
+    """
+    return str(_find(names, name))
 
 
 def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
@@ -224,17 +261,30 @@ def _find(names: Sequence[str], given: str | None, *defaults: str, required: boo
             )  # fmt: skip
     if given is None and not required:
         return None
-    raise _missing(names, given or defaults[0])
+    if given is not None:
+        raise _missing(names, given)
+    near = next((alike for name in defaults if (alike := _alike(name, names))), None)
+    raise _missing(names, defaults[0], meant=None if near is None else {_PARAMETER.get(defaults[0], defaults[0]): near})
 
 
-def _missing(names: Sequence[str], *wanted: str) -> Invalid:
+def _missing(names: Sequence[str], *wanted: str, meant: Mapping[str, Any] | None = None) -> Invalid:
+    """The error for columns that are not there. `meant` maps columns that nobody named to what may hold them."""
+    near = [repr(alike[0]) for name in wanted if meant is None and (alike := get_close_matches(name, names, 1))]
+    guess = f"did you mean {', '.join(near)}? " if near else ""
+    mapping = f", perhaps columns={meant}" if meant else ""
     return Invalid(
         "input has no such column" if len(wanted) == 1 else "input has no such columns", kind=_MISSING,
         column=", ".join(wanted),
-        hint=f"{_guess(names, wanted)}name the column to use; there are: {', '.join(names) or 'none'}",
+        hint=f"{guess}name the column to use{mapping}; there are: {', '.join(names) or 'none'}",
     )  # fmt: skip
 
 
-def _guess(names: Sequence[str], wanted: Sequence[str]) -> str:
-    near = [repr(alike[0]) for name in wanted if (alike := get_close_matches(name, names, 1))]
-    return f"did you mean {', '.join(near)}? " if near else ""
+def _alike(wanted: str, names: Sequence[str]) -> str | None:
+    """A column of nearly that name, but for those that are named as another part of a row."""
+    others = {name.lower(): name for name in names if name.lower() not in _OWN}
+    return next((others[near] for near in get_close_matches(wanted.lower(), others, 1)), None)
+
+
+def _renamed(unexpected: Sequence[str], missing: Sequence[str]) -> str:
+    near = [(alike[0], name) for name in missing if (alike := get_close_matches(name, unexpected, 1))]
+    return f"rename {', '.join(f'{given!r} to {name!r}' for given, name in near)}; " if near else ""

@@ -28,6 +28,7 @@ from millpond.maps.log.queue import applied_everywhere, applied_position
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.shown import ShownAsTable
 from millpond.stores.files import remove_tree
 
 __all__ = (
@@ -45,10 +46,11 @@ _BUSY = ("map_busy", "pond_busy", "space_in_use")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LoadResult:
+class LoadResult(ShownAsTable):
     """The result of a load. `rows` counts rows after equal addresses within a part became one; `maps` has it by map.
 
     `load`: its id. `position`: that of its entry in the log. `synchronised`: True when its rows can be read already.
+    `seconds`: from the call to its return, reading, sorting and merging included; with Spark, its tasks.
     `quarantined`: parts that could not be merged, with their reasons. `empty`: the files without a row.
     """
 

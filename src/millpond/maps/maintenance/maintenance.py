@@ -49,6 +49,7 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths
 from millpond.maps.shard.shard import Shard, ShardStats, ShardView
 from millpond.maps.shard.tables import OVERFLOW
+from millpond.shown import ShownAsTable
 
 __all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "idle_report", "retain")
 
@@ -57,7 +58,7 @@ ROWS_PER_CHANGE = 131_072
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MaintenanceReport:
+class MaintenanceReport(ShownAsTable):
     """The result of maintenance. `rows_removed`: rows before minus rows after; bytes are those of the file on disk."""
 
     map: str

@@ -262,7 +262,7 @@ def _moment(value: Any) -> int:
     """UTC microseconds; a number is milliseconds, as everywhere."""
     if isinstance(value, date) and not isinstance(value, datetime):
         value = datetime.combine(value, time())
-    if isinstance(value, str) and value[:1].isdigit():
+    if isinstance(value, str) and value[:1].isdigit() and not (value.isdigit() and len(value) > len("20130208")):
         try:
             value = datetime.fromisoformat(value)
         except ValueError:

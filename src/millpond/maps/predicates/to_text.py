@@ -22,7 +22,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.display import check_columns
 from millpond.maps.predicates.predicate import Where, condition_of, predicate
 from millpond.maps.predicates.tree import All, Any_, Compare, Condition, Like, Not, Null, OneOf, columns_of
-from millpond.times.instants import INSTANT_MAX, INSTANT_MIN
+from millpond.times.instants import INSTANT_MAX, INSTANT_MIN, clear_instant
 
 __all__ = ("Worded", "scan_elsewhere", "worded")
 
@@ -129,8 +129,10 @@ class _Words:
                 return types.is_boolean(kind)
             case int():
                 if types.is_timestamp(kind):
-                    # A number in text is milliseconds; what compares microseconds is asked where the rows arrive.
-                    return kind == INSTANT and INSTANT_MIN <= value <= INSTANT_MAX
+                    # A number in text is milliseconds; what compares microseconds, or could be seconds, is asked
+                    # where the rows arrive.
+                    said = kind == INSTANT and INSTANT_MIN <= value <= INSTANT_MAX
+                    return said and clear_instant(value) == value
                 return LONG_MIN <= value <= LONG_MAX and (types.is_integer(kind) or types.is_floating(kind))
             case float():
                 return math.isfinite(value) and types.is_floating(kind)

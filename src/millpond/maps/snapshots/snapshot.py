@@ -82,6 +82,9 @@ class Snapshot:
         """
         return cls(objects, manifest, verify=verify, share=share)
 
+    def __repr__(self) -> str:
+        return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
+
     def __enter__(self) -> Self:
         return self
 

@@ -1,7 +1,14 @@
-"""Parquet and Arrow files: columns with their types, of which only those are read that the map needs."""
+"""Parquet and Arrow files: columns with their types, of which only those are read that the map needs.
+
+Parquet's INT96 says neither its unit nor whether it is an instant. It is read in microseconds, in which it holds every
+year; in nanoseconds, Arrow would turn the year 9999 into 1816. Spark writes instants by default, and its name into the
+file: they are in UTC. Before Spark 3.1, or in its legacy mode, those before 1900 are of another calendar, so that such
+a file needs a zone, as one of anybody else's.
+"""
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -12,13 +19,17 @@ from millpond.maps.inputs.formats.arrived import Arrived
 from millpond.maps.inputs.formats.files import InputFile, Piece, open_stream
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX
+from millpond.maps.model.columns import MOMENT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("read_arrow", "read_parquet", "split_parquet")
+__all__ = ("damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
+
+_SPARK, _SPARK_LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
+"""What Spark writes into the metadata of its files."""
 
 
 def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None) -> Iterator[Arrived]:
@@ -26,19 +37,53 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
 
     Raises: `Invalid` when a column is missing, or the file is damaged.
     """
-    with _opened(piece.file) as opened:
-        needed = _needed(opened.schema_arrow, definition, mapping)
+    with open_parquet(piece.file) as opened:
+        meant = meant_schema(opened)
+        needed = _needed(meant, definition, mapping)
         groups = list(range(piece.start, opened.num_row_groups if piece.stop is None else piece.stop))
-        batches = opened.iter_batches(BATCH_ROWS_MAX, row_groups=groups, columns=needed)
+        schema = pa.schema([meant.field(name) for name in needed])
+        read = opened.iter_batches(BATCH_ROWS_MAX, row_groups=groups, columns=needed)
+        batches = (batch if batch.schema == schema else batch.cast(schema) for batch in read)
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         yield from _counted(piece.file, batches, rows)
 
 
-def _opened(file: InputFile) -> parquet.ParquetFile:
+def open_parquet(file: InputFile) -> parquet.ParquetFile:
+    """A Parquet file, open.
+
+    Raises: `Invalid` when it is damaged.
+    """
     try:
-        return parquet.ParquetFile(file.path, memory_map=True)
+        return parquet.ParquetFile(file.path, memory_map=True, coerce_int96_timestamp_unit="us")
     except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(file, error) from error
+        raise damaged(file, error) from error
+
+
+def meant_schema(opened: parquet.ParquetFile) -> pa.Schema:
+    """The columns of a Parquet file, with the types that its writer meant: those of Spark's INT96 are instants."""
+    schema: pa.Schema = opened.schema_arrow.remove_metadata()
+    if not _tells_instants(opened.metadata.metadata or {}):
+        return schema
+    leaves = (opened.schema.column(number).physical_type for number in range(len(opened.schema)))
+    return pa.schema([_meant(field, leaves) for field in schema])
+
+
+def _tells_instants(metadata: Mapping[bytes, bytes]) -> bool:
+    """True when an INT96 of a file is an instant in the calendar of today."""
+    version = re.match(rb"(\d+)\.(\d+)", metadata.get(_SPARK, b""))
+    return version is not None and (int(version[1]), int(version[2])) >= (3, 1) and _SPARK_LEGACY not in metadata
+
+
+def _meant(field: pa.Field, leaves: Iterator[str]) -> pa.Field:
+    """A field whose INT96 are instants; `leaves` are the physical types of its scalars and of those after it."""
+    kind, types = field.type, pa.types
+    if types.is_struct(kind):
+        return field.with_type(pa.struct([_meant(inner, leaves) for inner in kind]))
+    if types.is_map(kind):
+        return field.with_type(pa.map_(_meant(kind.key_field, leaves), _meant(kind.item_field, leaves)))
+    if types.is_list(kind):
+        return field.with_type(pa.list_(_meant(kind.value_field, leaves)))
+    return field.with_type(MOMENT) if next(leaves) == "INT96" else field
 
 
 def _needed(schema: pa.Schema, definition: MapDefinition, mapping: ColumnMapping | None) -> list[str]:
@@ -46,7 +91,8 @@ def _needed(schema: pa.Schema, definition: MapDefinition, mapping: ColumnMapping
     return [name for name in schema.names if name in needed]
 
 
-def _damaged(file: InputFile, error: Exception) -> Invalid:
+def damaged(file: InputFile, error: Exception) -> Invalid:
+    """The error for a file that is not of its format."""
     return Invalid(
         f"the file is no {file.format} that can be read", kind="input_damaged", path=file.path,
         reason=str(error).splitlines()[0], hint="copy it again, or name its true format (written=FORMAT)",
@@ -59,7 +105,7 @@ def _counted(file: InputFile, batches: Iterator[pa.RecordBatch], rows: int = 0) 
         try:
             batch = next(batches, None)
         except (pa.ArrowInvalid, OSError) as error:
-            raise _damaged(file, error) from error
+            raise damaged(file, error) from error
         if batch is None:
             return
         last = position + batch.num_rows - 1
@@ -69,7 +115,7 @@ def _counted(file: InputFile, batches: Iterator[pa.RecordBatch], rows: int = 0) 
 
 def split_parquet(file: InputFile, bytes_max: int) -> list[Piece]:
     """Pieces of whole row groups, of about `bytes_max` each."""
-    with _opened(file) as opened:
+    with open_parquet(file) as opened:
         metadata = opened.metadata
         sizes = [metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups)]
     pieces, start, size = [], 0, 0
@@ -90,7 +136,7 @@ def read_arrow(piece: Piece, definition: MapDefinition, mapping: ColumnMapping |
         reader = _arrow_batches(piece.file)
         schema, batches = next(reader), reader
     except (pa.ArrowInvalid, OSError) as error:
-        raise _damaged(piece.file, error) from error
+        raise damaged(piece.file, error) from error
     needed = _needed(schema, definition, mapping)
     yield from _counted(piece.file, (batch.select(needed) for batch in batches))
 

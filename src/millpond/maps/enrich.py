@@ -1,0 +1,165 @@
+"""Enriching a frame: what maps know about each of its rows, as of the row's time.
+
+| frame | answer |
+|---|---|
+| pandas | a pandas frame with the same index; whole numbers are `Int64`, which holds a missing one |
+| Polars | a Polars frame |
+| whatever else Arrow reads: tables, batches, readers, DuckDB's relations | an Arrow table |
+
+Only columns of keys and times are read; the others stay as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.key_columns import OnInvalid
+from millpond.maps.inputs.mapping import find_column
+from millpond.maps.inputs.tables import batches_of, column_of
+
+if TYPE_CHECKING:
+    from millpond.maps.protocols import MapLike
+
+__all__ = ("Lookup", "check_new", "enriched", "lookups_of")
+
+
+@dataclass(frozen=True, slots=True)
+class Lookup:
+    """One lookup for every row: the value of `key` in `map` (ranged maps: of a number), as of `at`.
+
+    `key` and `at` are names of columns, in Spark also columns; without `at` it is now. `into` names the answer's
+    column, by default the map's name. A null key or time gives null. `on_invalid` decides about a key or time of the
+    right type that is not a key or a time, such as the text `abc` for a ranged map: `error` fails and names column and
+    value, `miss` answers null.
+    """
+
+    map: str
+    key: Any
+    at: Any = None
+    into: str | None = None
+    on_invalid: OnInvalid = "error"
+
+    @property
+    def name(self) -> str:
+        """The answer's column."""
+        return self.into or self.map
+
+
+def lookups_of(lookups: Lookup | Iterable[Lookup] | None, **single: Any) -> list[Lookup]:
+    """The lookups that a call describes: those given, and the one that its own `map`, `key`, `at`, `into` tell.
+
+    Raises: `Invalid` when there is none, when one is half told, or when two answers have one name.
+    """
+    given = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
+    map_, key, at, into = (single.get(name) for name in ("map", "key", "at", "into"))
+    if map_ is not None and key is not None:
+        given.append(Lookup(**single))
+    elif not (map_ is None and key is None and at is None and into is None) or not given:
+        raise Invalid(
+            "nothing is asked", kind="lookup_missing",
+            hint="say map= and key=, or give lookups: Lookup(map, key, at, into)",
+        )  # fmt: skip
+    names = [lookup.name for lookup in given]
+    if len(set(names)) < len(names):
+        raise Invalid(
+            "two answers have one name", kind="lookup_names", names=", ".join(names), hint="tell them apart with into="
+        )
+    return given
+
+
+def check_new(taken: Iterable[str], answers: Iterable[tuple[str, str]]) -> None:
+    """Refuse answers (a column, and its map) whose column is there already: most often it is the key, soon missed.
+
+    Raises: `Invalid`.
+    """
+    names = {name.lower() for name in taken}  # Spark does not tell cases apart
+    for name, map_ in answers:
+        if name.lower() in names:
+            raise Invalid(
+                "column is there already", kind="column_taken", column=name, map=map_,
+                hint="name another with into=, or say overwrite=True",
+            )  # fmt: skip
+
+
+class _Maps(Protocol):
+    """The part of a pond that is asked."""
+
+    def map(self, name: str, /) -> MapLike: ...
+
+
+def enriched(pond: _Maps, data: Any, lookups: Sequence[Lookup], *, overwrite: bool, flat: bool) -> Any:
+    """The rows of `data` with a column for each lookup, see `Pond.enrich`."""
+    frame = _frame_of(data)
+    columns = frame.column_names if isinstance(frame, pa.Table) else list(frame.columns)
+    names = list(map(str, columns))
+    answers: dict[str, pa.Array[Any]] = {}
+    for lookup in lookups:
+        found = dict(_answers(pond, lambda name: frame[columns[names.index(name)]], names, lookup, flat))
+        if not overwrite:
+            check_new([*names, *answers], ((name, lookup.map) for name in found))
+        answers |= found
+    return _with_columns(frame, answers)
+
+
+def _answers(
+    pond: _Maps, column: Callable[[str], Any], names: Sequence[str], lookup: Lookup, flat: bool
+) -> Iterable[tuple[str, pa.Array[Any]]]:
+    asked = pond.map(lookup.map)
+    key = find_column(names, lookup.key)
+    time = find_column(names, lookup.at) if lookup.at is not None and asked.kind.timed else None
+    try:
+        at = None if time is None else column_of(time, column(time))
+        answer = asked.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid)
+    except Invalid as error:
+        wrong = time if time is not None and error.kind.startswith("time_") else key
+        values = {"map": asked.name, "column": wrong} | error.values
+        raise Invalid(error.message, kind=error.kind, hint=error.hint, **values) from error
+    if not flat or not pa.types.is_struct(answer.type):
+        return [(lookup.name, answer)]
+    return zip((f"{lookup.name}_{field.name}" for field in answer.type), answer.flatten(), strict=True)
+
+
+# -- frames -------------------------------------------------------------------------------------------
+
+
+def _frame_of(data: Any) -> Any:
+    """The frame itself, if it is one of pandas or Polars; else its rows as an Arrow table."""
+    if hasattr(data, "collect"):
+        raise Invalid(
+            "a query is no frame", kind="data_unknown", type=type(data).__name__,
+            hint="collect it first; a DataFrame of Spark is enriched by millpond.spark.enrich",
+        )  # fmt: skip
+    if _library(data) in ("pandas", "polars") and hasattr(data, "columns"):
+        return data
+    if isinstance(data, pa.Table):
+        return data
+    schema = getattr(data, "schema", None)
+    return pa.Table.from_batches(batches_of(data), schema if isinstance(schema, pa.Schema) else None)
+
+
+def _library(data: Any) -> str:
+    return type(data).__module__.partition(".")[0]
+
+
+def _with_columns(frame: Any, answers: Mapping[str, pa.Array[Any]]) -> Any:
+    if isinstance(frame, pa.Table):
+        for name, column in answers.items():
+            place = frame.column_names.index(name) if name in frame.column_names else -1
+            frame = frame.append_column(name, column) if place < 0 else frame.set_column(place, name, column)
+        return frame
+    if _library(frame) == "polars":
+        return frame.with_columns(*type(frame)(pa.table(dict(answers))))
+    return frame.assign(**{name: _of_pandas(column, frame.index) for name, column in answers.items()})
+
+
+def _of_pandas(column: pa.Array[Any], index: Any) -> Any:
+    """An answer for pandas, every digit of it: Arrow would make floats of whole numbers beside a missing one."""
+    if pa.types.is_struct(column.type):
+        return column.to_pylist()
+    series = column.to_pandas(integer_object_nulls=True).set_axis(index)
+    return series.astype("Int64") if pa.types.is_integer(column.type) else series

@@ -1,0 +1,78 @@
+"""Ponds and maps as people meet them: the names that `dir` lists, tables in a notebook, frames that are enriched.
+
+What lies in a folder and what lies on nodes shows the same face: it is made of the promises of `protocols.py`.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import MillpondError
+from millpond.maps.protocols import MapLike, PondLike
+from millpond.shown import html_facts, html_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.maps.enrich import Lookup
+    from millpond.maps.inputs.key_columns import OnInvalid
+
+__all__ = ("MapFace", "PondFace")
+
+_MAPS_SHOWN_MAX = 50
+
+
+class _Face:
+    """An object whose `dir` lists what its interface promises, and not what keeps it."""
+
+    _promises: type
+
+    def __dir__(self) -> list[str]:
+        promised = set(dir(self._promises))
+        return [name for name in super().__dir__() if name.startswith("_") or name in promised]
+
+
+class PondFace(_Face):
+    """A pond that enriches frames with its maps."""
+
+    _promises = PondLike
+
+    def enrich(
+        self: Any, frame: Any, lookups: Lookup | Iterable[Lookup] | None = None, *, map: str | None = None,
+        key: str | None = None, at: str | None = None, into: str | None = None, on_invalid: OnInvalid = "error",
+        overwrite: bool = False, flat: bool = False,
+    ) -> Any:  # fmt: skip
+        """The rows of a frame of pandas or Polars, or of an Arrow table, with a column for each lookup; else null.
+
+        `map, key, at, into` and `on_invalid` describe one lookup, `lookups` several, see `Lookup`: each row is looked
+        up as of its own time in the column `at`; without `at`, now. The answer is a frame of the same library; what
+        else holds rows becomes an Arrow table. A map of structs gives a struct, or with `flat` a column for each
+        field, `weather_temp`. `overwrite=True` replaces an existing column.
+
+        Raises: `Invalid` for keys or times that are not such, and for an existing column; `NotFound` for a map or a
+            column that does not exist.
+        """
+        from millpond.maps.enrich import enriched, lookups_of
+
+        wanted = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
+        return enriched(self, frame, wanted, overwrite=overwrite, flat=flat)
+
+    def _repr_html_(self: Any) -> str | None:
+        with suppress(MillpondError):
+            known = [pond_map.definition for pond_map in self.maps()]
+            rows = [(one.name, one.kind, one.value or "", one.scheme) for one in known[:_MAPS_SHOWN_MAX]]
+            more = f", the first {_MAPS_SHOWN_MAX}" if len(known) > _MAPS_SHOWN_MAX else ""
+            return html_table(f"{self!r}: {len(known)} maps{more}", ("map", "kind", "value", "scheme"), rows)
+        return None  # it was closed, or no node answers: a notebook shows the text
+
+
+class MapFace(_Face):
+    """A map that a notebook shows as a table of its facts."""
+
+    _promises = MapLike
+
+    def _repr_html_(self: Any) -> str | None:
+        with suppress(MillpondError):
+            return html_facts(repr(self), {name: fact for name, fact in self.info().items() if fact is not None})
+        return None
