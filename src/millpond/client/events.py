@@ -49,7 +49,8 @@ class RemoteEvents:
         query = {"queue": queue, "job_set": job_set, "source": source}
         body = lines_of_batch(batch)
         done = self._nodes.on_primary(
-            lambda node: node.request("POST", _PATH, query=query, body=body), repeatable=bool(source)
+            lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
+            repeatable=bool(source),
         ).json()
         return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
 
@@ -114,7 +115,9 @@ class RemoteEvents:
 
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
         return self._nodes.on_primary(
-            lambda node: node.request("POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX),
+            lambda node: node.request(
+                "POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX, repeatable=True
+            ),
             repeatable=True,
         ).read(_REPORT)
 
