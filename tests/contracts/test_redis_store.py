@@ -23,6 +23,7 @@ from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
 from millpond.events.redis.store import RedisStore
+from millpond.events.watchers import Watchers
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import RedisCluster, RedisServer, cluster, new_place, server
@@ -287,6 +288,30 @@ def test_a_follower_whose_messages_were_lost_is_woken_all_the_same() -> None:
             other.append([delivered(1, 1)])
             proxy.mend()
             assert pending.result(30) == {STREAM}
+
+
+def test_watchers_hear_on_after_a_failover_that_lost_events() -> None:
+    place = new_place()
+    with opened(server().url(place), SystemClock()) as store, server().client() as client:
+        watchers = Watchers(store, SystemClock())
+        try:
+            store.append([delivered(0, 3)])
+            replicated = {key: client.dump(key) for key in client.keys(f"{place}:*")}
+            store.append([delivered(3, 3)])
+            with watchers.watch(STREAM, 0) as watch:
+                while not watch.caught_up:
+                    watch.next_batch(None)
+                for key, data in replicated.items():
+                    client.restore(key, 0, data, replace=True)
+                while not watch.gap:
+                    watch.next_batch(None)
+                assert store.append([delivered(3, 10)])[0].count == 10
+                seen: list[int] = []
+                while not seen or seen[-1] < 12:
+                    seen += [int(event.payload) for event in watch.next_batch(None)]
+                assert seen[-10:] == list(range(3, 13))
+        finally:
+            watchers.close()
 
 
 def test_slots_that_move_are_followed() -> None:

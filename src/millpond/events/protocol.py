@@ -102,6 +102,8 @@ class StreamStore(Protocol):
     ) -> set[StreamName]:
         """Wait until streams have events after their cursors, at most until a monotonic time; which ones do.
 
+        A stream that ends before its cursor is one of them: it lost its end, and `read` says where to go on.
+
         It also returns once `interrupted()` is true, which it looks at after each `wake`.
 
         Raises:

@@ -63,6 +63,8 @@ class _Tail:
     pages: deque[_Pages] = field(default_factory=deque)
     bytes: int = 0
     news: dict[asyncio.Event, asyncio.AbstractEventLoop] = field(default_factory=dict)
+    ended: bool = False
+    """True once the stream lost its end: its watchers read the store, and find where they go on."""
 
     def events_after(self, place: int) -> list[Event] | None:
         """The events of the ring after a place; None when the ring begins later, or ends there."""
@@ -146,7 +148,7 @@ class Watchers:
             self._count -= 1
             if tail is not None:
                 tail.watchers -= 1
-                if not tail.watchers:
+                if not tail.watchers and not tail.ended:
                     del self._tails[tail.stream]
                     self._joined = True
 
@@ -182,7 +184,7 @@ class Watchers:
                     tail.news.pop(news, None)
 
     def _news(self, places: Sequence[Place]) -> bool:
-        return self._ended() or any(tail.after > place for tail, place in places)
+        return self._ended() or any(tail.ended or tail.after > place for tail, place in places)
 
     def _ended(self) -> bool:
         return self._closed or self._fault is not None
@@ -215,6 +217,11 @@ class Watchers:
         with self._changed:
             tail = self._tails.get(stream)
             if tail is None or tail.after != after:
+                return
+            if page.after < after:
+                tail.ended = True
+                del self._tails[stream]
+                self._tell([tail])
                 return
             if page.gap:
                 tail.pages.clear()
@@ -270,7 +277,7 @@ class Watch(AsyncBatches[Event]):
         self._tail: _Tail | None = None
         self._closed = False
         self.gap = False
-        """True once events were missed, because they had expired."""
+        """True once events were missed, because they had expired or the store lost them."""
 
     @property
     def number(self) -> int:
@@ -339,6 +346,8 @@ class Watch(AsyncBatches[Event]):
         """The next events of the ring; None when it has none for this place."""
         if self._closed:
             raise Closed("the watch is closed", kind="watch_closed", hint="begin another where it ended")
+        if self._tail is not None and self._tail.ended:
+            self._tail = None
         events = None if self._tail is None else self._watchers.take(self._tail, self._place)
         if events:
             self._place = events[-1].number

@@ -86,7 +86,7 @@ class EmbeddedStore:
             moment = moment_of(tx)
         found = {
             stream for (stream, after), row in zip(cursors.items(), rows, strict=True)
-            if row is not None and Head.decode(row).last_id > after
+            if row is not None and Head.decode(row).last_id != after
         }  # fmt: skip
         return found, moment
 
