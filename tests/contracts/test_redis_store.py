@@ -19,6 +19,8 @@ from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
 from millpond.events.codec import Codec, encode
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.ids import id_time_ms
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
@@ -288,6 +290,21 @@ def test_a_follower_whose_messages_were_lost_is_woken_all_the_same() -> None:
             other.append([delivered(1, 1)])
             proxy.mend()
             assert pending.result(30) == {STREAM}
+
+
+def test_a_machine_whose_clock_is_ahead_takes_no_stream_with_it() -> None:
+    class Ahead(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + 400 * DAY_MS
+
+    real_ms = SystemClock().now_ms()
+    with opened(server().url(new_place()), Ahead()) as store:
+        appended = store.append([EventBatch(STREAM, [NewEvent(Ahead().now_ms(), b"ahead"), NewEvent(0, b"0")])])[0]
+        assert abs(id_time_ms(appended.first_id) - real_ms) < 3_600_000 and abs(store.now_ms() - real_ms) < 3_600_000
+        index = store.index(STREAM)
+        assert index is not None and abs(index.last_day - real_ms // DAY_MS) <= 1
+        report = EventMaintenance(store, Ahead(), MaintenanceRules(), RULES.forget_ms).expire()
+        assert report.events == 0 and len(everything(store, STREAM)) == 2
 
 
 def test_watchers_hear_on_after_a_failover_that_lost_events() -> None:

@@ -188,3 +188,24 @@ def test_a_large_day_is_dropped_in_several_writes(
     page = store.read(STREAM, reader.after)
     assert [event.payload for event in page.events] == [b"b"] and page.gap
     assert check_streams(site.space).ok
+
+
+@pytest.mark.parametrize("jump", [-2 * DAY_MS, 2 * DAY_MS, 400 * DAY_MS])
+def test_a_clock_that_jumped_for_a_moment_delays_no_maintenance(
+    site: EmbeddedSite, store: StreamStore, jump: int
+) -> None:
+    other = StreamName("etl", "other")
+    append(store, "before", time_ms=NOON)
+    site.clock.now = NOON + jump
+    append(store, "jumped", time_ms=site.clock.now)
+    append(store, "begun", stream=other, time_ms=site.clock.now)
+    site.clock.now = NOON
+    for day in range(6):
+        append(store, str(day), time_ms=site.clock.now)
+        maintenance(site).compress()
+        assert len([one for one, state in index_of(store).days() if state is not State.COMPRESSED]) <= 4
+        site.clock.now += DAY_MS
+    site.clock.now += 16 * DAY_MS
+    maintenance(site).expire()
+    assert everything(store) == everything(store, other) == []
+    assert check_streams(site.space).problems == ()

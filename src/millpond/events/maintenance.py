@@ -6,6 +6,7 @@ Several processes may do it at the same time: days are fenced.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -13,16 +14,17 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.compress import compress_stream
-from millpond.events.days import DAY_MS, latest_due_day
-from millpond.events.protocol import Work
+from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
+from millpond.events.names import StreamName
+from millpond.events.protocol import Due, Work
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, StreamStore
+    from millpond.events.protocol import StreamStore
 
 __all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules", "due_streams")
 
+_LOG = logging.getLogger(__name__)
 _PAGE = 500
 FAULTS_MAX = 20
 """Faults that a report names; more are counted."""
@@ -107,7 +109,8 @@ class EventMaintenance:
         """Compress the days that are due, or all up to a day; of all streams, or of some."""
         stopping = stopping or threading.Event()
         after_ms = self._rules.compress_after_ms
-        latest = day if day is not None else latest_due_day(self._clock.now_ms(), after_ms) if after_ms else -1
+        latest = day if day is not None else latest_due_day(self._store.now_ms(), after_ms) if after_ms else -1
+        streams = self._pulled_back(streams, stopping)
         pace = _Pace(self._clock, self._rules.bytes_per_second, stopping)
 
         def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
@@ -126,8 +129,9 @@ class EventMaintenance:
     ) -> MaintenanceReport:  # fmt: skip
         """Drop the days that are past retention, or all up to a day; forget streams without events. Of all, or some."""
         stopping = stopping or threading.Event()
-        now_ms, after_ms = self._clock.now_ms(), self._rules.retention_ms
+        now_ms, after_ms = self._store.now_ms(), self._rules.retention_ms
         latest = day if day is not None else latest_due_day(now_ms, after_ms) if after_ms else -1
+        streams = self._pulled_back(streams, stopping)
 
         def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
             count = self._store.expire(stream, latest)
@@ -138,6 +142,20 @@ class EventMaintenance:
         report = self._run(due_streams(self._store, Work.EXPIRE, latest), stopping, work, MaintenanceReport())
         forgotten = due_streams(self._store, Work.FORGET, latest_due_day(now_ms, self._forget_ms))
         return self._run(forgotten, stopping, work, report)
+
+    def _pulled_back(
+        self, streams: Iterable[StreamName] | None, stopping: threading.Event
+    ) -> Iterable[StreamName] | None:
+        """The same streams, of which no day is in the future any more: a clock that was ahead made such days."""
+        latest = day_of(self._store.now_ms()) + 1
+        known = None if streams is None else dict.fromkeys(streams)
+        ahead = due_streams(self._store, Work.COMPRESS, DAY_MAX, Due(latest, StreamName("", "")))
+        for stream in ahead:
+            if stopping.is_set():
+                break
+            if (known is None or stream in known) and self._store.pull_back(stream, latest):
+                _LOG.warning("days of %s lay in the future, and are pulled back: a clock was ahead", stream)
+        return known
 
     @staticmethod
     def _run(
@@ -158,9 +176,8 @@ class EventMaintenance:
         return report
 
 
-def due_streams(store: StreamStore, work: Work, day: int) -> Iterator[StreamName]:
-    """The streams with work for a day or an earlier one, page by page from the registry."""
-    after: Due | None = None
+def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[StreamName]:
+    """The streams with work for a day or an earlier one, page by page from the registry, from behind one listed."""
     while page := store.due(work, day, after, limit=_PAGE):
         yield from (due.stream for due in page)
         after = page[-1]

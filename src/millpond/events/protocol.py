@@ -125,6 +125,15 @@ class StreamStore(Protocol):
     def close_day(self, stream: StreamName, day: int) -> bool:
         """Close the open day if it is `day` or an earlier one: it gets no events from now on. True when it did."""
 
+    def pull_back(self, stream: StreamName, latest: int) -> bool:
+        """Let days after `latest` that are not compressed be days up to it, as far as there is room; true if some were.
+
+        A clock that was far ahead made them. Without this they would be due when that time has come.
+        """
+
+    def now_ms(self) -> int:
+        """The time of the place: of its server, where it has one, for the machines that share it may disagree."""
+
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """Replace neighbouring segments, as they were seen, by one compressed segment of the same events.
 

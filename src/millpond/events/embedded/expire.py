@@ -14,13 +14,14 @@ from millpond.events.days import latest_due_day
 from millpond.events.embedded.append import close_open_day
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
-from millpond.events.index import DaySegment, State, forget_day
+from millpond.events.embedded.work import with_work
+from millpond.events.index import DaySegment, State
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.events.embedded.rows import Keys
     from millpond.events.names import StreamName
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.kernel.space import Space, Transaction
 
 __all__ = ("expire_days",)
 
@@ -65,7 +66,7 @@ def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Out
             keys.series.retire(tx, [segment.days[-1].day])
         elif segment.state is not State.EXPIRED:
             _substitute(tx, keys, segment, replace(segment, state=State.EXPIRED))
-    head = _with_work(tx, keys, head)
+    head = with_work(tx, keys, head)
     if head.forget_day != NO_DAY and head.forget_day <= forget_day:
         _forget(tx, keys, before)
     elif head != before:
@@ -89,18 +90,6 @@ def _trim(tx: Transaction, keys: Keys, segment: DaySegment, day: int) -> int:
 def _substitute(tx: Transaction, keys: Keys, segment: DaySegment, output: DaySegment) -> None:
     listed = to_listed(output)
     keys.series.substitute(tx, [to_listed(segment)], listed.segment, listed.about)
-
-
-def _with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
-    """The head with the days under which the registry lists a stream whose oldest days are gone."""
-    segments = list(listed_segments(tx, keys))
-    open_days = [] if head.open is None else [head.open.day]
-    raw = [segment.days[0].day for segment in segments if segment.state is State.CLOSED] + open_days
-    oldest = [segment.days[0].day for segment in segments] + open_days
-    return replace(
-        head, compress_day=raw[0] if raw else NO_DAY, expire_day=oldest[0] if oldest else NO_DAY,
-        forget_day=NO_DAY if oldest else forget_day(head.last_id, head.last_day),
-    )  # fmt: skip
 
 
 def _forget(tx: Transaction, keys: Keys, before: Head) -> None:

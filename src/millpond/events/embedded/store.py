@@ -17,6 +17,7 @@ from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.switch import switch_segments
+from millpond.events.embedded.work import pull_back
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.kernel.space import moment_of
 from millpond.kernel.steps import step
@@ -138,6 +139,14 @@ class EmbeddedStore:
             return True
 
         return self._opened().write(change)
+
+    def pull_back(self, stream: StreamName, latest: int) -> bool:
+        """See `StreamStore.pull_back`."""
+        return self._opened().write(lambda tx: pull_back(tx, stream, latest))
+
+    def now_ms(self) -> int:
+        """See `StreamStore.now_ms`."""
+        return self._clock.now_ms()
 
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """See `StreamStore.switch`."""

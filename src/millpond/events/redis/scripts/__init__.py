@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "READ", "SWITCH", "Script")
+__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "SWITCH", "Script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,5 +28,6 @@ APPEND = _script("append")
 CLOSE = _script("close")
 EXPIRE = _script("expire")
 INDEX = _script("index")
+PULL_BACK = _script("pull_back")
 READ = _script("read")
 SWITCH = _script("switch")

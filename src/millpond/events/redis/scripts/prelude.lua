@@ -5,6 +5,7 @@
 
 local UNIT = 1048576
 local MS_MAX = 8796093022207
+local DAY_MS = 86400000
 local DAY_MAX = 2932896
 local NO_DAY = -1
 local CLOSED, COMPRESSED = 1, 2
@@ -79,7 +80,7 @@ end
 
 -- The day from whose end on it is counted how long a stream without events is remembered: that of its last append.
 local function forget_day(head)
-    return math.max(head.day, math.floor(head.ms / 86400000))
+    return math.max(head.day, math.floor(head.ms / DAY_MS))
 end
 
 -- The days for which a stream is in the registry: to compress, to expire, to forget.
