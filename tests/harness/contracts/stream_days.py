@@ -183,6 +183,23 @@ class DayContract:
         assert store.expire(STREAM, TODAY) == 0
         assert store.expire(STREAM, TODAY + 9) == 2 and everything(store) == []
 
+    def test_positions_go_a_grace_after_their_last_day(self, site: StreamSite, store: StreamStore) -> None:
+        def deliver(source: str) -> int:
+            event = NewEvent(site.clock.now, source.encode())
+            return store.append([EventBatch(STREAM, [event], source, [1])])[0].count
+
+        grace = RULES.forget_ms // DAY_MS
+        assert deliver("old") == 1
+        for _ in range(grace):
+            append(store, "endless", time_ms=site.clock.now)
+            site.clock.now += DAY_MS
+        assert deliver("new") == 1
+        store.expire(STREAM, TODAY + grace - 2)
+        assert deliver("old") == 0, "the grace is over when the day ended so long ago"
+        site.clock.now += DAY_MS
+        store.expire(STREAM, TODAY + grace - 1)
+        assert deliver("old") == 1 and deliver("new") == 0
+
     def test_days_that_a_clock_far_ahead_made_are_pulled_back(self, site: StreamSite, store: StreamStore) -> None:
         append(store, "old", time_ms=NOON - 3 * DAY_MS)
         store.close_day(STREAM, TODAY)

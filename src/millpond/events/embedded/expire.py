@@ -13,7 +13,15 @@ from millpond.events.codec import Codec, decode, encode
 from millpond.events.days import latest_due_day
 from millpond.events.embedded.append import close_open_day
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
+from millpond.events.embedded.rows import (
+    NO_DAY,
+    Head,
+    keys_of,
+    listed_segments,
+    pack_position,
+    parse_position,
+    to_listed,
+)
 from millpond.events.embedded.work import with_work
 from millpond.events.index import DaySegment, State
 from millpond.kernel.steps import step
@@ -66,12 +74,25 @@ def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Out
             keys.series.retire(tx, [segment.days[-1].day])
         elif segment.state is not State.EXPIRED:
             _substitute(tx, keys, segment, replace(segment, state=State.EXPIRED))
+    rows_left -= _drop_positions(tx, keys, head.last_day, min(day, forget_day), rows_left)
     head = with_work(tx, keys, head)
     if head.forget_day != NO_DAY and head.forget_day <= forget_day:
         _forget(tx, keys, before)
     elif head != before:
         put_head(tx, keys, before, head)
     return _Outcome(count, done=rows_left > 0)
+
+
+def _drop_positions(tx: Transaction, keys: Keys, last_day: int, day: int, limit: int) -> int:
+    """Drop the positions of sources whose last events were of that day or before; how many, up to a limit."""
+    dropped = 0
+    for key, row in list(tx.scan(keys.sources.range())):
+        position, last = parse_position(row)
+        if last == NO_DAY:
+            tx.put(key, pack_position(position, last_day))
+        elif last <= day and dropped < limit:
+            dropped += tx.delete(key)
+    return dropped
 
 
 def _trim(tx: Transaction, keys: Keys, segment: DaySegment, day: int) -> int:

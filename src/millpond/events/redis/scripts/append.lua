@@ -58,7 +58,7 @@ local function answer_without(source, first, last, count)
         return nil
     end
     if is_below(stored, last) then
-        return 'c' .. stored
+        return 'c' .. string.sub(stored, 1, POSITION_BYTES)
     end
     return 'r' .. id_bytes(head.ms, head.counter)
 end
@@ -86,7 +86,7 @@ while at <= #ARGV do
                 at = at + 4
             end
             if source ~= '' then
-                redis.call('HSET', KEYS[3], source, last)
+                redis.call('HSET', KEYS[3], source, last .. struct.pack('>i4', head.day))
             end
         end
     end

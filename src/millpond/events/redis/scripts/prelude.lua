@@ -11,7 +11,7 @@ local NO_DAY = -1
 local CLOSED, COMPRESSED = 1, 2
 local HEAD = '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
 local SEGMENT = '>I4I4BI8I2'
-local SEGMENT_BYTES, DAY_BYTES = 19, 36
+local SEGMENT_BYTES, DAY_BYTES, POSITION_BYTES = 19, 36, 16
 
 local function id_of(upper, lower)
     return upper * 4096 + math.floor(lower / UNIT), lower % UNIT
