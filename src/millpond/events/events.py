@@ -6,6 +6,7 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import parse_id
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
@@ -50,6 +51,14 @@ class Events:
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         return self.store.append([EventBatch(StreamName(queue, job_set), new, source, positions)])[0]
+
+    def appender(self, linger: str | int = LINGER) -> Appender:
+        """An appender of single events: those of so long a time are appended together. Close it after use.
+
+        Raises:
+            Invalid: the duration is not understood.
+        """
+        return Appender(self.store.append, self._clock, parse_duration(linger))
 
     def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
         """The events after an id, up to the newest one when the last page is read.

@@ -42,7 +42,7 @@ CALL_BYTES = 1 << 20
 FLIGHT_BYTES = 8 << 20
 FLIGHT_STREAMS = 500
 PACKED_BYTES_MIN = 192
-"""Smaller rows are not compressed. A row of one event gets a quarter smaller, and days of few events need it."""
+"""Smaller rows are not compressed, nor are rows of one event: each costs more than the append, until its day is."""
 _POSITION_BYTES = 16
 
 
@@ -188,7 +188,7 @@ def _packed_rows(columns: Columns) -> Iterator[tuple[int, int, int, bytes]]:
         for start, stop in cuts(sizes[run.start : run.stop]):
             part = slice(run.start + start, run.start + stop)
             size = sum(sizes[part])
-            codec = Codec.ZSTD if size >= PACKED_BYTES_MIN else Codec.NONE
+            codec = Codec.ZSTD if size >= PACKED_BYTES_MIN and stop - start > 1 else Codec.NONE
             ids = range(1, stop - start + 1)
             yield (
                 run.day, stop - start, size,
