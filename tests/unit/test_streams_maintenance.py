@@ -209,3 +209,39 @@ def test_a_clock_that_jumped_for_a_moment_delays_no_maintenance(
     maintenance(site).expire()
     assert everything(store) == everything(store, other) == []
     assert check_streams(site.space).problems == ()
+
+
+def test_many_streams_share_writes_and_a_large_or_damaged_one_has_its_own(
+    site: EmbeddedSite, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [StreamName("etl", f"{number:03}") for number in range(300)]
+    large, damaged = StreamName("etl", "large"), StreamName("etl", "damaged")
+    for stream in (*streams, damaged):
+        append(store, "a", "b", stream=stream)
+    store.append([EventBatch(large, [NewEvent(NOON, bytes(50_000), "")] * 10)])
+    site.damage(damaged)
+    before = {stream: everything(store, stream) for stream in (*streams, large)}
+    writes: list[object] = []
+    write = site.space.write
+    monkeypatch.setattr(site.space, "write", lambda change: writes.append(change) or write(change))
+    site.clock.now += 4 * DAY_MS
+    report = maintenance(site).compress()
+    assert (report.streams, report.days, report.failed) == (301, 301, 1)
+    assert {stream: everything(store, stream) for stream in before} == before
+    assert all(index.segments[-1].state is State.COMPRESSED for name in before if (index := store.index(name)))
+    monkeypatch.undo()
+    assert len(writes) < 300
+
+
+def test_days_of_many_streams_are_dropped_in_few_writes(
+    site: EmbeddedSite, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        append(store, *"abcdefgh", stream=StreamName("etl", str(number)))
+    site.clock.now += 20 * DAY_MS
+    writes: list[object] = []
+    write = site.space.write
+    monkeypatch.setattr(site.space, "write", lambda change: writes.append(change) or write(change))
+    report = maintenance(site).expire()
+    assert (report.streams, report.events, report.failed) == (300, 2400, 0) and len(writes) <= 4
+    assert check_streams(site.space).problems == ()

@@ -24,7 +24,7 @@ from millpond.events.names import StreamName
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
-__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Work", "never")
+__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Switch", "Together", "Work", "never")
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at about so many bytes, or after one event."""
@@ -62,6 +62,14 @@ class Due(NamedTuple):
     stream: StreamName
 
 
+class Switch(NamedTuple):
+    """Neighbouring segments of a stream, and the one batch that holds their events."""
+
+    stream: StreamName
+    seen: Sequence[DaySegment]
+    batch: bytes
+
+
 def never() -> bool:
     """False: the wait is not interrupted."""
     return False
@@ -77,6 +85,20 @@ class Checkable(Protocol):
         Raises:
             Unavailable: the storage is out of reach.
         """
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A backend in which many streams share a write: each act does for all of them what `StreamStore` does for one."""
+
+    def close_days(self, streams: Sequence[StreamName], day: int) -> None:
+        """As `StreamStore.close_day`."""
+
+    def switch_many(self, switches: Sequence[Switch]) -> list[DaySegment | None]:
+        """As `StreamStore.switch`; None for one that is fenced."""
+
+    def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
+        """As `StreamStore.expire`."""
 
 
 class StreamStore(Protocol):
