@@ -95,7 +95,7 @@ def test_a_plan_covers_every_closed_day_once_in_runs_of_neighbours(sizes: list[i
 
 
 def test_batches_hold_up_to_their_limit_and_a_larger_event_has_its_own(store: StreamStore) -> None:
-    sizes = [1_500_000, 1_500_000, 1_500_000, 9_000_000, 10, 10]
+    sizes = [200_000, 200_000, 200_000, 9_000_000, 10, 10]
     for size in sizes:
         store.append([EventBatch(STREAM, [NewEvent(NOON, bytes(size))])])
     store.close_day(STREAM, TODAY)

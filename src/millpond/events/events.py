@@ -13,7 +13,7 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceReport, Mai
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
-from millpond.events.watchers import Watch, Watchers
+from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ class Events:
         stream, place = StreamName(queue, job_set).check(), parse_id(after)
         more = True
         while more:
-            page = self.store.read(stream, place)
+            page = self.store.read(stream, place, bytes_max=FETCH_BYTES)
             yield from page.events
             place, more = page.after, page.more
 
