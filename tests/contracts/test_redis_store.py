@@ -17,12 +17,17 @@ import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Corrupt, Fenced, Invalid, Unavailable, Uncertain
 from millpond.events.codec import Codec, encode
+from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.ids import id_time_ms
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
 from millpond.events.redis.keys import Place
+from millpond.events.redis.servers import CHECK_SECONDS
 from millpond.events.redis.store import RedisStore
+from millpond.events.watchers import Watchers
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.redis_servers import RedisCluster, RedisServer, cluster, new_place, server
@@ -90,6 +95,46 @@ def test_a_full_server_stores_nothing_of_a_batch_and_everything_later() -> None:
         client.config_set("maxmemory", 0)
         assert store.append([delivered(1, 3)])[0].count == 3
         assert numbers(store) == [1, 2, 3]
+
+
+def test_a_full_server_is_compressed_and_expired() -> None:
+    with own_server() as own, opened(own.url("p")) as store, own.client() as client:
+        for day in range(3):
+            store.append([delivered(10 * day, 10, time_ms=NOON + (day - 3) * DAY_MS)])
+        before = everything(store)
+        client.config_set("maxmemory", 1)
+        assert compress_stream(store, STREAM, TODAY - 1).days == 3 and everything(store) == before
+        assert store.expire(STREAM, TODAY - 3) == 10 and everything(store) == before[10:]
+        assert store.expire(STREAM, TODAY) == 20
+
+
+def test_what_changes_at_a_running_server_is_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    clock = ManualClock(now=NOON)
+    with own_server() as own, opened(own.url("p"), clock) as store, own.client() as client:
+        store.append([delivered(1, 1)])
+        client.config_set("maxmemory-policy", "allkeys-lru")
+        clock.advance(int(CHECK_SECONDS * 1000))
+        for _ in range(2):
+            with pytest.raises(Invalid) as caught:
+                store.append([delivered(2, 1)])
+            assert caught.value.kind == "redis_evicts"
+        client.config_set("maxmemory-policy", "noeviction")
+        assert store.append([delivered(2, 1)])[0].count == 1
+        clock.advance(int(CHECK_SECONDS * 1000))
+        assert numbers(store) == [1, 2] and not caplog.records
+        client.flushall()
+        clock.advance(int(CHECK_SECONDS * 1000))
+        assert numbers(store) == [] and "lost all of its keys" in caplog.text
+
+
+def test_an_append_that_too_few_replicas_have_is_uncertain(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("millpond.events.redis.servers.REPLICAS_MS", 1)
+    place = new_place()
+    with opened(f"redis://127.0.0.1:{server().port}/0?replicas=1#{place}") as store:
+        with pytest.raises(Uncertain) as caught:
+            store.append([delivered(1, 2)])
+        assert (caught.value.kind, caught.value.values["lacking"]) == ("redis_replicas", 1)
+        assert numbers(store) == [1, 2]
 
 
 def test_a_password_is_needed_and_never_shown() -> None:
@@ -287,6 +332,45 @@ def test_a_follower_whose_messages_were_lost_is_woken_all_the_same() -> None:
             other.append([delivered(1, 1)])
             proxy.mend()
             assert pending.result(30) == {STREAM}
+
+
+def test_a_machine_whose_clock_is_ahead_takes_no_stream_with_it() -> None:
+    class Ahead(SystemClock):
+        def now_ms(self) -> int:
+            return super().now_ms() + 400 * DAY_MS
+
+    real_ms = SystemClock().now_ms()
+    with opened(server().url(new_place()), Ahead()) as store:
+        appended = store.append([EventBatch(STREAM, [NewEvent(Ahead().now_ms(), b"ahead"), NewEvent(0, b"0")])])[0]
+        assert abs(id_time_ms(appended.first_id) - real_ms) < 3_600_000 and abs(store.now_ms() - real_ms) < 3_600_000
+        index = store.index(STREAM)
+        assert index is not None and abs(index.last_day - real_ms // DAY_MS) <= 1
+        report = EventMaintenance(store, Ahead(), MaintenanceRules(), RULES.forget_ms).expire()
+        assert report.events == 0 and len(everything(store, STREAM)) == 2
+
+
+def test_watchers_hear_on_after_a_failover_that_lost_events() -> None:
+    place = new_place()
+    with opened(server().url(place), SystemClock()) as store, server().client() as client:
+        watchers = Watchers(store, SystemClock())
+        try:
+            store.append([delivered(0, 3)])
+            replicated = {key: client.dump(key) for key in client.keys(f"{place}:*")}
+            store.append([delivered(3, 3)])
+            with watchers.watch(STREAM, 0) as watch:
+                while not watch.caught_up:
+                    watch.next_batch(None)
+                for key, data in replicated.items():
+                    client.restore(key, 0, data, replace=True)
+                while not watch.gap:
+                    watch.next_batch(None)
+                assert store.append([delivered(3, 10)])[0].count == 10
+                seen: list[int] = []
+                while not seen or seen[-1] < 12:
+                    seen += [int(event.payload) for event in watch.next_batch(None)]
+                assert seen[-10:] == list(range(3, 13))
+        finally:
+            watchers.close()
 
 
 def test_slots_that_move_are_followed() -> None:

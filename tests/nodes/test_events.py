@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 from urllib.parse import urlencode
@@ -160,6 +161,16 @@ def test_too_many_watchers_are_refused(node: Served) -> None:
 
 
 @pytest.mark.settings(events_compress_after="1d", events_retention="3d", events_bytes_per_second=0)
+def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_ms = node.node.clock.now_ms
+    node.post("/v1/events?queue=q&job_set=j", b"{}")
+    assert b"\nmillpond_events_ahead_seconds 0.0\n" in node.get("/metrics").body
+    monkeypatch.setattr(type(node.node.clock), "now_ms", lambda _: now_ms() - 3_600_000)
+    node.post("/v1/events?queue=q&job_set=j", b"{}")
+    found = re.search(rb"^millpond_events_ahead_seconds (\S+)", node.get("/metrics").body, re.MULTILINE)
+    assert found and 3_500 < float(found[1]) < 3_700
+
+
 def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     for _ in range(5):
         node.pond.events.append("etl", "nightly", [b"x" * 300])

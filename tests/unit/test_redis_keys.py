@@ -56,17 +56,28 @@ def test_locations_have_places_and_hide_passwords() -> None:
     assert location.seeds == (Address("one", 6379), Address("two", 7000), Address("::1", 7001))
     assert (location.place, location.options["db"], location.options["password"]) == ("flights", 3, "secret")
     assert location.shown == "redis://user@one,two:7000,[::1]:7001/3#flights"
-    assert parse_location("redis://one", "beside").options["password"] == "beside"
-    assert parse_location("redis://:within@one", "beside").options["password"] == "within"
-    assert (parse_location("rediss://one").place, parse_location("rediss://one").shown) == (
-        "millpond",
-        "rediss://one#millpond",
-    )
+    assert parse_location("redis://one#p", "beside").options["password"] == "beside"
+    assert parse_location("redis://:within@one#p", "beside").options["password"] == "within"
+    assert parse_location("rediss://one#p").shown == "rediss://one#p"
+    safe = parse_location("redis://one/0?replicas=2#p")
+    assert (safe.replicas, safe.shown) == (2, "redis://one/0?replicas=2#p") and "replicas" not in safe.options
 
 
 @pytest.mark.parametrize(
     "url",
-    ["", "redis:", "redis://", "http://one", "redis://one:port", "redis://one/0?decode_responses=1", "redis://a,,b"],
+    [
+        "",
+        "redis:",
+        "redis://",
+        "http://one",
+        "redis://one:port#p",
+        "redis://one/0?decode_responses=1#p",
+        "redis://a,,b#p",
+        "redis://one/0?replicas=-1#p",
+        "redis://one/0?replicas=all#p",
+        "redis://one",
+        "redis://one/0#",
+    ],
 )
 def test_other_urls_are_refused(url: str) -> None:
     with pytest.raises(Invalid) as caught:

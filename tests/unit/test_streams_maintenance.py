@@ -95,7 +95,7 @@ def test_a_plan_covers_every_closed_day_once_in_runs_of_neighbours(sizes: list[i
 
 
 def test_batches_hold_up_to_their_limit_and_a_larger_event_has_its_own(store: StreamStore) -> None:
-    sizes = [1_500_000, 1_500_000, 1_500_000, 9_000_000, 10, 10]
+    sizes = [200_000, 200_000, 200_000, 9_000_000, 10, 10]
     for size in sizes:
         store.append([EventBatch(STREAM, [NewEvent(NOON, bytes(size))])])
     store.close_day(STREAM, TODAY)
@@ -188,3 +188,60 @@ def test_a_large_day_is_dropped_in_several_writes(
     page = store.read(STREAM, reader.after)
     assert [event.payload for event in page.events] == [b"b"] and page.gap
     assert check_streams(site.space).ok
+
+
+@pytest.mark.parametrize("jump", [-2 * DAY_MS, 2 * DAY_MS, 400 * DAY_MS])
+def test_a_clock_that_jumped_for_a_moment_delays_no_maintenance(
+    site: EmbeddedSite, store: StreamStore, jump: int
+) -> None:
+    other = StreamName("etl", "other")
+    append(store, "before", time_ms=NOON)
+    site.clock.now = NOON + jump
+    append(store, "jumped", time_ms=site.clock.now)
+    append(store, "begun", stream=other, time_ms=site.clock.now)
+    site.clock.now = NOON
+    for day in range(6):
+        append(store, str(day), time_ms=site.clock.now)
+        maintenance(site).compress()
+        assert len([one for one, state in index_of(store).days() if state is not State.COMPRESSED]) <= 4
+        site.clock.now += DAY_MS
+    site.clock.now += 16 * DAY_MS
+    maintenance(site).expire()
+    assert everything(store) == everything(store, other) == []
+    assert check_streams(site.space).problems == ()
+
+
+def test_many_streams_share_writes_and_a_large_or_damaged_one_has_its_own(
+    site: EmbeddedSite, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    streams = [StreamName("etl", f"{number:03}") for number in range(300)]
+    large, damaged = StreamName("etl", "large"), StreamName("etl", "damaged")
+    for stream in (*streams, damaged):
+        append(store, "a", "b", stream=stream)
+    store.append([EventBatch(large, [NewEvent(NOON, bytes(50_000), "")] * 10)])
+    site.damage(damaged)
+    before = {stream: everything(store, stream) for stream in (*streams, large)}
+    writes: list[object] = []
+    write = site.space.write
+    monkeypatch.setattr(site.space, "write", lambda change: writes.append(change) or write(change))
+    site.clock.now += 4 * DAY_MS
+    report = maintenance(site).compress()
+    assert (report.streams, report.days, report.failed) == (301, 301, 1)
+    assert {stream: everything(store, stream) for stream in before} == before
+    assert all(index.segments[-1].state is State.COMPRESSED for name in before if (index := store.index(name)))
+    monkeypatch.undo()
+    assert len(writes) < 300
+
+
+def test_days_of_many_streams_are_dropped_in_few_writes(
+    site: EmbeddedSite, store: StreamStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(300):
+        append(store, *"abcdefgh", stream=StreamName("etl", str(number)))
+    site.clock.now += 20 * DAY_MS
+    writes: list[object] = []
+    write = site.space.write
+    monkeypatch.setattr(site.space, "write", lambda change: writes.append(change) or write(change))
+    report = maintenance(site).expire()
+    assert (report.streams, report.events, report.failed) == (300, 2400, 0) and len(writes) <= 4
+    assert check_streams(site.space).problems == ()

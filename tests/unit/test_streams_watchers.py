@@ -134,6 +134,30 @@ def test_a_watch_across_compression_and_expiry(
         assert [event.payload for event in take(late, 1)][-1] in (b"e", b"f")
 
 
+def test_a_stream_that_lost_its_end_is_watched_on(store: CountedStore, watchers: Watchers, clock: ManualClock) -> None:
+    def copied(events: str) -> None:
+        other = EmbeddedStore(MemorySpace(), clock)
+        for event in events:
+            append(other, event)
+        store._space = other._space
+
+    copied("abc")
+    with watchers.watch(STREAM, 0) as watch, ManyWatch(watchers, {STREAM: 0}) as many:
+        assert len(take(watch, 3)) == 3 and watch.next_batch(None) == [] and watch.caught_up and not watch.gap
+        while not many.caught_up:
+            many.next_batch(None)
+        copied("a")
+        append(store, "noticed", stream=StreamName("etl", "other"))
+        while not (watch.gap and many.gaps):
+            watch.next_batch(None)
+            many.next_batch(None)
+        append(store, "new")
+        assert take(watch, 1)[-1].payload == b"new"
+        while not (found := many.next_batch(None)):
+            pass
+        assert found[-1].event.payload == b"new"
+
+
 def test_a_missed_day_is_a_gap(store: CountedStore, watchers: Watchers) -> None:
     append(store, *"abc")
     with watchers.watch(STREAM, everything(store)[0].number) as watch:

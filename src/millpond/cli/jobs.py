@@ -99,7 +99,7 @@ def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, 
 
 def _switch(name: str, act: str, deed: str, pond: str | None, everywhere: bool, *, as_json: bool) -> None:
     with _nodes(pond, everywhere) as nodes:
-        outcomes = nodes.all(lambda node: node.request("POST", f"/v1/jobs/{name}/{act}").json())
+        outcomes = nodes.all(lambda node: node.request("POST", f"/v1/jobs/{name}/{act}", repeatable=True).json())
     for outcome in outcomes:
         if outcome.value is not None:
             _tell(outcome.node, outcome.value, deed, as_json=as_json, named=len(outcomes) > 1)
@@ -136,7 +136,7 @@ def _no_jobs(folder: Path) -> NoReturn:
 
 def _run(node: Connection, name: str, *, wait: bool) -> dict[str, Any]:
     seconds = _WAIT_SECONDS if wait else 0.0
-    job: dict[str, Any] = node.request("POST", f"/v1/jobs/{name}/run", query={"wait": seconds}).json()
+    job: dict[str, Any] = node.request("POST", f"/v1/jobs/{name}/run", query={"wait": seconds}, repeatable=True).json()
     number = job["run"]
     while wait and job["runs"] < number:
         job = node.request("GET", f"/v1/jobs/{name}", query={"run": number, "wait": _WAIT_SECONDS}).json()

@@ -189,7 +189,7 @@ def _ordered(nodes: Nodes, what: str, order: dict[str, Any]) -> dict[str, Any]:
 
 
 def _post(connection: Any, what: str, order: dict[str, Any]) -> dict[str, Any]:
-    sent = connection.request("POST", f"/v1/nodes/{what}", json=order, timeout=_ORDER_SECONDS)
+    sent = connection.request("POST", f"/v1/nodes/{what}", json=order, timeout=_ORDER_SECONDS, repeatable=True)
     found: dict[str, Any] = sent.json()
     return found
 

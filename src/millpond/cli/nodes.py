@@ -104,7 +104,7 @@ def drain(
     from millpond.settings import load_settings
 
     connection = Connection(node_urls(node)[0], load_settings())
-    found = connection.request("POST", "/v1/nodes/drain", json={"draining": not undo}).json()
+    found = connection.request("POST", "/v1/nodes/drain", json={"draining": not undo}, repeatable=True).json()
     never = threading.Event()
     with console.progress(f"draining {connection.url}", quiet=json or undo):
         while wait and not undo and not found["safe"]:

@@ -73,7 +73,7 @@ def _repair(url: str, source: str | None, settings: Any, *, quiet: bool) -> dict
 
     connection = Connection(node_urls(url)[0], settings)
     body = {"source": source, "over": source is not None}
-    status = connection.request("POST", "/v1/repair", json=body, repeatable=False).json()
+    status = connection.request("POST", "/v1/repair", json=body).json()
     shown = 0
     never = threading.Event()
     with console.progress(f"repairing {url}", quiet=quiet):

@@ -17,7 +17,6 @@ import base64
 import datetime
 import json
 import math
-import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path

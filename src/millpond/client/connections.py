@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import ssl
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -23,13 +24,14 @@ from urllib3.exceptions import (
 )
 
 from millpond.client.stopping import Interrupt
-from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.errors import Invalid, MillpondError, Unavailable, Uncertain
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
 
 __all__ = (
-    "Broken", "Busy", "Sockets", "answers_nothing", "breaking", "may_have_token", "node_urls", "unreachable", "way_out",
+    "Broken", "Busy", "Sockets", "answer_lost", "answers_nothing", "breaking", "may_have_token", "node_urls",
+    "unreachable", "way_out",
 )  # fmt: skip
 
 IDLE_CONNECTIONS_MAX = 8
@@ -80,7 +82,7 @@ def _checked(url: str) -> str:
 
 
 ELSEWHERE = (
-    "node_unreachable", "node_not_ready", "node_starting", "node_stopping", "connections_full",
+    "node_unreachable", "answer_lost", "node_not_ready", "node_starting", "node_stopping", "connections_full",
     "address_connections_full", "request_memory_full", "request_queue_full", "request_queue_slow",
 )  # fmt: skip
 """The kinds of error after which a reader asks the next node: this one says nothing of the data."""
@@ -116,6 +118,15 @@ def unreachable(node: str, reason: object, *, attempts: int = 1, hint: str | Non
     return Unavailable(
         f"the node cannot be reached after {attempts} {'attempt' if attempts == 1 else 'attempts'}",
         kind="node_unreachable", node=node, reason=str(reason), hint=hint,
+    )  # fmt: skip
+
+
+def answer_lost(node: str, reason: object, *, repeatable: bool) -> Uncertain:
+    """The error for a change that was sent, and whose answer never came."""
+    again = "ask again: what was done is not done twice"
+    return Uncertain(
+        "the node's answer was lost", kind="answer_lost", node=node, reason=str(reason),
+        hint=again if repeatable else "it may have been done: look before you ask again",
     )  # fmt: skip
 
 
@@ -226,6 +237,8 @@ def breaking(settings: Settings) -> Iterator[None]:
     except ReadTimeoutError:
         raise Broken("no answer in time", sent=True) from None
     except SSLError as error:
+        if any(isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError) for cause in error.args):
+            raise Broken(f"the connection was cut ({_strerror(error)})", sent=True, cut=True) from None
         raise Broken(f"TLS: {_strerror(error)}", sent=False, lasting=True) from None
     except (HTTPError, HTTPException, OSError) as error:
         raise Broken(f"the connection was cut ({_strerror(error)})", sent=True, cut=True) from None

@@ -9,6 +9,7 @@ from millpond.client.many_events import RemoteManyWatch
 from millpond.client.map import MAINTENANCE_SECONDS_MAX
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import NotFound
+from millpond.events.appender import LINGER, Appender
 from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.ids import format_id, parse_id
@@ -45,11 +46,22 @@ class RemoteEvents:
         """As `Events.append`. Without a source it is not tried again when the answer is lost."""
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
-        batch = EventBatch(StreamName(queue, job_set), new, source, positions).check()
-        query = {"queue": queue, "job_set": job_set, "source": source}
+        return self._append(EventBatch(StreamName(queue, job_set), new, source, positions).check())
+
+    def appender(self, linger: str | int = LINGER) -> Appender:
+        """As `Events.appender`. An event whose answer is lost is not sent again."""
+        return Appender(self._append_all, self._clock, parse_duration(linger))
+
+    def _append_all(self, batches: Sequence[EventBatch]) -> None:
+        for batch in batches:
+            self._append(batch)
+
+    def _append(self, batch: EventBatch) -> Appended:
+        source, query = batch.source, {**batch.stream._asdict(), "source": batch.source}
         body = lines_of_batch(batch)
         done = self._nodes.on_primary(
-            lambda node: node.request("POST", _PATH, query=query, body=body), repeatable=bool(source)
+            lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
+            repeatable=bool(source),
         ).json()
         return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
 
@@ -114,7 +126,9 @@ class RemoteEvents:
 
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
         return self._nodes.on_primary(
-            lambda node: node.request("POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX),
+            lambda node: node.request(
+                "POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX, repeatable=True
+            ),
             repeatable=True,
         ).read(_REPORT)
 

@@ -115,7 +115,7 @@ class Questions:
         headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
 
         def ask(node: Connection) -> pa.Table:
-            data = node.request("POST", path, query=query, body=body, headers=headers).data
+            data = node.request("POST", path, query=query, body=body, headers=headers, question=True).data
             return read_table(data, node.url, batch.num_rows)
 
         return list(self.nodes.first(ask).column("value").chunks)
@@ -133,7 +133,7 @@ class Questions:
 
         def ask(node: Connection) -> Any:
             if isinstance(key, bytes) and len(key) > URL_KEY_BYTES_MAX:
-                return node.request("POST", path, json=query, headers=headers).json()
+                return node.request("POST", path, json=query, headers=headers, question=True).json()
             return node.request("GET", path, query=query, headers=headers).json()
 
         return python_of(self.nodes.first(ask))

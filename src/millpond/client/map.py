@@ -169,7 +169,9 @@ class RemoteMap(MapFace):
 
     def _order(self, node: Connection, body: dict[str, Any]) -> _Maintained:
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
-        response = node.request("POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX)
+        response = node.request(
+            "POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX, repeatable=True
+        )
         return response.read(_MAINTAINED)
 
     def _report(self, response: _Maintained) -> MaintenanceReport:

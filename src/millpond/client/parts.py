@@ -46,7 +46,7 @@ class RemoteParts:
         body = {} if part_ids is None else {"parts": list(part_ids)}
 
         def order(node: Connection) -> Sequence[PartStatus]:
-            return node.request("POST", "/v1/parts/retry", json=body).read(_LIST).parts
+            return node.request("POST", "/v1/parts/retry", json=body, repeatable=True).read(_LIST).parts
 
         if node:
             return order(next(known for known in self._nodes.connections if known.url == node))

@@ -241,7 +241,9 @@ class RemotePond(PondFace):
 
         Raises: `Denied` when no node allows it to the token.
         """
-        outcomes = self.nodes.all(lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0))
+        outcomes = self.nodes.all(
+            lambda node: node.request("POST", "/v1/verify", json={"full": full}, timeout=3600.0, question=True)
+        )
         refused = [outcome.error for outcome in outcomes if isinstance(outcome.error, Denied)]
         if refused and len(refused) == len(outcomes):
             raise refused[0]

@@ -8,7 +8,8 @@ Two things can go wrong, and they are never confused:
   that is not ready, or has too much to do, says nothing of the data, and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
   `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
-  `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead.
+  `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead. Of a **change** that can have arrived
+  it is `Uncertain`, kind `answer_lost`: a change is sent again only where its caller says that it is `repeatable`.
 
 Connections and nodes may be pickled and survive a fork: sockets are opened by the process that uses them.
 """
@@ -29,6 +30,7 @@ from millpond.client.connections import (
     Broken,
     Busy,
     Sockets,
+    answer_lost,
     answers_nothing,
     breaking,
     may_have_token,
@@ -52,6 +54,8 @@ T = TypeVar("T")
 
 BUSY = (429, 503)
 """Statuses of a node that answers later, when it says so in Retry-After."""
+_NOT_HANDED_ON = 503
+"""The status of a gateway that has no node; with others, the node may have had the request."""
 BUSY_SECONDS_MAX = 10.0
 """A node that asks for more patience than this is not waited for."""
 AVOIDED_SECONDS = 10.0
@@ -157,21 +161,26 @@ class Connection:
 
     def request(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
-        headers: Mapping[str, str] | None = None, timeout: float | None = None, repeatable: bool = True,
+        headers: Mapping[str, str] | None = None, timeout: float | None = None, repeatable: bool = False,
+        question: bool = False,
     ) -> Response:  # fmt: skip
         """Ask, and read the whole answer; 304 is an answer like any other.
 
-        A request that is not `repeatable` is not sent again once it can have arrived; it goes out on a connection of
-        its own, for a kept one may have been closed at the other end. `body` as an iterator can be sent once only.
+        What is no GET is a change, unless it is a `question`. A change that is not `repeatable` is not sent again once
+        it can have arrived; it goes out on a connection of its own, for a kept one may have been closed at the other
+        end. `body` as an iterator can be sent once only.
 
-        Raises: the node's own error; `Unavailable` kind `node_unreachable`.
+        Raises: the node's own error; `Unavailable` kind `node_unreachable`; `Uncertain` kind `answer_lost` for a
+        change that may have been made.
         """
+        changes = method != "GET" and not question
+        again = repeatable or not changes
         return self.persist(
             lambda: self.ask(
-                method, path, query=query, json=json, body=body, headers=headers, timeout=timeout, fresh=not repeatable
+                method, path, query=query, json=json, body=body, headers=headers, timeout=timeout, fresh=not again
             ),
-            repeatable=repeatable,
-        )
+            repeatable=again, changes=changes,
+        )  # fmt: skip
 
     def ask(
         self, method: str, path: str, *, query: Mapping[str, Any] | None = None, json: Any = None, body: Sent = None,
@@ -238,25 +247,30 @@ class Connection:
     def _refused(self, response: Response) -> NoReturn:
         error = from_wire(self.url, response.status, response.data)
         if error is None:
-            raise Broken(f"a gateway answered {response.status}", sent=False)
+            raise Broken(f"a gateway answered {response.status}", sent=response.status != _NOT_HANDED_ON)
         patience = response.headers.get("Retry-After", "")
         if response.status in BUSY and patience.isdigit() and int(patience) <= BUSY_SECONDS_MAX:
             raise Busy(error, float(patience))
         raise error
 
     def persist(
-        self, ask: Callable[[], T], *, repeatable: bool = True, enough: Callable[[int], bool] | None = None
-    ) -> T:
+        self, ask: Callable[[], T], *, repeatable: bool = True, changes: bool = False,
+        enough: Callable[[int], bool] | None = None,
+    ) -> T:  # fmt: skip
         """Do what asks this node until it answers, as often as is allowed; `enough` is called with the number of tries.
 
         Raises: as `request`.
         """
-        made = 0
+        made, arrived = 0, False
 
         def counted() -> T:
-            nonlocal made
+            nonlocal made, arrived
             made += 1
-            return ask()
+            try:
+                return ask()
+            except Broken as error:
+                arrived = arrived or error.sent
+                raise
 
         def pause(error: Exception, failures: int, _chance: float) -> float | None:
             if enough(made) if enough else made >= self.attempts:
@@ -265,12 +279,12 @@ class Connection:
 
         try:
             return retry(counted, pause, self.clock, stop=self._stop)
-        except Busy as busy:
-            raise busy.error from None
-        except Broken as broken:
-            sure = repeatable or not broken.sent
-            hint = way_out(self.url, broken) if sure else "it may have been done: look before you ask again"
-            raise unreachable(self.url, broken, attempts=made, hint=hint) from None
+        except (Busy, Broken) as error:
+            if changes and arrived:
+                raise answer_lost(self.url, error, repeatable=repeatable) from None
+            if isinstance(error, Busy):
+                raise error.error from None
+            raise unreachable(self.url, error, attempts=made, hint=way_out(self.url, error)) from None
 
     def _pause_after(self, error: Exception, failures: int, *, repeatable: bool) -> float | None:
         if isinstance(error, Busy):

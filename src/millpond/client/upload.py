@@ -161,7 +161,7 @@ def discard_parts(nodes: Nodes, part_ids: Sequence[str]) -> None:
     def discard(node: Connection) -> None:
         for part in part_ids:
             with suppress(MillpondError):
-                node.once.request("DELETE", f"/v1/parts/{part}/upload")
+                node.once.request("DELETE", f"/v1/parts/{part}/upload", repeatable=True)
 
     nodes.all(discard)
 
@@ -170,7 +170,7 @@ def _bring_up(nodes: Nodes, node: Connection) -> None:
     """Let a node hear of maps that the primary knows."""
     position = nodes.on_primary(lambda primary: primary.request("GET", "/v1/node")).json()["position"]
     body = {"position": position, "applied": False, "timeout": ANSWER_SECONDS}
-    node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
+    node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS, question=True)
 
 
 def not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
@@ -325,7 +325,7 @@ def confirming(load: str) -> Iterator[None]:
     try:
         yield
     except Unavailable as error:
-        if error.kind != "node_unreachable":
+        if error.kind not in ("node_unreachable", "answer_lost"):
             raise
         raise Uncertain(
             "the primary did not say whether the load is entered", kind="load_unconfirmed", load=load,
@@ -339,7 +339,8 @@ def _entered(nodes: Nodes, body: dict[str, Any]) -> Response:
 
     def post(node: Connection) -> Response:
         # A node of an earlier release knows of no epoch, and its list has none.
-        return node.request("POST", "/v1/loads", json=body | ({"epoch": nodes.epoch} if nodes.epoch else {}))
+        sent = body | ({"epoch": nodes.epoch} if nodes.epoch else {})
+        return node.request("POST", "/v1/loads", json=sent, repeatable=True)
 
     changes = 0
     while True:
@@ -365,7 +366,9 @@ def _everywhere(
     if failed and _enough(nodes, outcomes):
         lagging = {"position": response["position"], "without": [outcome.node for outcome in failed]}
         nodes.on_primary(
-            lambda node: node.request("POST", "/v1/log/acknowledgement", json=lagging, timeout=ACKNOWLEDGED_SECONDS)
+            lambda node: node.request(
+                "POST", "/v1/log/acknowledgement", json=lagging, timeout=ACKNOWLEDGED_SECONDS, question=True
+            )
         )
     elif failed:
         entered = ", ".join(outcome.node for outcome in outcomes if outcome.error is None)
@@ -402,7 +405,9 @@ def come_up_to(
         def post() -> int:
             if "chain" in body and node.withheld:
                 return nodes.on_primary(lambda primary: _confirmed(primary, body, node.url))
-            answer = connection.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS)
+            answer = connection.request(
+                "POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS, question=True
+            )
             return int(answer.json()["position"])
 
         return retry(
@@ -419,7 +424,7 @@ def come_up_to(
 def _confirmed(primary: Connection, body: Mapping[str, Any], url: str) -> int:
     """The position of a node, as the primary finds it: this client may not send its token there."""
     wanted = {**body, "nodes": [url], "maps": body["maps"] or []}
-    answer = primary.request("POST", "/v1/nodes/confirmation", json=wanted, timeout=3 * ANSWER_SECONDS)
+    answer = primary.request("POST", "/v1/nodes/confirmation", json=wanted, timeout=3 * ANSWER_SECONDS, question=True)
     return int(answer.json()["position"])
 
 

@@ -32,7 +32,7 @@ __all__ = (
     "read_header", "size_of", "sizes_of",
 )  # fmt: skip
 
-BATCH_PLAIN_BYTES = 4 * 1024 * 1024
+BATCH_PLAIN_BYTES = 512 * 1024
 ROW_BYTES = 64 * 1024
 """Events that are appended together share a row up to so many bytes: a page of a reader is cut between rows."""
 VERSION = 1

@@ -23,18 +23,21 @@ from typing import TYPE_CHECKING
 from millpond.errors import Fenced
 from millpond.events.codec import BATCH_PLAIN_BYTES, Codec, encode, size_of
 from millpond.events.index import DaySegment, State
+from millpond.events.protocol import Switch
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
     from millpond.events.index import StreamIndex
     from millpond.events.names import StreamName
-    from millpond.events.protocol import StreamStore
+    from millpond.events.protocol import StreamStore, Together
 
-__all__ = ("FOLD_BYTES", "Compressed", "batches_of", "compress_stream", "plan")
+__all__ = ("FOLD_BYTES", "Compressed", "batches_of", "compress_stream", "compress_together", "plan")
 
 FOLD_BYTES = 64 * 1024
 """Days with fewer bytes share a segment: one of its own would cost as much as it saves."""
+TOGETHER_BYTES = 256 * 1024
+"""Compressed bytes of streams that share a write."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,44 @@ def compress_stream(
         before += sum(segment.stored_bytes for segment in seen)
         after += output.stored_bytes
     return Compressed(days, before, after)
+
+
+def compress_together(
+    store: StreamStore, writes: Together, streams: Sequence[StreamName], day: int, spend: Callable[[int], None]
+) -> tuple[list[Compressed], list[StreamName]]:
+    """Compress streams whose due days are small: they share writes. The others are returned, each for itself.
+
+    `writes` is the store.
+    """
+    writes.close_days(streams, day)
+    done: list[Compressed] = []
+    left: list[StreamName] = []
+    switches: list[Switch] = []
+    for stream in streams:
+        index = store.index(stream)
+        runs = [] if index is None else plan(index, day)
+        size = sum(segment.bytes for run in runs for segment in run)
+        batches = list(batches_of(store, stream, runs[0])) if len(runs) == 1 and size <= FOLD_BYTES else []
+        if not runs:
+            done.append(Compressed())
+        elif len(batches) == 1:
+            spend(len(batches[0]))
+            switches.append(Switch(stream, runs[0], batches[0]))
+        else:
+            left.append(stream)
+        if sum(len(switch.batch) for switch in switches) > TOGETHER_BYTES:
+            done += _switched(writes, switches)
+            switches = []
+    return [*done, *_switched(writes, switches)], left
+
+
+def _switched(writes: Together, switches: Sequence[Switch]) -> Iterator[Compressed]:
+    for switch, output in zip(switches, writes.switch_many(switches) if switches else (), strict=True):
+        if output is None:
+            yield Compressed(fenced=True)
+        else:
+            raw = sum(segment.state is State.CLOSED for segment in switch.seen)
+            yield Compressed(raw, sum(segment.stored_bytes for segment in switch.seen), output.stored_bytes)
 
 
 def _spending(batches: Iterator[bytes], spend: Callable[[int], None]) -> Iterator[bytes]:

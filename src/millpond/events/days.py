@@ -12,7 +12,8 @@ from datetime import date, timedelta
 from typing import NamedTuple
 
 __all__ = (
-    "DAY_MS", "DAY_MAX", "Run", "day_of", "format_day", "latest_due_day", "parse_day", "runs_of", "stored_day",
+    "DAY_MS", "DAY_MAX", "Run", "day_of", "format_day", "latest_due_day", "parse_day", "pulled_back", "runs_of",
+    "stored_day",
 )  # fmt: skip
 
 DAY_MS = 86_400_000
@@ -58,6 +59,19 @@ def runs_of(times_ms: Sequence[int], floor_day: int, latest_ms: int) -> list[Run
             runs.append(Run(day, start, place))
             day, start = next_day, place
     return [*runs, Run(day, start, len(times_ms))]
+
+
+def pulled_back(days: Sequence[int], latest: int, floor: int) -> list[int]:
+    """Days that a clock far ahead made, as days up to `latest`; they still grow, and come after `floor`.
+
+    >>> pulled_back([7, 8, 400], 9, floor=6), pulled_back([400, 401], 9, floor=-1), pulled_back([400, 401], 9, floor=9)
+    ([7, 8, 9], [8, 9], [10, 11])
+    """
+    found: list[int] = []
+    for place, day in enumerate(days, 1):
+        floor = max(min(day, latest - len(days) + place), floor + 1)
+        found.append(floor)
+    return found
 
 
 def latest_due_day(now_ms: int, after_ms: int) -> int:

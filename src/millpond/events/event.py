@@ -248,7 +248,8 @@ class Page:
 
     * `after`: the place behind them: the next page begins there.
     * `more`: true when the stream had more events at that moment.
-    * `gap`: true when events between the place and the first of these have expired.
+    * `gap`: true when events between the place and the first of these have expired; or when the stream lost its end,
+      and with it the place: `after` is an earlier one then, and the events of a minute may come again.
     """
 
     events: list[Event]

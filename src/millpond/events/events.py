@@ -6,13 +6,14 @@ import threading
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import parse_id
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
-from millpond.events.watchers import Watch, Watchers
+from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -51,6 +52,14 @@ class Events:
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         return self.store.append([EventBatch(StreamName(queue, job_set), new, source, positions)])[0]
 
+    def appender(self, linger: str | int = LINGER) -> Appender:
+        """An appender of single events: those of so long a time are appended together. Close it after use.
+
+        Raises:
+            Invalid: the duration is not understood.
+        """
+        return Appender(self.store.append, self._clock, parse_duration(linger))
+
     def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
         """The events after an id, up to the newest one when the last page is read.
 
@@ -61,7 +70,7 @@ class Events:
         stream, place = StreamName(queue, job_set).check(), parse_id(after)
         more = True
         while more:
-            page = self.store.read(stream, place)
+            page = self.store.read(stream, place, bytes_max=FETCH_BYTES)
             yield from page.events
             place, more = page.after, page.more
 

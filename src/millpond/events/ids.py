@@ -18,10 +18,12 @@ import re
 from millpond.errors import Invalid, Unavailable
 from millpond.shown import shown
 
-__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id", "place_before")
+__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id", "place_before", "restart_place")
 
 START = 0
 """The place before every event."""
+RESTART_MS = 60_000
+"""A server that took over from another gives ids by its own clock, which may be so far behind the other's."""
 ID_MAX = (1 << 63) - 1
 _COUNTER_BITS = 20
 _MS_MAX = (1 << 42) - 1  # the year 2109; a clock beyond it counts on from there
@@ -55,6 +57,18 @@ def place_before(ms: int) -> int:
     (7, True)
     """
     return max(ms, 0) << _COUNTER_BITS
+
+
+def restart_place(after: int, last_id: int) -> int:
+    """The place from which a reader goes on whose place is behind the end of its stream: the stream lost its end.
+
+    What was appended since has ids that the reader may have seen on other events, so it gets the last minute anew.
+
+    >>> restart_place(9 << 20, 3 << 20), restart_place(100_000 << 20, 99_000 << 20) == 40_000 << 20
+    (0, True)
+    """
+    assert last_id < after
+    return min(last_id, place_before(id_time_ms(after) - RESTART_MS))
 
 
 def format_id(id_: int) -> str:

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
+from millpond.events.appender import LINGER, Appender
+
 if TYPE_CHECKING:
     from millpond.events.event import Appended, Event, NewEvent
     from millpond.events.index import StreamIndex
@@ -59,6 +61,7 @@ class EventsLike(Protocol):
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
         positions: Sequence[int] = (),
     ) -> Appended: ...  # fmt: skip
+    def appender(self, linger: str | int = LINGER) -> Appender: ...
     def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]: ...
     def watch(self, queue: str, job_set: str, after: str = "") -> WatchLike: ...
     def watch_many(self, streams: Streams) -> ManyWatchLike: ...

@@ -21,8 +21,8 @@ BATCH = REGISTRY.register(
     "events", "batch", ("queue", "job set", "last id"), _FOLDER, "batch", "consecutive events, compressed or not"
 )  # fmt: skip
 SOURCE = REGISTRY.register(
-    "events", "source", ("queue", "job set", "source"), _FOLDER, "16 bytes",
-    "the position in a source up to which its events are stored",
+    "events", "source", ("queue", "job set", "source"), _FOLDER, "20 bytes",
+    "the position in a source up to which its events are stored, and the day of the last of them",
 )  # fmt: skip
 DUE = REGISTRY.register(
     "events", "due", ("work", "day", "queue", "job set"), _FOLDER, "nothing",

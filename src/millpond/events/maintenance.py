@@ -6,24 +6,29 @@ Several processes may do it at the same time: days are fenced.
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid, MillpondError, Unavailable
-from millpond.events.compress import compress_stream
-from millpond.events.days import DAY_MS, latest_due_day
-from millpond.events.protocol import Work
+from millpond.events.compress import Compressed, compress_stream, compress_together
+from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
+from millpond.events.names import StreamName
+from millpond.events.protocol import Due, Together, Work
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, StreamStore
+    from millpond.events.protocol import StreamStore
 
 __all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules", "due_streams")
 
+_LOG = logging.getLogger(__name__)
 _PAGE = 500
+TOGETHER_STREAMS = 250
+"""Streams that share writes, where the store can do that."""
 FAULTS_MAX = 20
 """Faults that a report names; more are counted."""
 
@@ -107,18 +112,19 @@ class EventMaintenance:
         """Compress the days that are due, or all up to a day; of all streams, or of some."""
         stopping = stopping or threading.Event()
         after_ms = self._rules.compress_after_ms
-        latest = day if day is not None else latest_due_day(self._clock.now_ms(), after_ms) if after_ms else -1
+        latest = day if day is not None else latest_due_day(self._store.now_ms(), after_ms) if after_ms else -1
+        streams = self._pulled_back(streams, stopping)
         pace = _Pace(self._clock, self._rules.bytes_per_second, stopping)
 
-        def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
-            done = compress_stream(self._store, stream, latest, pace.spend)
-            return replace(
-                report, streams=report.streams + 1, days=report.days + done.days, left=report.left + done.fenced,
-                bytes_before=report.bytes_before + done.bytes_before, bytes_after=report.bytes_after + done.bytes_after,
-            )  # fmt: skip
+        def work(stream: StreamName) -> MaintenanceReport:
+            return _report_of(compress_stream(self._store, stream, latest, pace.spend))
+
+        def together(streams: Sequence[StreamName], writes: Together) -> tuple[MaintenanceReport, Sequence[StreamName]]:
+            done, left = compress_together(self._store, writes, streams, latest, pace.spend)
+            return sum(map(_report_of, done), MaintenanceReport()), left
 
         due = due_streams(self._store, Work.COMPRESS, latest) if streams is None else streams
-        return self._run(due, stopping, work, MaintenanceReport())
+        return self._run(due, stopping, work, together)
 
     def expire(
         self, stopping: threading.Event | None = None, *, day: int | None = None,
@@ -126,41 +132,74 @@ class EventMaintenance:
     ) -> MaintenanceReport:  # fmt: skip
         """Drop the days that are past retention, or all up to a day; forget streams without events. Of all, or some."""
         stopping = stopping or threading.Event()
-        now_ms, after_ms = self._clock.now_ms(), self._rules.retention_ms
+        now_ms, after_ms = self._store.now_ms(), self._rules.retention_ms
         latest = day if day is not None else latest_due_day(now_ms, after_ms) if after_ms else -1
+        streams = self._pulled_back(streams, stopping)
 
-        def work(stream: StreamName, report: MaintenanceReport) -> MaintenanceReport:
-            count = self._store.expire(stream, latest)
-            return replace(report, streams=report.streams + 1, events=report.events + count)
+        def work(stream: StreamName) -> MaintenanceReport:
+            return MaintenanceReport(streams=1, events=self._store.expire(stream, latest))
+
+        def together(streams: Sequence[StreamName], writes: Together) -> tuple[MaintenanceReport, Sequence[StreamName]]:
+            return MaintenanceReport(streams=len(streams), events=writes.expire_many(streams, latest)), ()
 
         if streams is not None:
-            return self._run(streams, stopping, work, MaintenanceReport())
-        report = self._run(due_streams(self._store, Work.EXPIRE, latest), stopping, work, MaintenanceReport())
+            return self._run(streams, stopping, work, together)
+        report = self._run(due_streams(self._store, Work.EXPIRE, latest), stopping, work, together)
         forgotten = due_streams(self._store, Work.FORGET, latest_due_day(now_ms, self._forget_ms))
-        return self._run(forgotten, stopping, work, report)
+        return report + self._run(forgotten, stopping, work, together)
 
-    @staticmethod
-    def _run(
-        due: Iterable[StreamName], stopping: threading.Event,
-        act: Callable[[StreamName, MaintenanceReport], MaintenanceReport], report: MaintenanceReport,
-    ) -> MaintenanceReport:  # fmt: skip
-        for stream in due:
+    def _pulled_back(
+        self, streams: Iterable[StreamName] | None, stopping: threading.Event
+    ) -> Iterable[StreamName] | None:
+        """The same streams, of which no day is in the future any more: a clock that was ahead made such days."""
+        latest = day_of(self._store.now_ms()) + 1
+        known = None if streams is None else dict.fromkeys(streams)
+        ahead = due_streams(self._store, Work.COMPRESS, DAY_MAX, Due(latest, StreamName("", "")))
+        for stream in ahead:
             if stopping.is_set():
                 break
-            try:
-                report = act(stream, report)
-            except _Stopped:
-                break
-            except Unavailable:
-                raise  # the store itself: the others would fare no better
-            except MillpondError as error:
-                report = report.with_fault(f"{stream}: {error}")
+            if (known is None or stream in known) and self._store.pull_back(stream, latest):
+                _LOG.warning("days of %s lay in the future, and are pulled back: a clock was ahead", stream)
+        return known
+
+    def _run(
+        self, due: Iterable[StreamName], stopping: threading.Event, act: Callable[[StreamName], MaintenanceReport],
+        together: Callable[[Sequence[StreamName], Together], tuple[MaintenanceReport, Sequence[StreamName]]],
+    ) -> MaintenanceReport:  # fmt: skip
+        """The work on streams: many at once where they can share writes, and each that is left by itself."""
+        report, streams, store = MaintenanceReport(), iter(due), self._store
+        try:
+            while not stopping.is_set() and (left := tuple[StreamName, ...](islice(streams, TOGETHER_STREAMS))):
+                if isinstance(store, Together):
+                    try:
+                        done, left = together(left, store)
+                        report += done
+                    except Unavailable:
+                        raise
+                    except MillpondError:
+                        pass  # a fault of one of them: each by itself shows of which
+                for stream in left:
+                    if stopping.is_set():
+                        break
+                    try:
+                        report += act(stream)
+                    except Unavailable:
+                        raise  # the store itself: the others would fare no better
+                    except MillpondError as error:
+                        report = report.with_fault(f"{stream}: {error}")
+        except _Stopped:
+            pass
         return report
 
 
-def due_streams(store: StreamStore, work: Work, day: int) -> Iterator[StreamName]:
-    """The streams with work for a day or an earlier one, page by page from the registry."""
-    after: Due | None = None
+def _report_of(done: Compressed) -> MaintenanceReport:
+    return MaintenanceReport(
+        streams=1, days=done.days, left=int(done.fenced), bytes_before=done.bytes_before, bytes_after=done.bytes_after
+    )
+
+
+def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[StreamName]:
+    """The streams with work for a day or an earlier one, page by page from the registry, from behind one listed."""
     while page := store.due(work, day, after, limit=_PAGE):
         yield from (due.stream for due in page)
         after = page[-1]

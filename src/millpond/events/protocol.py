@@ -24,7 +24,7 @@ from millpond.events.names import StreamName
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
-__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Work", "never")
+__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Switch", "Together", "Work", "never")
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at about so many bytes, or after one event."""
@@ -35,8 +35,8 @@ class StreamRules:
     """The rules by which a store assigns days, and when a stream that expired is forgotten.
 
     * `ahead_ms`: a time so far ahead of our clock counts as no later than that.
-    * `forget_ms`: the source positions of a stream without events are remembered so long after its last append: what is
-      delivered again within that time changes nothing.
+    * `forget_ms`: the position of a source is remembered so long after the day of its last events, also in a stream
+      that has no others: what is delivered again within that time changes nothing.
     """
 
     ahead_ms: int = 3_600_000
@@ -62,6 +62,14 @@ class Due(NamedTuple):
     stream: StreamName
 
 
+class Switch(NamedTuple):
+    """Neighbouring segments of a stream, and the one batch that holds their events."""
+
+    stream: StreamName
+    seen: Sequence[DaySegment]
+    batch: bytes
+
+
 def never() -> bool:
     """False: the wait is not interrupted."""
     return False
@@ -77,6 +85,20 @@ class Checkable(Protocol):
         Raises:
             Unavailable: the storage is out of reach.
         """
+
+
+@runtime_checkable
+class Together(Protocol):
+    """A backend in which many streams share a write: each act does for all of them what `StreamStore` does for one."""
+
+    def close_days(self, streams: Sequence[StreamName], day: int) -> None:
+        """As `StreamStore.close_day`."""
+
+    def switch_many(self, switches: Sequence[Switch]) -> list[DaySegment | None]:
+        """As `StreamStore.switch`; None for one that is fenced."""
+
+    def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
+        """As `StreamStore.expire`."""
 
 
 class StreamStore(Protocol):
@@ -102,6 +124,8 @@ class StreamStore(Protocol):
     ) -> set[StreamName]:
         """Wait until streams have events after their cursors, at most until a monotonic time; which ones do.
 
+        A stream that ends before its cursor is one of them: it lost its end, and `read` says where to go on.
+
         It also returns once `interrupted()` is true, which it looks at after each `wake`.
 
         Raises:
@@ -122,6 +146,15 @@ class StreamStore(Protocol):
 
     def close_day(self, stream: StreamName, day: int) -> bool:
         """Close the open day if it is `day` or an earlier one: it gets no events from now on. True when it did."""
+
+    def pull_back(self, stream: StreamName, latest: int) -> bool:
+        """Let days after `latest` that are not compressed be days up to it, as far as there is room; true if some were.
+
+        A clock that was far ahead made them. Without this they would be due when that time has come.
+        """
+
+    def now_ms(self) -> int:
+        """The time of the place: of its server, where it has one, for the machines that share it may disagree."""
 
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """Replace neighbouring segments, as they were seen, by one compressed segment of the same events.

@@ -34,12 +34,14 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("WATCHERS_MAX", "Watch", "Watchers")
+__all__ = ("FETCH_BYTES", "WATCHERS_MAX", "Watch", "Watchers")
 
 WATCHERS_MAX = 10_000
 RINGS_BYTES = 64 * 1024 * 1024
 RING_BYTES_MAX = 1024 * 1024
 PAGE_BYTES = 256 * 1024
+FETCH_BYTES = 512 * 1024
+"""A watcher that is behind reads so much at a time: about a compressed batch, so that its first event comes soon."""
 _RETRY_SECONDS = 1.0
 _NUMBER = attrgetter("number")
 
@@ -63,6 +65,8 @@ class _Tail:
     pages: deque[_Pages] = field(default_factory=deque)
     bytes: int = 0
     news: dict[asyncio.Event, asyncio.AbstractEventLoop] = field(default_factory=dict)
+    ended: bool = False
+    """True once the stream lost its end: its watchers read the store, and find where they go on."""
 
     def events_after(self, place: int) -> list[Event] | None:
         """The events of the ring after a place; None when the ring begins later, or ends there."""
@@ -146,7 +150,7 @@ class Watchers:
             self._count -= 1
             if tail is not None:
                 tail.watchers -= 1
-                if not tail.watchers:
+                if not tail.watchers and not tail.ended:
                     del self._tails[tail.stream]
                     self._joined = True
 
@@ -182,7 +186,7 @@ class Watchers:
                     tail.news.pop(news, None)
 
     def _news(self, places: Sequence[Place]) -> bool:
-        return self._ended() or any(tail.after > place for tail, place in places)
+        return self._ended() or any(tail.ended or tail.after > place for tail, place in places)
 
     def _ended(self) -> bool:
         return self._closed or self._fault is not None
@@ -215,6 +219,11 @@ class Watchers:
         with self._changed:
             tail = self._tails.get(stream)
             if tail is None or tail.after != after:
+                return
+            if page.after < after:
+                tail.ended = True
+                del self._tails[stream]
+                self._tell([tail])
                 return
             if page.gap:
                 tail.pages.clear()
@@ -270,7 +279,7 @@ class Watch(AsyncBatches[Event]):
         self._tail: _Tail | None = None
         self._closed = False
         self.gap = False
-        """True once events were missed, because they had expired."""
+        """True once events were missed, because they had expired or the store lost them."""
 
     @property
     def number(self) -> int:
@@ -339,6 +348,8 @@ class Watch(AsyncBatches[Event]):
         """The next events of the ring; None when it has none for this place."""
         if self._closed:
             raise Closed("the watch is closed", kind="watch_closed", hint="begin another where it ended")
+        if self._tail is not None and self._tail.ended:
+            self._tail = None
         events = None if self._tail is None else self._watchers.take(self._tail, self._place)
         if events:
             self._place = events[-1].number
@@ -349,7 +360,7 @@ class Watch(AsyncBatches[Event]):
 
     def _fetch(self) -> Page:
         """The next events of the store."""
-        return self._store.read(self.stream, self._place)
+        return self._store.read(self.stream, self._place, bytes_max=FETCH_BYTES)
 
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""

@@ -123,7 +123,9 @@ def _look(node: Node) -> list[_Vote]:
 
 def _vote(peer: Peer, promise: Promise) -> _Vote:
     body = {"epoch": promise.epoch, "candidate": promise.candidate}
-    answer = peer.connection.once.request("POST", "/v1/nodes/promise", json=body, timeout=PROMISE_SECONDS).json()
+    answer = peer.connection.once.request(
+        "POST", "/v1/nodes/promise", json=body, timeout=PROMISE_SECONDS, repeatable=True
+    ).json()
     return _Vote(
         peer.url, answer["epoch"], answer["position"], answer["chain"], answer["remembers"], bool(answer["granted"])
     )

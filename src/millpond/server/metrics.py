@@ -87,6 +87,10 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.registry.register(LEFT_OUT)
+        self.events_ahead = Gauge(
+            "millpond_events_ahead_seconds", "How far the id of the newest appended event is ahead of the clock.",
+            registry=self.registry,
+        )  # fmt: skip
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
 

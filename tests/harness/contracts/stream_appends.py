@@ -67,6 +67,17 @@ class AppendContract:
         append(store, "a")
         assert store.index(STREAM) is not None
 
+    def test_a_place_behind_the_end_is_a_gap_and_goes_back(self, site: StreamSite, store: StreamStore) -> None:
+        append(store, "long ago")
+        site.clock.now += 600_000
+        last = append(store, "a", "b").last_id
+        page = store.read(STREAM, last + 1)
+        assert [event.payload for event in page.events] == [b"a", b"b"]
+        assert (page.after, page.more, page.gap) == (last, False, True)
+        assert store.follow({STREAM: last + 1}, None) == {STREAM}
+        far = store.read(STREAM, last + (600_000 << 20))
+        assert (far.events, far.after, far.gap) == ([], last, True)
+
     def test_an_empty_batch_is_nothing(self, store: StreamStore) -> None:
         assert store.append([EventBatch(STREAM, [])]) == [Appended(0, 0, 0, 0)]
         assert store.append([]) == []

@@ -8,11 +8,12 @@ import pytest
 
 from millpond.errors import Fenced, Invalid, Unavailable
 from millpond.events.codec import Codec, encode
+from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
 from millpond.events.names import StreamName
-from millpond.events.protocol import StreamStore, Work
+from millpond.events.protocol import Due, StreamStore, Work
 from tests.harness.contracts.stream_site import (
     NOON,
     RULES,
@@ -181,6 +182,53 @@ class DayContract:
         assert days(store) == [(1, "closed", 1), (2, "open", 1)] and everything(store) == events[1:]
         assert store.expire(STREAM, TODAY) == 0
         assert store.expire(STREAM, TODAY + 9) == 2 and everything(store) == []
+
+    def test_positions_go_a_grace_after_their_last_day(self, site: StreamSite, store: StreamStore) -> None:
+        def deliver(source: str) -> int:
+            event = NewEvent(site.clock.now, source.encode())
+            return store.append([EventBatch(STREAM, [event], source, [1])])[0].count
+
+        grace = RULES.forget_ms // DAY_MS
+        assert deliver("old") == 1
+        for _ in range(grace):
+            append(store, "endless", time_ms=site.clock.now)
+            site.clock.now += DAY_MS
+        assert deliver("new") == 1
+        store.expire(STREAM, TODAY + grace - 2)
+        assert deliver("old") == 0, "the grace is over when the day ended so long ago"
+        site.clock.now += DAY_MS
+        store.expire(STREAM, TODAY + grace - 1)
+        assert deliver("old") == 1 and deliver("new") == 0
+
+    def test_days_that_a_clock_far_ahead_made_are_pulled_back(self, site: StreamSite, store: StreamStore) -> None:
+        append(store, "old", time_ms=NOON - 3 * DAY_MS)
+        store.close_day(STREAM, TODAY)
+        compress(store, STREAM, index_of(store).segments)
+        for ahead in (399, 400):
+            site.clock.now = NOON + ahead * DAY_MS
+            append(store, str(ahead), time_ms=site.clock.now)
+        site.clock.now = NOON
+        append(store, "now")
+        assert store.due(Work.COMPRESS, TODAY + 1, limit=9) == []
+        assert store.pull_back(STREAM, TODAY + 1) and not store.pull_back(STREAM, TODAY + 1)
+        assert [day.day for day, _ in index_of(store).days()] == [TODAY - 3, TODAY, TODAY + 1]
+        assert store.due(Work.COMPRESS, TODAY, limit=9) == [Due(TODAY, STREAM)]
+        append(store, "tomorrow", time_ms=NOON + DAY_MS)
+        assert compress_stream(store, STREAM, TODAY + 1).days == 2
+        assert payloads_of(store) == ["old", "399", "400", "now", "tomorrow"]
+        site.clock.now += 2 * DAY_MS
+        append(store, "later", time_ms=site.clock.now)
+        assert store.expire(STREAM, TODAY + 1) == 5 and payloads_of(store) == ["later"]
+
+    def test_a_stream_whose_days_in_the_future_are_gone_comes_back(self, site: StreamSite, store: StreamStore) -> None:
+        site.clock.now += 400 * DAY_MS
+        append(store, "far", time_ms=site.clock.now)
+        store.expire(STREAM, TODAY + 400)
+        site.clock.now = NOON
+        append(store, "now")
+        assert store.pull_back(STREAM, TODAY + 1)
+        assert [day.day for day, _ in index_of(store).days()] == [TODAY + 1] and payloads_of(store) == ["now"]
+        assert not store.pull_back(StreamName("no", "stream"), TODAY)
 
     def test_a_page_says_that_events_between_have_expired(self, site: StreamSite, store: StreamStore) -> None:
         for day in range(2):

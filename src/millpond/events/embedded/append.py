@@ -6,11 +6,10 @@ from bisect import bisect_right
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.errors import Corrupt
 from millpond.events.codec import cuts, pack, sizes_of
 from millpond.events.days import DAY_MAX, day_of, runs_of
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of
+from millpond.events.embedded.rows import NO_DAY, Head, adopt_segment, keys_of, pack_position, parse_position
 from millpond.events.event import Appended
 from millpond.events.ids import first_id
 from millpond.events.index import Day, DaySegment, State
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
 
 __all__ = ("append_events", "close_open_day")
-
-_POSITION_BYTES = 16
 
 
 def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: StreamRules) -> Appended:
@@ -46,7 +43,7 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
         head = _put_events(tx, keys, head, part, first + run.start)
     step("events.rows_put")
     if batch.source:
-        tx.put(keys.sources.pack(batch.source), batch.positions[-1].to_bytes(_POSITION_BYTES, "big"))
+        tx.put(keys.sources.pack(batch.source), pack_position(batch.positions[-1], head.last_day))
     put_head(tx, keys, before, head)
     return Appended(count, stored_before, first, head.last_id)
 
@@ -72,9 +69,7 @@ def _stored_before(tx: ReadTransaction, keys: Keys, batch: EventBatch) -> int:
     row = tx.get(keys.sources.pack(batch.source)) if batch.source else None
     if row is None:
         return 0
-    if len(row) != _POSITION_BYTES:
-        raise Corrupt("the position of a source cannot be read", kind="events_damaged", source=batch.source)
-    return bisect_right(batch.positions, int.from_bytes(row, "big"))
+    return bisect_right(batch.positions, parse_position(row)[0])
 
 
 def _floor_day(head: Head, now_ms: int) -> int:

@@ -6,6 +6,7 @@ the next call goes on there, for the registry lists the stream until the segment
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -13,16 +14,25 @@ from millpond.events.codec import Codec, decode, encode
 from millpond.events.days import latest_due_day
 from millpond.events.embedded.append import close_open_day
 from millpond.events.embedded.registry import put_head
-from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
-from millpond.events.index import DaySegment, State, forget_day
+from millpond.events.embedded.rows import (
+    NO_DAY,
+    Head,
+    keys_of,
+    listed_segments,
+    pack_position,
+    parse_position,
+    to_listed,
+)
+from millpond.events.embedded.work import with_work
+from millpond.events.index import DaySegment, State
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
     from millpond.events.embedded.rows import Keys
     from millpond.events.names import StreamName
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.kernel.space import Space, Transaction
 
-__all__ = ("expire_days",)
+__all__ = ("expire_days", "expire_together")
 
 ROWS_PER_WRITE = 1_000
 
@@ -38,17 +48,44 @@ def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_
         step("events.rows_dropped")
 
 
+def expire_together(space: Space, streams: Sequence[StreamName], day: int, now_ms: int, forget_ms: int) -> int:
+    """As `Together.expire_many`: those that have few rows share a write."""
+
+    def change(tx: Transaction) -> tuple[int, list[StreamName]]:
+        count, rows_left = 0, ROWS_PER_WRITE
+        left: list[StreamName] = []
+        for stream in streams:
+            if rows_left <= 0:
+                left.append(stream)
+                continue
+            outcome = _expire_some(tx, keys_of(stream), day, latest_due_day(now_ms, forget_ms), rows_left)
+            count, rows_left = count + outcome.count, outcome.rows_left
+            if not outcome.done:
+                left.append(stream)
+        return count, left
+
+    count, left = space.write(change)
+    step("events.rows_dropped")
+    return count + sum(expire_days(space, stream, day, now_ms, forget_ms) for stream in left)
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     count: int
-    done: bool
+    rows_left: int
+
+    @property
+    def done(self) -> bool:
+        return self.rows_left > 0
 
 
-def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Outcome:
+def _expire_some(
+    tx: Transaction, keys: Keys, day: int, forget_day: int, rows_left: int = ROWS_PER_WRITE
+) -> _Outcome:  # fmt: skip
     before = Head.read(tx, keys)
     if before is None:
-        return _Outcome(0, done=True)
-    head, count, rows_left = before, 0, ROWS_PER_WRITE
+        return _Outcome(0, rows_left)
+    head, count = before, 0
     if head.open is not None and head.open.day <= day:
         head = close_open_day(tx, keys, head)
     while rows_left > 0 and (segment := next(listed_segments(tx, keys), None)) and segment.days[0].day <= day:
@@ -65,12 +102,25 @@ def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int) -> _Out
             keys.series.retire(tx, [segment.days[-1].day])
         elif segment.state is not State.EXPIRED:
             _substitute(tx, keys, segment, replace(segment, state=State.EXPIRED))
-    head = _with_work(tx, keys, head)
+    rows_left -= _drop_positions(tx, keys, head.last_day, min(day, forget_day), rows_left)
+    head = with_work(tx, keys, head)
     if head.forget_day != NO_DAY and head.forget_day <= forget_day:
         _forget(tx, keys, before)
     elif head != before:
         put_head(tx, keys, before, head)
-    return _Outcome(count, done=rows_left > 0)
+    return _Outcome(count, rows_left)
+
+
+def _drop_positions(tx: Transaction, keys: Keys, last_day: int, day: int, limit: int) -> int:
+    """Drop the positions of sources whose last events were of that day or before; how many, up to a limit."""
+    dropped = 0
+    for key, row in list(tx.scan(keys.sources.range())):
+        position, last = parse_position(row)
+        if last == NO_DAY:
+            tx.put(key, pack_position(position, last_day))
+        elif last <= day and dropped < limit:
+            dropped += tx.delete(key)
+    return dropped
 
 
 def _trim(tx: Transaction, keys: Keys, segment: DaySegment, day: int) -> int:
@@ -89,18 +139,6 @@ def _trim(tx: Transaction, keys: Keys, segment: DaySegment, day: int) -> int:
 def _substitute(tx: Transaction, keys: Keys, segment: DaySegment, output: DaySegment) -> None:
     listed = to_listed(output)
     keys.series.substitute(tx, [to_listed(segment)], listed.segment, listed.about)
-
-
-def _with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
-    """The head with the days under which the registry lists a stream whose oldest days are gone."""
-    segments = list(listed_segments(tx, keys))
-    open_days = [] if head.open is None else [head.open.day]
-    raw = [segment.days[0].day for segment in segments if segment.state is State.CLOSED] + open_days
-    oldest = [segment.days[0].day for segment in segments] + open_days
-    return replace(
-        head, compress_day=raw[0] if raw else NO_DAY, expire_day=oldest[0] if oldest else NO_DAY,
-        forget_day=NO_DAY if oldest else forget_day(head.last_id, head.last_day),
-    )  # fmt: skip
 
 
 def _forget(tx: Transaction, keys: Keys, before: Head) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.events.codec import decode, read_header
 from millpond.events.embedded.rows import Head, keys_of, listed_segments
 from millpond.events.event import Page
+from millpond.events.ids import restart_place
 from millpond.events.index import DaySegment, State, StreamIndex
 
 if TYPE_CHECKING:
@@ -21,8 +23,10 @@ def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: in
     """As `StreamStore.read`."""
     keys = keys_of(stream)
     head = Head.read(tx, keys)
-    if head is None or head.last_id <= after:
+    if head is None or head.last_id == after:
         return Page([], after)
+    if head.last_id < after:
+        return replace(read_page(tx, stream, restart_place(after, head.last_id), bytes_max), gap=True)
     # Rows up to here may still be there: they are dropped in several writes.
     start = max(after, head.dropped_id)
     events: list[Event] = []

@@ -30,6 +30,7 @@ __all__ = ("NO_DAY", "Head", "Keys", "Stored", "adopt_segment", "keys_of", "list
 NO_DAY = -1
 _VERSION = 1
 _HEAD = struct.Struct("<BBqqqiiiiqqqqH")
+_POSITION_BYTES, _DAY_BYTES = 16, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,23 @@ class Head:
         if head.stream != keys.stream:
             raise _damaged(row)
         return head
+
+
+def pack_position(position: int, day: int) -> bytes:
+    """The row of a source: the position up to which it is stored, and the day of the last of these events."""
+    return position.to_bytes(_POSITION_BYTES, "big") + day.to_bytes(_DAY_BYTES, "big")
+
+
+def parse_position(row: bytes) -> tuple[int, int]:
+    """The position and the day in the row of a source; `NO_DAY` in one that was written before days were noted.
+
+    Raises:
+        Corrupt: it is not what `pack_position` wrote.
+    """
+    if len(row) not in (_POSITION_BYTES, _POSITION_BYTES + _DAY_BYTES):
+        raise Corrupt("the position of a source cannot be read", kind="events_damaged", begin=row[:16].hex())
+    day = row[_POSITION_BYTES:]
+    return int.from_bytes(row[:_POSITION_BYTES], "big"), int.from_bytes(day, "big") if day else NO_DAY
 
 
 def to_segment(about: Stored) -> DaySegment:

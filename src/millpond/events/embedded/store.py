@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Closed
 from millpond.events.embedded.append import append_events, close_open_day
-from millpond.events.embedded.expire import expire_days
+from millpond.events.embedded.expire import expire_days, expire_together
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
-from millpond.events.embedded.switch import switch_segments
+from millpond.events.embedded.switch import switch_segments, switch_together
+from millpond.events.embedded.work import pull_back
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.kernel.space import moment_of
 from millpond.kernel.steps import step
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from millpond.events.event import Appended, EventBatch, Page
     from millpond.events.index import DaySegment, StreamIndex
     from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, Work
+    from millpond.events.protocol import Due, Switch, Work
     from millpond.kernel.space import Space, Transaction
 
 __all__ = ("EmbeddedStore",)
@@ -86,7 +87,7 @@ class EmbeddedStore:
             moment = moment_of(tx)
         found = {
             stream for (stream, after), row in zip(cursors.items(), rows, strict=True)
-            if row is not None and Head.decode(row).last_id > after
+            if row is not None and Head.decode(row).last_id != after
         }  # fmt: skip
         return found, moment
 
@@ -128,16 +129,20 @@ class EmbeddedStore:
 
     def close_day(self, stream: StreamName, day: int) -> bool:
         """See `StreamStore.close_day`."""
-        keys = keys_of(stream)
+        return self._opened().write(lambda tx: _close_day(tx, stream, day))
 
-        def change(tx: Transaction) -> bool:
-            head = Head.read(tx, keys)
-            if head is None or head.open is None or head.open.day > day:
-                return False
-            put_head(tx, keys, head, close_open_day(tx, keys, head))
-            return True
+    def close_days(self, streams: Sequence[StreamName], day: int) -> None:
+        """See `Together.close_days`."""
+        self._opened().write(lambda tx: [_close_day(tx, stream, day) for stream in streams])
+        step("events.day_closed")
 
-        return self._opened().write(change)
+    def pull_back(self, stream: StreamName, latest: int) -> bool:
+        """See `StreamStore.pull_back`."""
+        return self._opened().write(lambda tx: pull_back(tx, stream, latest))
+
+    def now_ms(self) -> int:
+        """See `StreamStore.now_ms`."""
+        return self._clock.now_ms()
 
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """See `StreamStore.switch`."""
@@ -146,6 +151,14 @@ class EmbeddedStore:
     def expire(self, stream: StreamName, day: int) -> int:
         """See `StreamStore.expire`."""
         return expire_days(self._opened(), stream, day, self._clock.now_ms(), self._rules.forget_ms)
+
+    def switch_many(self, switches: Sequence[Switch]) -> list[DaySegment | None]:
+        """See `Together.switch_many`."""
+        return switch_together(self._opened(), switches)
+
+    def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
+        """See `Together.expire_many`."""
+        return expire_together(self._opened(), streams, day, self._clock.now_ms(), self._rules.forget_ms)
 
     def close(self) -> None:
         """Let followers go; the space stays open, for it is the pond's."""
@@ -157,3 +170,12 @@ class EmbeddedStore:
         if self._closed:
             raise Closed("the streams are closed", kind="events_closed")
         return self._space
+
+
+def _close_day(tx: Transaction, stream: StreamName, day: int) -> bool:
+    keys = keys_of(stream)
+    head = Head.read(tx, keys)
+    if head is None or head.open is None or head.open.day > day:
+        return False
+    put_head(tx, keys, head, close_open_day(tx, keys, head))
+    return True

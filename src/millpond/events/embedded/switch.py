@@ -28,9 +28,10 @@ from millpond.kernel.steps import step
 if TYPE_CHECKING:
     from millpond.events.embedded.rows import Keys
     from millpond.events.names import StreamName
+    from millpond.events.protocol import Switch
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("switch_segments",)
+__all__ = ("switch_segments", "switch_together")
 
 
 def switch_segments(
@@ -60,6 +61,33 @@ def switch_segments(
     output = DaySegment(State.COMPRESSED, days, stored)
     space.write(partial(_finish, keys=keys, seen=seen, data=pending, output=output))
     step("events.segment_switched")
+    return output
+
+
+def switch_together(space: Space, switches: Sequence[Switch]) -> list[DaySegment | None]:
+    """As `Together.switch_many`."""
+    for one in switches:
+        days = [day for segment in one.seen for day in segment.days]
+        check = Continuity(one.seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+        check.add(read_header(one.batch))
+        check.end()
+
+    def change(tx: Transaction) -> list[DaySegment | None]:
+        return [_switched(tx, one) for one in switches]
+
+    outputs = space.write(change)
+    step("events.segment_switched")
+    return outputs
+
+
+def _switched(tx: Transaction, switch: Switch) -> DaySegment | None:
+    """The segment that is put in place of others; None when these are not what was seen: nothing is changed then."""
+    days = tuple(day for segment in switch.seen for day in segment.days)
+    output = DaySegment(State.COMPRESSED, days, len(switch.batch))
+    try:
+        _finish(tx, keys_of(switch.stream), switch.seen, switch.batch, output)
+    except Fenced:
+        return None
     return output
 
 

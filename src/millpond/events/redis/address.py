@@ -11,10 +11,8 @@ from redis.connection import parse_url
 
 from millpond.errors import Invalid
 
-__all__ = ("PLACE", "Address", "Location", "parse_location")
+__all__ = ("Address", "Location", "parse_location")
 
-PLACE = "millpond"
-"""The place of a URL that names none."""
 _PORT = 6379
 _HINT = "such as redis://host:6379/0#place, or redis://host1,host2,host3 for a cluster"
 
@@ -31,12 +29,16 @@ class Address(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A URL in parts. `shown` is the URL without its password."""
+    """A URL in parts. `shown` is the URL without its password.
+
+    `replicas`: how many replicas must have an append before it is acknowledged.
+    """
 
     shown: str
     place: str
     seeds: tuple[Address, ...]
     options: Mapping[str, Any]
+    replicas: int = 0
 
 
 def parse_location(url: str, password: str | None = None) -> Location:
@@ -51,20 +53,27 @@ def parse_location(url: str, password: str | None = None) -> Location:
         user, _, hosts = parts.netloc.rpartition("@")
         seeds = tuple(_seed(host) for host in hosts.split(","))
         query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
+        replicas = int(query.pop("replicas", "0"))
         first = hosts.split(",")[0]
         one_host = parts._replace(netloc=f"{user}@{first}" if user else first).geturl()
         options = dict(parse_url(one_host))
     except (ValueError, TypeError) as error:
         raise _no_url() from error
-    if parts.scheme not in ("redis", "rediss") or not all(name.startswith("ssl_") for name in query):
+    if parts.scheme not in ("redis", "rediss") or replicas < 0 or not all(name.startswith("ssl_") for name in query):
         raise _no_url()
-    for name in ("host", "port"):
+    if not place:
+        raise Invalid(
+            "the URL of Redis does not name the place of the pond's streams", kind="redis_url",
+            hint="give each pond a name of its own, after a #: redis://host:6379/0#flights",
+        )  # fmt: skip
+    for name in ("host", "port", "replicas"):
         options.pop(name, None)
     if password is not None and "password" not in options:
         options["password"] = password
     shown_user = user.partition(":")[0]
-    shown = f"{parts.scheme}://{shown_user + '@' if shown_user else ''}{hosts}{parts.path}#{place or PLACE}"
-    return Location(shown, place or PLACE, seeds, options)
+    waits = f"?replicas={replicas}" if replicas else ""
+    shown = f"{parts.scheme}://{shown_user + '@' if shown_user else ''}{hosts}{parts.path}{waits}#{place}"
+    return Location(shown, place, seeds, options, replicas)
 
 
 def _seed(host: str) -> Address:

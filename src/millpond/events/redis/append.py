@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
-from millpond.events.event import Appended
+from millpond.events.event import TIME_MS_MAX, Appended
 from millpond.events.ids import format_id
 from millpond.events.redis.joined import Joined, joined
 from millpond.events.redis.keys import is_hashed
@@ -32,14 +32,17 @@ if TYPE_CHECKING:
     from millpond.events.redis.keys import Place, StreamKeys
     from millpond.events.redis.servers import Servers
 
-__all__ = ("append_batches",)
+__all__ = ("SERVER_TIME", "append_batches")
+
+SERVER_TIME = -1
+"""Stands for the time that the server has when it runs the script."""
 
 CALL_BYTES = 1 << 20
 """Batches of one stream share a call up to so many packed bytes: while it runs the server does nothing else."""
 FLIGHT_BYTES = 8 << 20
 FLIGHT_STREAMS = 500
 PACKED_BYTES_MIN = 192
-"""Smaller rows are not compressed. A row of one event gets a quarter smaller, and days of few events need it."""
+"""Smaller rows are not compressed, nor are rows of one event: each costs more than the append, until its day is."""
 _POSITION_BYTES = 16
 
 
@@ -56,10 +59,10 @@ class _Delivery:
     def batch(self) -> EventBatch:
         return self.joined.batch
 
-    def pack(self, latest_ms: int) -> None:
+    def pack(self) -> None:
         columns = self.batch.columns(self.stored_before)
         positions = self.batch.positions[self.stored_before :]
-        rows = list(_packed_rows(columns, latest_ms))
+        rows = list(_packed_rows(columns))
         ends = [positions[0], positions[-1]] if positions else [0, 0]
         self.arguments = [
             self.batch.source, *(end.to_bytes(_POSITION_BYTES, "big") for end in ends), len(columns.times), len(rows),
@@ -86,10 +89,9 @@ def append_batches(
     queues: dict[StreamName, deque[_Delivery]] = {}
     for stream, members in _checked(batches).items():
         queues[stream] = deque(map(_Delivery, members))
-    latest_ms = now_ms + rules.ahead_ms
     while queues:
-        for flight in _flights(queues, latest_ms):
-            calls = [_call(place.keys_of(stream), deliveries, now_ms) for stream, deliveries in flight]
+        for flight in _flights(queues):
+            calls = [_call(place.keys_of(stream), deliveries, now_ms, rules) for stream, deliveries in flight]
             try:
                 replies = servers.run(calls, repeat=False)
             except Unavailable as error:
@@ -122,9 +124,7 @@ def _checked(batches: Sequence[EventBatch]) -> dict[StreamName, list[Joined]]:
     return found
 
 
-def _flights(
-    queues: dict[StreamName, deque[_Delivery]], latest_ms: int
-) -> Iterator[list[tuple[StreamName, list[_Delivery]]]]:
+def _flights(queues: dict[StreamName, deque[_Delivery]]) -> Iterator[list[tuple[StreamName, list[_Delivery]]]]:
     """The next deliveries of each stream, in flights of bounded size; one call a stream, so that they stay in order."""
     flight: list[tuple[StreamName, list[_Delivery]]] = []
     total = 0
@@ -132,7 +132,7 @@ def _flights(
         size, count = 0, 0
         for delivery in queue:
             if not delivery.arguments:
-                delivery.pack(latest_ms)
+                delivery.pack()
             if count and size + delivery.size > CALL_BYTES:
                 break
             size, count = size + delivery.size, count + 1
@@ -145,9 +145,9 @@ def _flights(
         yield flight
 
 
-def _call(keys: StreamKeys, deliveries: Sequence[_Delivery], now_ms: int) -> Call:
+def _call(keys: StreamKeys, deliveries: Sequence[_Delivery], now_ms: int, rules: StreamRules) -> Call:
     names = names_in_full(keys.stream) if is_hashed(keys.name) else b""
-    arguments: list[Argument] = [max(now_ms, 0), day_of(now_ms), keys.name, names]
+    arguments: list[Argument] = [max(now_ms, SERVER_TIME), rules.ahead_ms, keys.name, names]
     for delivery in deliveries:
         arguments += delivery.arguments
     keys_used = (keys.head, keys.raw, keys.sources, keys.index, *keys.due, keys.names)
@@ -173,8 +173,10 @@ def _settle(
         queue.popleft()
 
 
-def _packed_rows(columns: Columns, latest_ms: int) -> Iterator[tuple[int, int, int, bytes]]:
+def _packed_rows(columns: Columns) -> Iterator[tuple[int, int, int, bytes]]:
     """Rows of the script: the day that the times ask for, the number of events, their bytes, and the events.
+
+    The script decides the day: it knows the time, and the stream.
 
     Their ids count from 1: which they are is decided where they are stored.
     """
@@ -182,11 +184,11 @@ def _packed_rows(columns: Columns, latest_ms: int) -> Iterator[tuple[int, int, i
     if not times:
         return
     sizes = sizes_of(payloads, headers)
-    for run in runs_of(times, 0, latest_ms):
+    for run in runs_of(times, day_of(times[0]), TIME_MS_MAX):
         for start, stop in cuts(sizes[run.start : run.stop]):
             part = slice(run.start + start, run.start + stop)
             size = sum(sizes[part])
-            codec = Codec.ZSTD if size >= PACKED_BYTES_MIN else Codec.NONE
+            codec = Codec.ZSTD if size >= PACKED_BYTES_MIN and stop - start > 1 else Codec.NONE
             ids = range(1, stop - start + 1)
             yield (
                 run.day, stop - start, size,

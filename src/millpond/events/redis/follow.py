@@ -4,7 +4,8 @@ Messages may be lost, with their connection or in a failover. So the heads of wh
 again, and a message only makes it quicker.
 
 Invariants:
-* `follow` returns with a stream only when it has an event after the cursor; events are never guessed from silence;
+* `follow` returns with a stream only when it has an event after the cursor, or ends before it; events are never guessed
+  from silence;
 * an event is noticed in `LOOK_SECONDS` at most while its server can be reached, whatever happened to messages;
 * a channel is left when nobody followed its stream for `LINGER_SECONDS`: memory is bounded by what is followed.
 """
@@ -73,7 +74,7 @@ class Followers:
         """As `StreamStore.follow`."""
         followed = {stream: self._entered(self._place.keys_of(stream)) for stream in cursors}
         try:
-            if found := _with_news(followed, cursors):
+            if found := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:
                 return found
             if due is None or self._clock.monotonic() < due:
                 self._servers.discover()
@@ -120,20 +121,23 @@ class Followers:
         if one.users == 0 and not any(channel in listener.channels for listener in self._listeners.values()):
             self._followed.pop(channel, None)
 
-    def _note(self, channel: bytes, last_id: int) -> None:
+    def _note(self, channel: bytes, last_id: int, before: int = -1) -> None:
+        """Note the last id of a stream; one that is less than what was known, `before`, is believed from its head."""
         with self._news:
             one = self._followed.get(channel)
-            if one is not None and last_id > one.last_id:
+            if one is not None and (last_id > one.last_id or last_id < one.last_id == before):
                 one.last_id = last_id
                 self._news.notify_all()
 
     def _look(self, streams: Iterable[StreamKeys]) -> None:
         """Read the last ids of streams."""
         keys = list(streams)
+        with self._news:
+            known = {channel: one.last_id for channel, one in self._followed.items()}
         rows = self._servers.run([Call(one.shard, (b"GET", one.head)) for one in keys], repeat=True)
         for one, row in zip(keys, rows, strict=True):
             if row is not None:
-                self._note(one.head, Head.decode(row).last_id)
+                self._note(one.head, Head.decode(row).last_id, known.get(one.head, -1))
 
     def _listen(self, streams: Iterable[StreamKeys]) -> None:
         """Subscribe to the channels of streams where that has not been done; threads do the rest."""
@@ -205,7 +209,11 @@ class Followers:
 
 
 def _with_news(followed: Mapping[StreamName, _Followed], cursors: Mapping[StreamName, int]) -> set[StreamName]:
-    return {stream for stream, after in cursors.items() if followed[stream].last_id > after}
+    """The streams that end after their cursors, or before them: a server that took over may lack their end.
+
+    Their heads were looked at since the cursors are known.
+    """
+    return {stream for stream, after in cursors.items() if followed[stream].last_id not in (0, after)}
 
 
 def _subscribe(listener: _Listener, channel: bytes) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.events.codec import decode, read_header
 from millpond.events.event import Page
+from millpond.events.ids import restart_place
 from millpond.events.redis.rows import Head, Listed, id_bytes, parse_segment
 from millpond.events.redis.scripts import INDEX, READ
 from millpond.events.redis.servers import script_call
@@ -26,8 +28,10 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
     if not reply:
         return Page([], after)
     head = Head.decode(reply[0])
-    if head.last_id <= after:
+    if head.last_id == after:
         return Page([], after)
+    if head.last_id < after:
+        return replace(read_page(servers, keys, restart_place(after, head.last_id), bytes_max), gap=True)
     cursor = max(after, head.dropped_id)
     events: list[Event] = []
     for id_, row in zip(reply[2::2], reply[3::2], strict=True):

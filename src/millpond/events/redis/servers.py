@@ -11,6 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Call", "Servers", "script_call")
 
+_LOG = logging.getLogger(__name__)
 CONNECT_SECONDS = 5
 SILENCE_SECONDS = 30
 """A server that answers nothing for so long counts as lost."""
@@ -46,6 +48,10 @@ FLIGHT_CALLS = 500
 """Calls that are sent before their answers are read."""
 SCAN_KEYS = 500
 REDIS_MAJOR = 7
+CHECK_SECONDS = 60.0
+"""A server is asked so often if it is still set as it must be."""
+REPLICAS_MS = 1_000
+"""Replicas have so long to say that they have an append."""
 
 Argument = bytes | int | str
 _NETWORK = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
@@ -72,6 +78,7 @@ class _Attempt:
     waits: bool = False
     moved: bool = False
     lost: Exception | None = None
+    lacking: int = 0
     failed: Exception | None = None
     reason: Exception | None = None
 
@@ -87,6 +94,8 @@ class Servers:
         self._lock = threading.Lock()
         self._pools: dict[Address, ConnectionPool] = {}
         self._checked: set[Address] = set()
+        self._filled: set[Address] = set()
+        self._check_due = 0.0
         self._routes: list[Address | None] = [None] * len(self._slots)
         self._is_known = False
         self._is_cluster = False
@@ -151,11 +160,17 @@ class Servers:
     def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
         pending, due, moves = list(flight), self._clock.monotonic() + PATIENCE_SECONDS, 0
         while pending:
-            attempt = self._attempt(calls, pending, replies)
+            attempt = self._attempt(calls, pending, replies, 0 if repeat else self.location.replicas)
             if attempt.failed is not None:
                 raise translated(attempt.failed, self.location.shown) from attempt.failed
             if attempt.lost is not None and not repeat:
                 raise self._uncertain() from attempt.lost
+            if attempt.lacking:
+                raise Uncertain(
+                    "the events are stored, but too few replicas have them", kind="redis_replicas",
+                    place=self.location.shown, lacking=attempt.lacking, replicas=self.location.replicas,
+                    hint="deliver the events again: with a source, those that are stored are left out",
+                )  # fmt: skip
             pending = attempt.again
             moves += attempt.moved
             # Servers that disagree who has a slot are given a moment.
@@ -173,8 +188,11 @@ class Servers:
             hint="deliver the events again: with a source, those that are stored are left out",
         )  # fmt: skip
 
-    def _attempt(self, calls: Sequence[Call], pending: Sequence[int], replies: dict[int, Any]) -> _Attempt:
+    def _attempt(
+        self, calls: Sequence[Call], pending: Sequence[int], replies: dict[int, Any], replicas: int
+    ) -> _Attempt:
         attempt = _Attempt()
+        waits = [("WAIT", replicas, REPLICAS_MS)] if replicas else []
         groups: dict[Address, list[int]] = {}
         for place in pending:
             if (address := self._routes[calls[place].shard]) is None:
@@ -183,19 +201,20 @@ class Servers:
                 groups.setdefault(address, []).append(place)
         sent = [
             (address, pool, connection, members) for address, members in groups.items()
-            if (connection := self._send(pool := self.pool(address), calls, members, attempt)) is not None
+            if (connection := self._send(pool := self.pool(address), calls, members, attempt, waits)) is not None
         ]  # fmt: skip
         step("events.redis_sent")
         for address, pool, connection, members in sent:
             try:
-                self._receive(connection, address, calls, members, attempt, replies)
+                self._receive(connection, address, calls, members, attempt, replies, replicas)
             finally:
                 self._give_back(pool, connection)
         return attempt
 
     def _send(
-        self, pool: ConnectionPool, calls: Sequence[Call], members: list[int], attempt: _Attempt
-    ) -> Connection | None:
+        self, pool: ConnectionPool, calls: Sequence[Call], members: list[int], attempt: _Attempt,
+        waits: Sequence[tuple[Argument, ...]],
+    ) -> Connection | None:  # fmt: skip
         """Send calls to a server; None when they did not all go."""
         try:
             connection = pool.get_connection()
@@ -205,7 +224,8 @@ class Servers:
             _later(attempt, members, error)
             return None
         try:
-            connection.send_packed_command(connection.pack_commands([calls[place].command for place in members]))
+            commands = [*(calls[place].command for place in members), *waits]
+            connection.send_packed_command(connection.pack_commands(commands))
         except _NETWORK as error:
             self._give_back(pool, connection)
             attempt.lost = error
@@ -220,7 +240,7 @@ class Servers:
 
     def _receive(
         self, connection: Connection, address: Address, calls: Sequence[Call], members: list[int], attempt: _Attempt,
-        replies: dict[int, Any],
+        replies: dict[int, Any], replicas: int,
     ) -> None:  # fmt: skip
         unknown: dict[bytes, Script] = {}
         for at, place in enumerate(members):
@@ -246,6 +266,13 @@ class Servers:
                 if not is_passing(error):
                     attempt.lost = error
                 _later(attempt, members[at:], error)
+                return
+        if replicas:
+            try:
+                attempt.lacking = max(attempt.lacking, replicas - int(connection.read_response()))
+            except _NETWORK as error:
+                connection.disconnect()
+                attempt.lost = error
                 return
         for script in unknown.values():
             try:
@@ -290,12 +317,14 @@ class Servers:
     # --- which server has what
 
     def discover(self) -> None:
-        """Find the servers, when that has not been done.
+        """Find the servers, when that has not been done, or not lately: their settings may have changed.
 
         Raises: as `refresh`.
         """
-        if not self._is_known:
+        if not self._is_known or self._clock.monotonic() >= self._check_due:
+            self._checked.clear()
             self.refresh()
+            self._check_due = self._clock.monotonic() + CHECK_SECONDS
 
     def refresh(self) -> None:
         """Find out which server has which shard.
@@ -355,6 +384,12 @@ class Servers:
                 "this Redis is too old", kind="redis_version", server=str(address), version=version,
                 hint=f"use Redis {REDIS_MAJOR} or later",
             )  # fmt: skip
+        if not any(name.startswith("db") for name in about):
+            if address in self._filled:
+                _LOG.error("the Redis %s lost all of its keys, and the streams of %s", address, self.location.shown)
+            self._filled.discard(address)
+        else:
+            self._filled.add(address)
         self._checked.add(address)
         return about
 

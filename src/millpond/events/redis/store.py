@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.events.redis.address import parse_location
-from millpond.events.redis.append import append_batches
+from millpond.events.redis.append import SERVER_TIME, append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.keys import Place
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
-from millpond.events.redis.scripts import CLOSE
-from millpond.events.redis.servers import Servers, script_call
+from millpond.events.redis.scripts import CLOSE, PULL_BACK
+from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.events.redis.switch import expire_days, switch_segments
 
 if TYPE_CHECKING:
@@ -46,6 +47,8 @@ class RedisStore:
         location = parse_location(url, password)
         self.location = location.shown
         self._clock = clock
+        # Machines disagree about the time. One that is far ahead would take a stream with it, so the server's counts.
+        self._is_real = isinstance(clock, SystemClock)
         self._rules = rules or StreamRules()
         self._place = Place(location.place)
         self._servers = Servers(location, self._place, clock)
@@ -53,7 +56,8 @@ class RedisStore:
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; each batch is stored wholly or not at all."""
-        return append_batches(self._servers, self._place, batches, self._clock.now_ms(), self._rules)
+        now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
+        return append_batches(self._servers, self._place, batches, now_ms, self._rules)
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
         """See `StreamStore.read`."""
@@ -93,6 +97,19 @@ class RedisStore:
         call = script_call(CLOSE, keys.shard, (keys.head, keys.index), (day,))
         return bool(self._servers.run([call], repeat=False)[0])
 
+    def pull_back(self, stream: StreamName, latest: int) -> bool:
+        """See `StreamStore.pull_back`."""
+        keys = self._place.keys_of(stream)
+        call = script_call(PULL_BACK, keys.shard, (keys.head, keys.index, keys.raw, *keys.due), (latest, keys.name))
+        return bool(self._servers.run([call], repeat=True)[0])
+
+    def now_ms(self) -> int:
+        """See `StreamStore.now_ms`."""
+        if not self._is_real:
+            return self._clock.now_ms()
+        ((seconds, microseconds),) = self._servers.run([Call(0, (b"TIME",))], repeat=True)
+        return int(seconds) * 1000 + int(microseconds) // 1000
+
     def switch(self, stream: StreamName, seen: Sequence[DaySegment], batches: Iterable[bytes]) -> DaySegment:
         """See `StreamStore.switch`; the batches are staged beside the stream, and then put in its place at once."""
         keys = self._place.keys_of(stream)
@@ -100,7 +117,7 @@ class RedisStore:
 
     def expire(self, stream: StreamName, day: int) -> int:
         """See `StreamStore.expire`."""
-        forget_day = latest_due_day(self._clock.now_ms(), self._rules.forget_ms)
+        forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
         keys = self._place.keys_of(stream)
         return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
 

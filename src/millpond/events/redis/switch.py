@@ -14,7 +14,7 @@ from millpond.events.codec import Codec, Continuity, decode, encode, read_header
 from millpond.events.index import DaySegment, State
 from millpond.events.redis.read import read_index
 from millpond.events.redis.rows import id_bytes, pack_segment
-from millpond.events.redis.scripts import EXPIRE, SWITCH
+from millpond.events.redis.scripts import EXPIRE, STAGE, SWITCH
 from millpond.events.redis.servers import Call, script_call
 from millpond.kernel.steps import step
 
@@ -43,10 +43,7 @@ def switch_segments(
         for data in batches:
             header = read_header(data)
             check.add(header)
-            servers.run(
-                [Call(keys.shard, (b"RPUSH", staged, data)), Call(keys.shard, (b"PEXPIRE", staged, STAGED_MS))],
-                repeat=False,
-            )
+            servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
             last_ids.append(header.last_id)
             size += len(data)
             step("events.batch_staged")
@@ -139,13 +136,8 @@ def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int, token: s
         return _changed_meanwhile(servers, keys, listed)
     data = encode(events, Codec.ZSTD)
     staged = keys.staged + token.encode()
-    servers.run(
-        [
-            Call(keys.shard, (b"UNLINK", staged)), Call(keys.shard, (b"RPUSH", staged, data)),
-            Call(keys.shard, (b"PEXPIRE", staged, STAGED_MS)),
-        ],
-        repeat=False,
-    )  # fmt: skip
+    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+    servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
     step("events.batch_staged")
     output = DaySegment(State.COMPRESSED, days, len(data))
     dropped_id = next(later for later in reversed(segment.days) if later.day <= day).last_id

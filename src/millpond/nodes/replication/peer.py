@@ -59,13 +59,17 @@ class Peer:
 
     def exchange(self, status: NodeStatus) -> NodeStatus:
         """Send this node's status, and read the peer's."""
-        sent = self.connection.once.request("POST", "/v1/nodes/status", json=status.to_dict(), timeout=_NODE_SECONDS)
+        sent = self.connection.once.request(
+            "POST", "/v1/nodes/status", json=status.to_dict(), timeout=_NODE_SECONDS, question=True
+        )
         return NodeStatus.from_dict(sent.json())
 
     def replicate(self, body: Mapping[str, Any]) -> dict[str, Any]:
         """Send `POST /v1/log/replication`, and wait for its answer."""
         seconds = float(body["timeout"]) + _NODE_SECONDS
-        return self.connection.once.request("POST", "/v1/log/replication", json=body, timeout=seconds).json()
+        return self.connection.once.request(
+            "POST", "/v1/log/replication", json=body, timeout=seconds, question=True
+        ).json()
 
     def log(self, after: int, *, limit: int = LOG_PAGE_MAX, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; when there are none yet, it waits for one so long.

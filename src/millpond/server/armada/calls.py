@@ -12,7 +12,7 @@ import asyncio
 import base64
 import binascii
 import math
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -43,6 +43,8 @@ __all__ = (
     "parsed", "streaming", "unary",
 )  # fmt: skip
 
+_TIMER_SHARE = 0.1
+"""The share of `read_timeout` by which a client that takes nothing may be disconnected too early."""
 _MESSAGE_MEMORY = 3
 """A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
 
@@ -107,7 +109,7 @@ class Call:
 
 
 Handler: TypeAlias = Callable[[Call, M], Message]
-StreamHandler: TypeAlias = Callable[[Call, M], AsyncGenerator[bytes, None]]
+StreamHandler: TypeAlias = Callable[[Call, M], AsyncGenerator[Sequence[bytes], None]]
 
 
 def caller_in_metadata(node: Node, authorization: str) -> Caller:
@@ -173,7 +175,7 @@ def answering(
 
 
 def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[M]) -> Method:
-    """A method with one request and many responses, each sent before the next is made.
+    """A method with one request and many responses, which come in groups; each group is sent before the next is made.
 
     A client that takes nothing for `read_timeout` is disconnected; it may come again with its last id.
     """
@@ -185,8 +187,8 @@ def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[
         try:
             admit(call, context)
             async with aclosing(handler(call, parsed(message, request))) as responses:
-                async for response in responses:
-                    await _send(means, context, response)
+                async for group in responses:
+                    await _send(means, context, group)
         except Exception as raised:
             error = known(means, raised)
         count(call, began, error)
@@ -196,11 +198,17 @@ def streaming(means: Means, path: str, message: type[M], handler: StreamHandler[
     return grpc.unary_stream_rpc_method_handler(behaviour)
 
 
-async def _send(means: Means, context: Context, response: bytes) -> None:
-    seconds = means.node.settings.read_timeout / 1000
+async def _send(means: Means, context: Context, responses: Sequence[bytes]) -> None:
+    seconds, now = means.node.settings.read_timeout / 1000, asyncio.get_running_loop().time
     try:
-        async with asyncio.timeout(seconds):
-            await context.write(response)
+        async with asyncio.timeout(seconds) as limit:
+            began = now()
+            for response in responses:
+                await context.write(response)
+                # A timer for each would cost as much as a quarter of the message.
+                if (taken := now()) - began > seconds * _TIMER_SHARE:
+                    began = taken
+                    limit.reschedule(taken + seconds)
     except TimeoutError:
         raise Unavailable(
             "the watcher takes nothing", kind="watcher_stalled", seconds=seconds,

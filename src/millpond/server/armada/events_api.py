@@ -103,41 +103,38 @@ def _last_id(means: Means, stream: StreamName, error_if_missing: bool) -> int:
     return 0 if index is None else index.last_id
 
 
-async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> AsyncGenerator[bytes, None]:
-    """The messages of a stream from a place on, each to be sent before the next is taken.
+async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> AsyncGenerator[list[bytes], None]:
+    """The messages of a stream from a place on, in groups, each to be sent before the next is taken.
 
     Raises:
         Unavailable: there are too many watchers, or the node is stopping.
     """
     with means.watching.entered(place.share):
         async with aclosing(_live(means, place, forms) if watch else _stored(means, place, forms)) as sent:
-            async for message in sent:
-                yield message
+            async for group in sent:
+                yield group
 
 
-async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
+async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     while after < place.last_id:
         found = await means.watching.read(place.stream, after, place.last_id)
         if found.gap and forms.marker is not None:
-            yield forms.marker(format_id(after), pb.Marker.GAP)
-        for message in found.encoded(forms.encode):
-            yield message
+            yield [forms.marker(format_id(after), pb.Marker.GAP)]
+        yield found.encoded(forms.encode)
         if not found.events:
             return
         after = found.after
 
 
-async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[bytes, None]:
+async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     async with aclosing(means.watching.slices(place.stream, after, place.last_id)) as slices:
         async for found in slices:
             if forms.marker is not None:
-                for which in _markers(found):
-                    yield forms.marker(format_id(after), which)
+                yield [forms.marker(format_id(after), which) for which in _markers(found)]
             if found is not None:
-                for message in found.encoded(forms.encode):
-                    yield message
+                yield found.encoded(forms.encode)
                 after = found.after
 
 
@@ -153,12 +150,12 @@ def event_methods(means: Means) -> dict[str, Method]:
     """The methods of `api.Event`."""
     path = "/api.Event"
 
-    def get_job_set_events(call: Call, request: pb.JobSetRequest) -> AsyncGenerator[bytes, None]:
+    def get_job_set_events(call: Call, request: pb.JobSetRequest) -> AsyncGenerator[list[bytes], None]:
         stream = StreamName(request.queue, request.id)
         query = JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing)
         return _found(call, query)
 
-    def watch(call: Call, request: pb.WatchRequest) -> AsyncGenerator[bytes, None]:
+    def watch(call: Call, request: pb.WatchRequest) -> AsyncGenerator[list[bytes], None]:
         stream = StreamName(request.queue, request.job_set_id)
         query = JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True)
         return _found(call, query)
@@ -170,12 +167,12 @@ def event_methods(means: Means) -> dict[str, Method]:
     }
 
 
-async def _found(call: Call, query: JobSetQuery) -> AsyncGenerator[bytes, None]:
+async def _found(call: Call, query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
     place = await find_place(call.means, call.caller, query)
     forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
     async with aclosing(messages(call.means, place, forms, watch=query.watch)) as found:
-        async for message in found:
-            yield message
+        async for group in found:
+            yield group
 
 
 def serving(_call: Call, _request: Empty) -> pb.HealthCheckResponse:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millpond.events.event import Event
     from millpond.events.names import StreamName
 
-__all__ = ("KINDS", "LEFT_OUT", "api_event", "job_event", "marker", "plain_message", "stored_message")
+__all__ = ("KINDS", "LEFT_OUT", "api_event", "is_bare", "job_event", "marker", "plain_message", "stored_message")
 
 KINDS = frozenset(field.name for field in pb.EventMessage.DESCRIPTOR.oneofs_by_name["events"].fields)
 """The kinds of events that the API knows."""
@@ -70,6 +70,11 @@ def api_event(stream: StreamName, event: Event) -> pb.EventMessage | None:
         job.id, job.queue, job.job_set_id = inner.job_id, stream.queue, stream.job_set
         job.created.CopyFrom(inner.created)
     return message
+
+
+def is_bare(event: Event) -> bool:
+    """True when the message of an event has no more than the job, the queue, the job set and the time."""
+    return not event.payload and event.kind in KINDS and event.kind not in ("submitted", "failed")
 
 
 def _merge_payload(inner: Message, payload: bytes) -> None:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.json_format import MessageToDict
 
 from millpond.client.wire_errors import to_wire
+from millpond.events.jobs.submissions import JOB_ID
 from millpond.json_forms import to_json
 from millpond.server.armada.events_api import Forms
-from millpond.server.armada.messages import api_event
+from millpond.server.armada.messages import api_event, is_bare
 from millpond.server.armada.wire import armada_pb2 as pb
 
 if TYPE_CHECKING:
@@ -36,10 +37,13 @@ def _line(result: dict[str, Any]) -> bytes:
 
 
 def _plain_line(stream: StreamName, event: Event) -> bytes | None:
-    message = api_event(stream, event)
-    if message is None:
+    if is_bare(event):
+        named = (("jobId", event.headers.get(JOB_ID, "")), ("jobSetId", stream.job_set), ("queue", stream.queue))
+        fields: dict[str, Any] = {name: text for name, text in named if text}
+    elif (message := api_event(stream, event)) is not None:
+        fields = MessageToDict(getattr(message, event.kind), use_integers_for_enums=True)
+    else:
         return None
-    fields = MessageToDict(getattr(message, event.kind), use_integers_for_enums=True)
     created = {"seconds": event.time_ms // 1000, "nanos": event.time_ms % 1000 * 1_000_000}
     fields["created"] = created
     if "job" in fields:

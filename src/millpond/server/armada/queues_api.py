@@ -104,16 +104,16 @@ def _get(call: Call, request: pb.QueueName) -> pb.Queue:
     return _message(call.means.queues.get(request.name))
 
 
-async def _list(call: Call, request: pb.QueuesRequest) -> AsyncGenerator[bytes, None]:
+async def _list(call: Call, request: pb.QueuesRequest) -> AsyncGenerator[tuple[bytes], None]:
     means, left = call.means, request.num or math.inf
     after: str | None = None
     while left > 0 and (queues := await run_sync(lambda: means.queues.list(after, limit=_LISTED_AT_ONCE))):  # noqa: B023
         for queue in queues:
             if may_see_queue(call.caller, queue.name) and left > 0:
                 left -= 1
-                yield pb.QueuesMessage(queue=_message(queue)).SerializeToString()
+                yield (pb.QueuesMessage(queue=_message(queue)).SerializeToString(),)
         after = queues[-1].name
-    yield pb.QueuesMessage(end=pb.QueuesMessage.End()).SerializeToString()
+    yield (pb.QueuesMessage(end=pb.QueuesMessage.End()).SerializeToString(),)
 
 
 def _need(call: Call, name: str) -> None:

@@ -27,6 +27,7 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.ids import parse_id
+from millpond.events.watchers import FETCH_BYTES
 from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ __all__ = ("ALIVE_SECONDS", "HELD_BYTES_MAX", "READS_MAX", "SLICE_BYTES", "Encod
 ALIVE_SECONDS = 10.0
 """A watcher to whom nothing is sent for so long hears of it, if its client understands that."""
 SLICE_BYTES = 64 << 10
-READ_BYTES = 1 << 20
+READ_BYTES = FETCH_BYTES
 HELD_BYTES_MAX = 32 << 20
 READS_MAX = 4
 _EVENT_BYTES = 200

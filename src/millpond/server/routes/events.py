@@ -26,7 +26,7 @@ from pydantic import BaseModel, Field
 from starlette.types import Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
-from millpond.events.ids import format_id
+from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_lines import shown_index
 from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
@@ -187,6 +187,8 @@ def _add_append(router: APIRouter, node: Node) -> None:
     async def append_events(request: Request, queue: Queue, job_set: JobSet, source: str = "") -> dict[str, Any]:
         """Append events, all or none. With `source`, each line has its `position`, and what comes again is left out."""
         done = await in_thread(request, append, StreamName(queue, job_set), source, await request.body())
+        ahead_ms = id_time_ms(done.last_id) - node.clock.now_ms()
+        request.app.state.metrics.events_ahead.set(max(ahead_ms, 0) / 1000)
         note_change(request, queue=queue, job_set=job_set, events=done.count)
         return {
             "count": done.count, "repeated": done.repeated, "first_id": format_id(done.first_id) if done.count else "",

@@ -69,7 +69,8 @@ async def _lines(
 ) -> AsyncGenerator[bytes, None]:
     try:
         async with aclosing(messages(means, place, forms, watch=watch)) as found:
-            async for line in found:
-                yield line
+            async for lines in found:
+                if lines:
+                    yield b"".join(lines)
     except MillpondError as error:
         yield error_line(shown_to(request, understood(error)))

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "READ", "SWITCH", "Script")
+__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWITCH", "Script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,16 +17,22 @@ class Script:
     sha: bytes
 
 
-def _script(name: str) -> Script:
+_WHEN_FULL = b"#!lua flags=allow-oom\n"
+"""Begins a script that Redis runs also when its memory is full: it frees more than it takes, or lets others do so."""
+
+
+def _script(name: str, begin: bytes = b"") -> Script:
     folder = files(__name__)
-    source = folder.joinpath("prelude.lua").read_bytes() + folder.joinpath(f"{name}.lua").read_bytes()
+    source = begin + folder.joinpath("prelude.lua").read_bytes() + folder.joinpath(f"{name}.lua").read_bytes()
     # Redis names scripts by their SHA-1; nothing is secured by it.
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 APPEND = _script("append")
-CLOSE = _script("close")
-EXPIRE = _script("expire")
+CLOSE = _script("close", _WHEN_FULL)
+EXPIRE = _script("expire", _WHEN_FULL)
 INDEX = _script("index")
+PULL_BACK = _script("pull_back", _WHEN_FULL)
 READ = _script("read")
-SWITCH = _script("switch")
+STAGE = _script("stage", _WHEN_FULL)
+SWITCH = _script("switch", _WHEN_FULL)

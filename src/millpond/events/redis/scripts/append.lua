@@ -1,7 +1,7 @@
 -- Appends deliveries to one stream: ids, days and source positions are decided here, all at once.
 --
 -- KEYS  head, raw, sources, index, due (compress, expire, forget), names
--- ARGV  now_ms, today, name, names in full, then for each delivery:
+-- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, name, names in full, then for each delivery:
 --           source, first position, last position, events, rows, then for each row: day, events, bytes, row
 -- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream,
 -- `c` (stored up to the middle) and the position, or `f` (no ids are left); nothing after the last two is looked at.
@@ -15,7 +15,12 @@ local function is_below(one, other)
     return d < h
 end
 
-local now, today, name = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
+local now, name = tonumber(ARGV[1]), ARGV[3]
+if now < 0 then
+    local time = redis.call('TIME')
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+end
+local today, latest = math.floor(now / DAY_MS), math.min(math.floor((now + ARGV[2]) / DAY_MS), DAY_MAX)
 local head = read_head(KEYS[1])
 local is_new = head == nil
 head = head or new_head(ARGV[4])
@@ -28,7 +33,7 @@ elseif head.day ~= NO_DAY then
 end
 
 local function append_row(ms, counter, day, count, bytes, row)
-    day = math.max(day, floor)
+    day = math.max(math.min(day, latest), floor)
     if head.open == 0 or day > head.day then
         if head.open == 1 then
             close_day(KEYS[4], head)
@@ -53,7 +58,7 @@ local function answer_without(source, first, last, count)
         return nil
     end
     if is_below(stored, last) then
-        return 'c' .. stored
+        return 'c' .. string.sub(stored, 1, POSITION_BYTES)
     end
     return 'r' .. id_bytes(head.ms, head.counter)
 end
@@ -81,7 +86,7 @@ while at <= #ARGV do
                 at = at + 4
             end
             if source ~= '' then
-                redis.call('HSET', KEYS[3], source, last)
+                redis.call('HSET', KEYS[3], source, last .. struct.pack('>i4', head.day))
             end
         end
     end

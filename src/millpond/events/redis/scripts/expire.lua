@@ -45,6 +45,18 @@ if changed then
     settle(KEYS[2], KEYS[3], head)
 end
 
+-- Positions go with the day of their last events, and not before a stream would be forgotten. One without a day was
+-- written before days were noted.
+local positions = outcome == 'done' and redis.call('HGETALL', KEYS[4]) or {}
+for place = 1, #positions, 2 do
+    local source, row = positions[place], positions[place + 1]
+    if #row == POSITION_BYTES then
+        redis.call('HSET', KEYS[4], source, row .. struct.pack('>i4', head.day))
+    elseif struct.unpack('>i4', row, POSITION_BYTES + 1) <= math.min(day, tonumber(ARGV[2])) then
+        redis.call('HDEL', KEYS[4], source)
+    end
+end
+
 local due = { KEYS[5], KEYS[6], KEYS[7] }
 if head.expire == NO_DAY and forget_day(head) <= tonumber(ARGV[2]) then
     put_work(due, name, before, { NO_DAY, NO_DAY, NO_DAY })

@@ -5,12 +5,13 @@
 
 local UNIT = 1048576
 local MS_MAX = 8796093022207
+local DAY_MS = 86400000
 local DAY_MAX = 2932896
 local NO_DAY = -1
 local CLOSED, COMPRESSED = 1, 2
 local HEAD = '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
 local SEGMENT = '>I4I4BI8I2'
-local SEGMENT_BYTES, DAY_BYTES = 19, 36
+local SEGMENT_BYTES, DAY_BYTES, POSITION_BYTES = 19, 36, 16
 
 local function id_of(upper, lower)
     return upper * 4096 + math.floor(lower / UNIT), lower % UNIT
@@ -79,7 +80,7 @@ end
 
 -- The day from whose end on it is counted how long a stream without events is remembered: that of its last append.
 local function forget_day(head)
-    return math.max(head.day, math.floor(head.ms / 86400000))
+    return math.max(head.day, math.floor(head.ms / DAY_MS))
 end
 
 -- The days for which a stream is in the registry: to compress, to expire, to forget.
