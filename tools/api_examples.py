@@ -79,7 +79,7 @@ print(mp.load(hours, map="weather").rows)  # 1
 flights = session.sql("select 'UA1545' as flight, 'JFK' as origin, timestamp'2013-02-08 18:42:00' as departure")
 enriched = mp.enrich(flights, map="weather", key="origin", at="departure")
 print(enriched.select("flight", "weather.temp").first())  # Row(flight='UA1545', temp=32.0)
-# == Lookup
+# == mp.Lookup
 both = [
     mp.Lookup("weather", key="origin", at="departure", into="then"),
     mp.Lookup("weather", key="origin", into="now"),

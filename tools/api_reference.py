@@ -146,7 +146,7 @@ def _python() -> Iterator[str]:
 def _spark() -> Iterator[str]:
     for name in SPARK_NAMES:
         subject = getattr(millpond.spark, name)
-        yield from _record(subject) if inspect.isclass(subject) else function(f"mp.{name}", subject)
+        yield from _record(subject, f"mp.{name}") if inspect.isclass(subject) else function(f"mp.{name}", subject)
 
 
 def _versions() -> Iterator[str]:
@@ -194,8 +194,9 @@ def function(title: str, subject: Any) -> Iterator[str]:
     yield from example(title)
 
 
-def _record(subject: type) -> Iterator[str]:
-    yield f"### `{subject.__name__}`\n"
+def _record(subject: type, title: str = "") -> Iterator[str]:
+    title = title or subject.__name__
+    yield f"### `{title}`\n"
     yield prose(subject.__doc__)
     if dataclasses.is_dataclass(subject):
         yield "| field | type | default |\n|---|---|---|"
@@ -203,7 +204,7 @@ def _record(subject: type) -> Iterator[str]:
             kind = str(field.type).replace("|", "\\|")
             yield f"| `{field.name}` | `{kind}` | {_default(field)} |"
         yield ""
-    yield from example(subject.__name__)
+    yield from example(title)
 
 
 def _default(field: dataclasses.Field[Any]) -> str:

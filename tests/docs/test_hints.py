@@ -114,7 +114,7 @@ def check_parameter(module: str, name: str) -> None:
         assert name in Path(SOURCES / "spark/options.py").read_text()
     elif not module.startswith("cli/"):
         assert name in PARAMETERS, f"no call takes {name}"
-        assert module.startswith(("spark/", "stores/", "ranges/")) or name in hints.OPTIONS, (
+        assert module.startswith(("spark/", "stores/", "ranges/", "maps/enrich")) or name in hints.OPTIONS, (
             f"cli/terminal/hints.py lacks {name}"
         )
 

@@ -394,15 +394,6 @@ def test_missing_columns_are_named_with_what_is_there() -> None:
     with pytest.raises(Invalid, match="no such column") as caught:
         run({"keys": ["a"], "value": [1]})
     assert "perhaps columns={'key': 'keys'}; there are: keys, value" in str(caught.value)
-    with pytest.raises(Invalid, match="column=effective_time") as caught:
-        run({"key": ["a"], "effective": [1], "value": [1]}, Kind.TEMPORAL_STATE)
-    assert "perhaps columns={'time': 'effective'}" in str(caught.value)
-    with pytest.raises(Invalid, match="column=start") as caught:
-        run({"key": ["a"], "timeout": ["15m"]}, Kind.SESSION)
-    assert "perhaps" not in str(caught.value)
-    with pytest.raises(Invalid, match="no such columns") as caught:
-        run({"key": ["a"], "Tmp": [1], "wnd": [2]}, value="temp double, wind double")
-    assert "perhaps columns={'value': {'temp': 'Tmp', 'wind': 'wnd'}}" in str(caught.value)
     with pytest.raises(Invalid, match="column=tiem"):
         run({"key": ["a"], "time": [1], "value": [1]}, Kind.TEMPORAL_STATE, None, ColumnMapping(time="tiem"))
     with pytest.raises(Invalid, match="several columns"):

@@ -74,3 +74,24 @@ def test_a_line_may_leave_out_a_field_that_others_have(readings: Map, tmp_path: 
     millpond.open(tmp_path / "pond").load_files(file, "readings")
     assert readings.get("a") == {"temp": 1.0, "code": None}
     assert readings.get("b") == {"temp": None, "code": "x"}
+
+
+MISNAMED = [
+    ("temporal_state", "long", {"key": ["a"], "effective": [1], "value": [1]}, "columns={'time': 'effective'}; there"),
+    ("session", None, {"key": ["a"], "timeout": ["15m"]}, ""),
+    ("state", "long", {"key": ["a"], "value_type": ["x"], "vlaue": [1]}, "columns={'value': 'vlaue'}; there"),
+    ("state", "temp double, wind double", {"key": ["a"], "Tmp": [1], "wnd": [2]},
+     "columns={'value': {'temp': 'Tmp', 'wind': 'wnd'}}; there"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("kind", "value", "rows", "hint"), MISNAMED)
+def test_a_column_that_nobody_named_is_mapped_by_the_hint(
+    tmp_path: Path, kind: str, value: str | None, rows: dict[str, Any], hint: str
+) -> None:
+    made = millpond.open(tmp_path / "pond").create_map("m", kind=kind, value=value)
+    with pytest.raises(millpond.Invalid, match="no such column") as caught:
+        made.load(rows)
+    assert hint in str(caught.value)
+    assert ("perhaps" in str(caught.value)) == bool(hint)
+    assert "did you mean" not in str(caught.value)

@@ -87,7 +87,7 @@ def check_new(taken: Iterable[str], answers: Iterable[tuple[str, str]]) -> None:
 
 
 class _Maps(Protocol):
-    """The part of a pond that is asked."""
+    """The part of a pond that is queried."""
 
     def map(self, name: str, /) -> MapLike: ...
 
@@ -109,15 +109,15 @@ def enriched(pond: _Maps, data: Any, lookups: Sequence[Lookup], *, overwrite: bo
 def _answers(
     pond: _Maps, column: Callable[[str], Any], names: Sequence[str], lookup: Lookup, flat: bool
 ) -> Iterable[tuple[str, pa.Array[Any]]]:
-    asked = pond.map(lookup.map)
+    queried = pond.map(lookup.map)
     key = find_column(names, lookup.key)
-    time = find_column(names, lookup.at) if lookup.at is not None and asked.kind.timed else None
+    time = find_column(names, lookup.at) if lookup.at is not None and queried.kind.timed else None
     try:
         at = None if time is None else column_of(time, column(time))
-        answer = asked.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid)
+        answer = queried.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid)
     except Invalid as error:
         wrong = time if time is not None and error.kind.startswith("time_") else key
-        values = {"map": asked.name, "column": wrong} | error.values
+        values = {"map": queried.name, "column": wrong} | error.values
         raise Invalid(error.message, kind=error.kind, hint=error.hint, **values) from error
     if not flat or not pa.types.is_struct(answer.type):
         return [(lookup.name, answer)]

@@ -46,7 +46,7 @@ class ColumnMapping:
 
 
 _PARAMETER = {"effective_time": "time"}
-"""What `ColumnMapping` calls a column that has another name."""
+"""Columns that have another name in `ColumnMapping`."""
 _OWN = frozenset((*_PARAMETER, *(field.name for field in fields(ColumnMapping))))
 
 

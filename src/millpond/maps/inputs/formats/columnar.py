@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ("damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
 
 _SPARK, _SPARK_LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
-"""What Spark writes into the metadata of its files."""
+"""Names in the metadata of the files that Spark writes."""
 
 
 def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping | None) -> Iterator[Arrived]:
