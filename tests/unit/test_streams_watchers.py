@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 import pytest
 
@@ -16,6 +17,7 @@ from millpond.events import watchers as watchers_module
 from millpond.events.compress import compress_stream
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Event, Page
+from millpond.events.events import Events
 from millpond.events.ids import parse_id
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
@@ -156,6 +158,35 @@ def test_a_stream_that_lost_its_end_is_watched_on(store: CountedStore, watchers:
         while not (found := many.next_batch(None)):
             pass
         assert found[-1].event.payload == b"new"
+
+
+def test_a_watch_begins_at_a_time_or_at_the_newest(store: CountedStore, clock: ManualClock) -> None:
+    events = Events(store, clock, RULES)
+    append(store, "a")
+    clock.now += 60_000
+    append(store, "b")
+    clock.now += 60_000
+    append(store, "c")
+
+    def at(ms: int) -> str:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat()
+
+    def read(after: str) -> bytes:
+        return b"".join(event.payload for event in events.read(*STREAM, after))
+
+    assert [read(at(NOON + ms)) for ms in (-1, 0, 1, 60_000, 120_000, 120_001, 999_999_999)] == [
+        b"abc", b"abc", b"bc", b"bc", b"c", b"", b"",
+    ]  # fmt: skip
+    assert read("newest") == b"" and read("") == b"abc"
+    with events.watch(*STREAM, "newest") as watch, events.watch_many({STREAM: at(NOON + 120_000)}) as many:
+        append(store, "d")
+        assert [event.payload for event in take(watch, 1)] == [b"d"] and not watch.gap
+        assert [one.event.payload for one in many.next_batch(None)] == [b"c", b"d"] and not many.gaps
+    for wrong in ("soon", "2026-11-24", "17"):
+        with pytest.raises(Invalid) as caught:
+            events.watch(*STREAM, wrong)
+        assert caught.value.kind == "event_id" and "newest" in str(caught.value.hint)
+    events.close()
 
 
 def test_a_missed_day_is_a_gap(store: CountedStore, watchers: Watchers) -> None:

@@ -58,7 +58,13 @@ def watch(
         list[str], typer.Argument(metavar="JOBSET...", help="The job sets; `*` and `?` stand for those that are there.")
     ],
     start: Annotated[
-        str, typer.Option("--from", metavar="ID", help="Only events after this one.", show_default="the first event")
+        str,
+        typer.Option(
+            "--from",
+            metavar="PLACE",
+            help="An id, a time such as 2026-11-24T10:00:00Z, or newest: only events after it.",
+            show_default="the first event",
+        ),
     ] = "",
     raw: Annotated[bool, typer.Option("--raw", help="Print the id, kind and payload of each event.")] = False,
     exit_when_done: Annotated[

@@ -18,6 +18,7 @@ from millpond.events.lines import event_of_line, lines_of_batch
 from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import Streams, places_of
 from millpond.events.names import StreamName
+from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
 from millpond.times.durations import parse_duration
 
@@ -67,17 +68,22 @@ class RemoteEvents:
 
     def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
         """As `Events.read`."""
-        with RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after), follow=False) as watch:
+        stream = StreamName(queue, job_set).check()
+        with RemoteWatch(self._nodes, stream, self._place(stream, after), follow=False) as watch:
             while not watch.caught_up:
                 yield from watch.next_batch(None)
 
     def watch(self, queue: str, job_set: str, after: str = "") -> RemoteWatch:
         """As `Events.watch`."""
-        return RemoteWatch(self._nodes, StreamName(queue, job_set).check(), parse_id(after))
+        stream = StreamName(queue, job_set).check()
+        return RemoteWatch(self._nodes, stream, self._place(stream, after))
+
+    def _place(self, stream: StreamName, after: str) -> int:
+        return start_place(after, lambda: self.index(*stream))
 
     def watch_many(self, streams: Streams) -> RemoteManyWatch:
         """As `Events.watch_many`."""
-        return RemoteManyWatch(self._nodes, places_of(streams))
+        return RemoteManyWatch(self._nodes, places_of(streams, self._place))
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """As `Events.index`."""

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.ids import parse_id
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
+from millpond.events.starts import start_place
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.times.durations import parse_duration
 
@@ -63,11 +63,14 @@ class Events:
     def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
         """The events after an id, up to the newest one when the last page is read.
 
+        `after` may also be a time, such as `2026-11-24T10:00:00Z`: the events that were appended since; or `newest`.
+
         Raises:
-            Invalid: `after` is no id.
+            Invalid: `after` is none of them.
             Corrupt: what is stored is damaged.
         """
-        stream, place = StreamName(queue, job_set).check(), parse_id(after)
+        stream = StreamName(queue, job_set).check()
+        place = self._place(stream, after)
         more = True
         while more:
             page = self.store.read(stream, place, bytes_max=FETCH_BYTES)
@@ -77,21 +80,26 @@ class Events:
     def watch(self, queue: str, job_set: str, after: str = "") -> Watch:
         """The events after an id, and then those to come: `for event in watch`, or `async for`. Close it after use.
 
-        Any number of watches of a stream share one reader. A watch goes on from the `after` of another.
+        Any number of watches of a stream share one reader. A watch goes on from the `after` of another; or it begins
+        at a time, or at `newest`, as `read`.
 
         Raises:
-            Invalid: `after` is no id. Unavailable: there are too many watchers.
+            Invalid: `after` is none of them. Unavailable: there are too many watchers.
         """
-        return self.watchers.watch(StreamName(queue, job_set).check(), parse_id(after))
+        stream = StreamName(queue, job_set).check()
+        return self.watchers.watch(stream, self._place(stream, after))
+
+    def _place(self, stream: StreamName, after: str) -> int:
+        return start_place(after, lambda: self.store.index(stream))
 
     def watch_many(self, streams: Streams) -> ManyWatch:
         """The events of several streams, as `watch`: `for stream, event in watch`.
 
-        A mapping gives the ids after which to begin; the `after` of a watch is one.
+        A mapping gives the places at which to begin, as `watch` takes them; the `after` of a watch is one.
 
         Raises: as `watch`. `Invalid`: there is no stream, or more than 1,000.
         """
-        return ManyWatch(self.watchers, places_of(streams))
+        return ManyWatch(self.watchers, places_of(streams, self._place))
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """The days of a stream, with their states; None when there is no such stream."""

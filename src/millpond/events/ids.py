@@ -18,7 +18,17 @@ import re
 from millpond.errors import Invalid, Unavailable
 from millpond.shown import shown
 
-__all__ = ("ID_MAX", "START", "first_id", "format_id", "id_time_ms", "parse_id", "place_before", "restart_place")
+__all__ = (
+    "ID_MAX",
+    "START",
+    "first_id",
+    "format_id",
+    "id_time_ms",
+    "is_id",
+    "parse_id",
+    "place_before",
+    "restart_place",
+)
 
 START = 0
 """The place before every event."""
@@ -53,10 +63,10 @@ def id_time_ms(id_: int) -> int:
 def place_before(ms: int) -> int:
     """The place before every event that is appended at a time or later.
 
-    >>> id_time_ms(place_before(7) + 1), place_before(0) == START
-    (7, True)
+    >>> id_time_ms(place_before(7) + 1), place_before(7) < first_id(0, 7, 1), place_before(0) == START
+    (7, True, True)
     """
-    return max(ms, 0) << _COUNTER_BITS
+    return max((ms << _COUNTER_BITS) - 1, START)
 
 
 def restart_place(after: int, last_id: int) -> int:
@@ -64,7 +74,7 @@ def restart_place(after: int, last_id: int) -> int:
 
     What was appended since has ids that the reader may have seen on other events, so it gets the last minute anew.
 
-    >>> restart_place(9 << 20, 3 << 20), restart_place(100_000 << 20, 99_000 << 20) == 40_000 << 20
+    >>> restart_place(9 << 20, 3 << 20), restart_place(100_000 << 20, 99_000 << 20) == place_before(40_000)
     (0, True)
     """
     assert last_id < after
@@ -81,6 +91,11 @@ def format_id(id_: int) -> str:
     return f"{id_:016x}"
 
 
+def is_id(text: str) -> bool:
+    """True for the text of an id."""
+    return _TEXT.fullmatch(text) is not None
+
+
 def parse_id(text: str) -> int:
     """The id of a text; the empty text is the place before every event.
 
@@ -92,7 +107,7 @@ def parse_id(text: str) -> int:
     """
     if text == "":
         return START
-    if not _TEXT.fullmatch(text):
+    if not is_id(text):
         raise Invalid(
             "this is no id of an event", kind="event_id", id=shown(text),
             hint="take the id of an event that you read; an empty one is the start",

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.compress import Compressed, compress_stream, compress_together
@@ -78,6 +78,12 @@ class MaintenanceReport:
             self.bytes_before + other.bytes_before, self.bytes_after + other.bytes_after, self.left + other.left,
             self.failed + other.failed, (*self.faults, *other.faults)[:FAULTS_MAX],
         )  # fmt: skip
+
+
+_Shared: TypeAlias = Callable[
+    [Sequence[StreamName], Together], tuple[MaintenanceReport, Sequence[StreamName]]
+]  # fmt: skip
+"""Work on streams that share writes: what was done, and the streams that are left."""
 
 
 class _Stopped(Exception):
@@ -164,20 +170,14 @@ class EventMaintenance:
 
     def _run(
         self, due: Iterable[StreamName], stopping: threading.Event, act: Callable[[StreamName], MaintenanceReport],
-        together: Callable[[Sequence[StreamName], Together], tuple[MaintenanceReport, Sequence[StreamName]]],
+        together: _Shared,
     ) -> MaintenanceReport:  # fmt: skip
         """The work on streams: many at once where they can share writes, and each that is left by itself."""
-        report, streams, store = MaintenanceReport(), iter(due), self._store
+        report, streams = MaintenanceReport(), iter(due)
         try:
-            while not stopping.is_set() and (left := tuple[StreamName, ...](islice(streams, TOGETHER_STREAMS))):
-                if isinstance(store, Together):
-                    try:
-                        done, left = together(left, store)
-                        report += done
-                    except Unavailable:
-                        raise
-                    except MillpondError:
-                        pass  # a fault of one of them: each by itself shows of which
+            while not stopping.is_set() and (group := list(islice(streams, TOGETHER_STREAMS))):
+                done, left = self._done_together(group, together)
+                report += done
                 for stream in left:
                     if stopping.is_set():
                         break
@@ -190,6 +190,19 @@ class EventMaintenance:
         except _Stopped:
             pass
         return report
+
+    def _done_together(
+        self, streams: Sequence[StreamName], together: _Shared
+    ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
+        """The work on streams that share writes, and those that are left."""
+        if isinstance(self._store, Together):
+            try:
+                return together(streams, self._store)
+            except Unavailable:
+                raise
+            except MillpondError:
+                pass  # a fault of one of them: each by itself shows of which
+        return MaintenanceReport(), streams
 
 
 def _report_of(done: Compressed) -> MaintenanceReport:

@@ -11,7 +11,7 @@ Invariants:
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -44,8 +44,12 @@ class StreamEvent(NamedTuple):
     event: Event
 
 
-def places_of(streams: Streams) -> dict[StreamName, int]:
-    """Streams and the places at which to begin.
+def _id_of(_stream: StreamName, after: str) -> int:
+    return parse_id(after)
+
+
+def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id_of) -> dict[StreamName, int]:
+    """Streams and the places at which to begin, which are ids unless `place_of` knows more.
 
     >>> places_of([("etl", "nightly")])
     {StreamName(queue='etl', job_set='nightly'): 0}
@@ -54,7 +58,7 @@ def places_of(streams: Streams) -> dict[StreamName, int]:
         Invalid: a name or an id is not understood, or there are none or too many.
     """
     pairs = streams.items() if isinstance(streams, Mapping) else ((stream, "") for stream in streams)
-    places = {StreamName(*stream).check(): parse_id(after) for stream, after in pairs}
+    places = {(name := StreamName(*stream).check()): place_of(name, after) for stream, after in pairs}
     if not 0 < len(places) <= STREAMS_MAX:
         raise Invalid(
             "so many streams are not watched as one", kind="event_watch", streams=len(places), streams_max=STREAMS_MAX,

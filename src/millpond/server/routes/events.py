@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
@@ -127,7 +128,7 @@ class WatchedStream(RequestBody):
 
     queue: str
     job_set: str
-    after: str = Field("", description="an id")
+    after: str = Field("", description="an id, a time, or `newest`")
 
 
 class WatchRequest(RequestBody):
@@ -199,11 +200,11 @@ def _add_append(router: APIRouter, node: Node) -> None:
 def _add_read(router: APIRouter, node: Node) -> None:
     @router.get("", summary="Read events, and follow", responses=_LINES, response_class=Response)
     async def read_events(
-        request: Request, queue: Queue, job_set: JobSet, after: Annotated[str, Query(description="an id")] = "",
-        follow: bool = False,
+        request: Request, queue: Queue, job_set: JobSet,
+        after: Annotated[str, Query(description="an id, a time, or `newest`")] = "", follow: bool = False,
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
-        watch = node.pond.events.watch(queue, job_set, after)
+        watch = await run_sync(node.pond.events.watch, queue, job_set, after)
         return _Lines(_lines(request, watch, follow=follow), media_type=NDJSON)
 
     @router.post("/watch", summary="Watch several streams", responses=_LINES, response_class=Response)
@@ -214,7 +215,7 @@ def _add_read(router: APIRouter, node: Node) -> None:
             raise Invalid("a stream is named twice", kind="event_watch", streams=len(wanted.streams))
         for place in places:
             need_stream(caller, "read", StreamName(*place))
-        watch = node.pond.events.watch_many(places)
+        watch = await run_sync(node.pond.events.watch_many, places)
         return _Lines(_lines_of_many(request, watch, follow=wanted.follow), media_type=NDJSON)
 
 
