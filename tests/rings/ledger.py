@@ -92,7 +92,7 @@ def grown(before: Costs, after: Costs) -> list[str]:
     speed = max(statistics.median(ratios), 0.1) if ratios else 1.0
     found = []
     for name in common:
-        usual, now = before[name].cpu * speed, after[name].cpu
+        usual, now = max(before[name].cpu, 0.0) * speed, after[name].cpu
         if now > GROWTH_MAX * usual and now - usual > GROWTH_SECONDS_MIN:
             found.append(f"{name}: {now:.1f} s of processor time, {usual:.1f} s before on this machine")
     return found

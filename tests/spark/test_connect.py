@@ -15,6 +15,7 @@ pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
 SECONDS = 300
 
 
+@pytest.mark.full
 def test_maps_are_loaded_read_and_asked_over_connect(tmp_path: Path) -> None:
     program = Path(__file__).with_name("connect_job.py")
     done = subprocess.run(
