@@ -91,9 +91,10 @@ def test_racing_commits_lose_nothing_and_none_fails(space: Space) -> None:
                 with suppress(Invalid):  # another commit took it
                     branch.commit(f"{number}/{turn}")
                 # The commit of another thread that took it may still be on its way.
-                due = SystemClock().monotonic() + 10
+                due = SystemClock().monotonic() + 60
                 while f"{number}/{turn}" not in listed(repository, "main@"):
                     assert SystemClock().monotonic() < due, f"{number}/{turn} is in no commit"
+                    done.wait(0.01)
 
         return act
 
