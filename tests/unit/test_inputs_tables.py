@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -155,3 +156,23 @@ def test_datetimes_of_numpy_beside_its_other_scalars_are_refused_before_arrow_se
         with pytest.raises(Invalid) as caught:
             rows_of({"key": values})
         assert caught.value.kind == "column_values"
+
+
+BELOW = (
+    lambda time, other: [[time, other]], lambda time, other: [[time], None, [other]],
+    lambda time, other: [{"x": time}, {"x": other}], lambda time, other: [[{"x": time}], [{"x": other}]],
+    lambda time, other: [np.array([time, other], object)], lambda time, other: np.array([other, time, None], object),
+    lambda time, other: pd.Series([time, other], dtype=object), lambda time, other: pd.Categorical([time, other]),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", BELOW)
+def test_they_are_refused_in_lists_dicts_and_arrays_of_objects_too(form: Any) -> None:
+    column = form(np.datetime64("2020-01-01", "ms"), np.int64(5))
+    for data in ({"key": column}, *([pd.DataFrame({"key": column})] if hasattr(column, "dtype") else [])):
+        with pytest.raises(Invalid) as caught:
+            rows_of(data)
+        assert caught.value.kind == "column_values"
+    apart = {"key": [{"time": np.datetime64("2020-01-01", "ms"), "number": np.float64(5)}]}
+    with suppress(Invalid):  # Arrow says of itself what it cannot read
+        rows_of(apart)

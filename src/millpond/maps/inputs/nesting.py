@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -157,13 +158,48 @@ def _inside(value: Any) -> Iterable[object]:
     return value.ravel().tolist() if isinstance(value, np.ndarray) else value
 
 
-def check_values(name: str, values: Iterable[object]) -> None:
-    """Refuse a column of Python values that nest too deep for Arrow to look at.
+def _mixes_datetimes(values: Sequence[object]) -> bool:
+    """True when `datetime64` lies beside other scalars of NumPy, in the column or in lists and dicts of it.
 
-    Raises: `Invalid` with the number of the row.
+    Arrow reads the others as if they were datetimes, and ends the process. Values that are no deeper than
+    `NESTING_MAX`; one that is inside several others is looked at once a level.
+    """
+    columns = [values]
+    while columns:
+        below: list[list[object]] = []
+        for column in columns:
+            types = set(map(type, column))
+            if np.datetime64 in types and any(issubclass(kind, np.generic) for kind in types - {np.datetime64}):
+                return True
+            outer = {id(part): part for part in column if _nests(part)}.values()
+            items, fields = list[object](), defaultdict[object, list[object]](list)
+            for part in outer:
+                if isinstance(part, Mapping):
+                    for key, value in part.items():
+                        fields[key].append(value)
+                else:
+                    items += _inside(part)
+            below += [items, *fields.values()] if items else fields.values()
+        columns = below
+    return False
+
+
+def check_values(name: str, values: Iterable[object]) -> None:
+    """Refuse a column of Python values that nest too deep for Arrow to look at, or that would end it.
+
+    Raises: `Invalid`; of one that is too deep, with the number of the row.
     """
     if not isinstance(values, list | tuple):
         values = list(values)
+    _check_depth(name, values)
+    if _mixes_datetimes(values):
+        raise Invalid(
+            "column holds values that cannot be read together", kind="column_values", column=name,
+            reason="datetime64 beside other scalars of NumPy", hint="give each column values of one type",
+        )  # fmt: skip
+
+
+def _check_depth(name: str, values: Sequence[object]) -> None:
     nesting = [kind for kind in set(map(type, values)) if issubclass(kind, _LOOKED_INTO)]
     if not nesting:
         return

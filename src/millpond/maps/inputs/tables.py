@@ -109,7 +109,13 @@ def _object_columns(data: Any) -> Sequence[Any]:
     """The columns of a pandas frame that hold Python objects: Arrow looks into them, however deep they are."""
     if not hasattr(data, "select_dtypes") or not getattr(data.columns, "is_unique", False):
         return ()
-    return [name for name, kind in data.dtypes.items() if isinstance(kind, np.dtype) and kind.hasobject]
+    return [name for name, kind in data.dtypes.items() if _has_objects(kind)]
+
+
+def _has_objects(kind: Any) -> bool:
+    """True for a type of NumPy, or of pandas' categories, that holds Python objects."""
+    kind = getattr(getattr(kind, "categories", None), "dtype", kind)
+    return isinstance(kind, np.dtype) and kind.hasobject
 
 
 def _of_array(data: Any) -> Iterator[pa.RecordBatch]:
@@ -150,7 +156,7 @@ def _column(name: str, values: Any, is_json: IsJson) -> pa.Array[Any] | pa.Chunk
         return _array(name, values, is_json)
     try:
         if hasattr(values, "__arrow_array__") or hasattr(values, "__arrow_c_array__") or hasattr(values, "dtype"):
-            if getattr(getattr(values, "dtype", None), "hasobject", False):
+            if _has_objects(getattr(values, "dtype", None)):
                 check_values(name, values)
             return pa.array(values)
         if hasattr(values, "__arrow_c_stream__"):
@@ -257,10 +263,6 @@ def _kind_of_type(type_: type) -> str:
 
 
 def _plain(name: str, values: Sequence[Any]) -> pa.Array[Any]:
-    types = set(map(type, values))
-    if np.datetime64 in types and any(issubclass(kind, np.generic) for kind in types - {np.datetime64}):
-        # Arrow reads other scalars of NumPy as if they were datetimes, and ends the process.
-        raise _unreadable(name, TypeError("datetime64 beside other scalars of NumPy"))
     try:
         return pa.array(values)
     except _UNREADABLE as error:
