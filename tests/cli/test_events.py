@@ -71,7 +71,7 @@ def test_a_finished_job_set_is_watched_to_its_end(streams: Shell) -> None:
     assert lines[0] == "2024-10-04 12:00:00 submitted a rows=10"
     raw = streams("watch", "etl", "nightly", "--exit-when-done", "--raw").out.splitlines()
     assert raw[-1] == f"{events[-1]['id']} succeeded payload"
-    assert "no id of an event" in streams("watch", "etl", "nightly", "--from", "foo", code=5).err
+    assert "no place in a stream" in streams("watch", "etl", "nightly", "--from", "foo", code=5).err
 
 
 def test_several_job_sets_are_watched_as_one(streams: Shell) -> None:

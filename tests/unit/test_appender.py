@@ -21,7 +21,7 @@ from tests.harness.contracts.stream_site import NOON, RULES
 
 
 class Deliveries:
-    """What was delivered; a delivery waits for `go`, and fails with `error`."""
+    """The events that were delivered; a delivery waits for `go`, and fails with `error`."""
 
     def __init__(self) -> None:
         self.batches: list[list[tuple[str, bytes]]] = []
@@ -64,10 +64,10 @@ def test_much_does_not_linger_and_what_waits_is_bounded(monkeypatch: pytest.Monk
         appender.append("q", "j", b"0123456789")
         deliveries.begun.wait()
         appender.append("q", "j", bytes(20))
-        waiting = pool.submit(appender.append, "q", "j", b"waits")
-        assert not waiting.done()
+        pending = pool.submit(appender.append, "q", "j", b"waits")
+        assert not pending.done()
         deliveries.go.set()
-        waiting.result()
+        pending.result()
     assert [payload for batch in deliveries.batches for _, payload in batch] == [b"0123456789", bytes(20), b"waits"]
 
 

@@ -217,8 +217,8 @@ def test_a_pond_with_only_its_own_story_may_still_go_to_redis(tmp_path: Path) ->
 
     space, clock = MemorySpace(), ManualClock(now=1_000)
     EmbeddedStore(space, clock).append([EventBatch(StreamName(QUEUE, "load/a"), [NewEvent(1, b"")])])
-    open_streams(space, clock, "redis://127.0.0.1:1/0").close()
+    open_streams(space, clock, "redis://127.0.0.1:1/0#pond").close()
     space = MemorySpace()
     EmbeddedStore(space, clock).append([EventBatch(StreamName("etl", "a"), [NewEvent(1, b"")])])
     with pytest.raises(Invalid, match="own folder"):
-        open_streams(space, clock, "redis://127.0.0.1:1/0")
+        open_streams(space, clock, "redis://127.0.0.1:1/0#pond")

@@ -71,10 +71,15 @@ def show(schema: pa.Schema, batches: Iterable[pa.RecordBatch], *, as_json: bool,
 def _show_lines(batches: Iterable[pa.RecordBatch]) -> int:
     count = 0
     for batch in batches:
-        for row in batch.to_pylist():
+        for row in _rows(batch):
             console.print_json(plain(row))
         count += batch.num_rows
     return count
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
+    names = batch.schema.names
+    return (dict(zip(names, row, strict=True)) for row in zip(*map(_values, batch.columns), strict=True))
 
 
 def _values(column: pa.Array) -> list[Any]:
@@ -197,9 +202,7 @@ def _json_lines(path: Path, _schema: pa.Schema) -> Iterator[Write]:
 
 
 def _write_lines(file: TextIO, batch: pa.RecordBatch) -> None:
-    names = batch.schema.names
-    rows = (dict(zip(names, row, strict=True)) for row in zip(*map(_values, batch.columns), strict=True))
-    file.writelines(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in rows)
+    file.writelines(json.dumps(plain(row), ensure_ascii=False) + "\n" for row in _rows(batch))
 
 
 @contextmanager

@@ -38,11 +38,12 @@ from millpond.client.connections import (
     unreachable,
     way_out,
 )
+from millpond.client.response import Response
 from millpond.client.stopping import Interrupt
 from millpond.client.wire_errors import from_wire
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Conflict, Denied, Invalid, MillpondError, Unavailable
-from millpond.json_forms import FormError, JsonForm, parse_object, stable_json
+from millpond.errors import Conflict, Denied, MillpondError, Unavailable
+from millpond.json_forms import stable_json
 from millpond.retry import retry
 
 if TYPE_CHECKING:
@@ -64,40 +65,6 @@ AVOIDED_SECONDS = 10.0
 Sent = bytes | memoryview | Iterable[bytes] | None
 
 
-@dataclass(frozen=True, slots=True)
-class Response:
-    """A whole answer."""
-
-    node: str
-    status: int
-    headers: Mapping[str, str]
-    data: bytes
-
-    def json(self) -> dict[str, Any]:
-        """The body, understood.
-
-        Raises: `Invalid` when it is no JSON object: it does not come from a node.
-        """
-        try:
-            return parse_object(self.data)
-        except FormError:
-            raise _no_node(self.node, self.status) from None
-
-    def read(self, form: JsonForm[T]) -> T:
-        """The body as a form.
-
-        Raises: `Invalid` when it is of another form: the node has another version of Millpond, or is none.
-        """
-        payload = self.json()
-        try:
-            return form.build(payload)
-        except FormError as error:
-            raise Invalid(
-                "the node's response is not understood", kind="response_form", node=self.node, reason=error,
-                hint="run the same version of Millpond here and on the nodes",
-            ) from error  # fmt: skip
-
-
 def _check_headers(answer: urllib3.BaseHTTPResponse) -> None:
     """Check that the headers came whole: Python takes the end of a connection for the end of the headers.
 
@@ -108,13 +75,6 @@ def _check_headers(answer: urllib3.BaseHTTPResponse) -> None:
     headers, may_have_body = answer.headers, answer.version == 11 and answer.status not in (204, 304)
     if may_have_body and "Content-Length" not in headers and "Transfer-Encoding" not in headers:
         raise Broken("the connection was cut (within the headers)", sent=True, cut=True)
-
-
-def _no_node(node: str, status: int) -> MillpondError:
-    error = from_wire(node, 400, b"")
-    assert error is not None
-    error.values["status"] = status
-    return error
 
 
 class Connection:

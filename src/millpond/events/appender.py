@@ -42,7 +42,7 @@ class Appender:
     def __init__(self, deliver: Callable[[Sequence[EventBatch]], Any], clock: Clock, linger_ms: int) -> None:
         self._deliver, self._clock, self._linger = deliver, clock, linger_ms / 1000
         self._changed = threading.Condition()
-        self._waiting: dict[StreamName, list[NewEvent]] = {}
+        self._queued: dict[StreamName, list[NewEvent]] = {}
         self._bytes = self._added = self._stored = self._hurried = 0
         self._due = 0.0
         self._error: BaseException | None = None
@@ -64,11 +64,11 @@ class Appender:
             self._check()
             if self._closed:
                 raise Closed("the appender is closed", kind="events_closed", hint="open another")
-            if not self._waiting:
+            if not self._queued:
                 self._due = self._clock.monotonic() + self._linger
-            self._waiting.setdefault(batch.stream, []).append(new)
+            self._queued.setdefault(batch.stream, []).append(new)
             self._bytes, self._added = self._bytes + size, self._added + 1
-            if len(self._waiting) == 1 or self._is_much():
+            if len(self._queued) == 1 or self._is_much():
                 self._changed.notify_all()
 
     def flush(self) -> None:
@@ -110,11 +110,11 @@ class Appender:
             raise error
 
     def _run(self) -> None:
-        while waiting := self._next():
-            count = sum(map(len, waiting.values()))
+        while queued := self._next():
+            count = sum(map(len, queued.values()))
             error: BaseException | None = None
             try:
-                self._deliver([EventBatch(stream, events) for stream, events in waiting.items()])
+                self._deliver([EventBatch(stream, events) for stream, events in queued.items()])
             except Exception as failure:
                 error = failure
             with self._changed:
@@ -123,12 +123,12 @@ class Appender:
                 self._changed.notify_all()
 
     def _next(self) -> dict[StreamName, list[NewEvent]]:
-        """What is to be stored now; nothing at the end."""
+        """The events to be stored now; none at the end."""
         with self._changed:
-            self._clock.wait_for(self._changed, lambda: bool(self._waiting) or self._closed, None)
+            self._clock.wait_for(self._changed, lambda: bool(self._queued) or self._closed, None)
             self._clock.wait_for(self._changed, self._is_hurried, self._due)
-            waiting, self._waiting, self._bytes = self._waiting, {}, 0
-            return waiting
+            queued, self._queued, self._bytes = self._queued, {}, 0
+            return queued
 
     def __enter__(self) -> Self:
         return self

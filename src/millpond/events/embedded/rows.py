@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("NO_DAY", "Head", "Keys", "Stored", "adopt_segment", "keys_of", "listed_segments", "to_listed", "to_segment")
+__all__ = (
+    "NO_DAY", "Head", "Keys", "Stored", "adopt_segment", "keys_of", "listed_segments", "pack_position",
+    "parse_position", "to_listed", "to_segment",
+)  # fmt: skip
 
 NO_DAY = -1
 _VERSION = 1
