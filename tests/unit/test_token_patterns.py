@@ -19,7 +19,7 @@ from millpond.server.workflows.rights import EVERY_TENANT, need_tenant
 
 
 def test_a_pattern_opens_things_of_one_kind() -> None:
-    """What each pattern opens: a map, a stream, a tenant, a repository, the node."""
+    """The things that each pattern opens: a map, a stream, a tenant, a repository, the node."""
 
     def opened(pattern: str) -> str:
         caller = Caller("x", {"write": (pattern,)})

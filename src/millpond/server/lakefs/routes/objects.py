@@ -119,7 +119,7 @@ def _stat(call: Call) -> Response:
 
 
 def _properties(call: Call) -> Response:
-    """What the store knows of the bytes beside their number: nothing, for a place has one class of storage."""
+    """The properties that the store keeps beside the bytes: none, for a place has one class of storage."""
     reference = call.repository.ref(call.names["ref"])
     place, name = reference.site.place(reference.stat(call.query.needed("path")).address)
     try:
