@@ -263,7 +263,7 @@ def _find(names: Sequence[str], given: str | None, *defaults: str, required: boo
         return None
     if given is not None:
         raise _missing(names, given)
-    near = next((alike for name in defaults if (alike := _alike(name, names))), None)
+    near = next((similar for name in defaults if (similar := _alike(name, names))), None)
     raise _missing(names, defaults[0], meant=None if near is None else {_PARAMETER.get(defaults[0], defaults[0]): near})
 
 
