@@ -144,7 +144,7 @@ def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) 
 )
 def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
     firsts = [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))]
-    for moment in drawn(firsts, 2, name="again"):
+    for moment in drawn(firsts, 1, name="again"):
         name = f"{moment.replace(':', '-')}-{second}"
         assert teller.tell(name, kill_at=moment)[1] == -signal.SIGKILL
         folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)

@@ -66,6 +66,7 @@ def answers(shard: Shard) -> list[object]:
     return [shard.get(b"k%d" % key, time) is not None for key in range(4) for time in range(RETAIN_BEFORE, 130)]
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize(("kind", "scheme"), CASES)
 def test_killed_at_any_step(kind: Kind, scheme: Scheme, tmp_path: Path) -> None:
     shape = definition(kind, scheme)

@@ -101,6 +101,7 @@ def check(url: str, act: str, before: list[bytes], after: list[bytes]) -> None:
     store.close()
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("act", ACTS)
 def test_a_client_that_is_killed_at_any_step_leaves_a_readable_stream(act: str, tmp_path: Path) -> None:
     opened(prepared(), ACTS[act])  # the server knows the scripts from now on: each run takes the same steps

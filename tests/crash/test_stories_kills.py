@@ -58,6 +58,7 @@ def found_in(store: EmbeddedStore) -> list[Fact]:
     return found
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", STEPS)
 def test_what_was_told_when_the_process_died_is_there_once(tmp_path: Path, name: str) -> None:
     for at in (2, 6):

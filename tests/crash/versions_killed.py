@@ -27,6 +27,7 @@ from tests.rings.sampling import drawn
 Rows = list[tuple[bytes, bytes]]
 State = dict[str, list[tuple[str, str]]]
 _NOW = SystemClock()
+ACTS_SAMPLED = 4
 MOMENTS_SAMPLED = 2
 
 
@@ -149,7 +150,7 @@ def main() -> None:
         from millpond.stores.postgres.space import PostgresSpace
 
         killed = Killed(Path(folder), lambda place: PostgresSpace(f"{driver}#{place.name}"))
-    for act in acts or ACTS:
+    for act in acts or drawn(list(ACTS), ACTS_SAMPLED, name=driver.partition(":")[0]):
         print(act, killed.run(act), flush=True)
 
 

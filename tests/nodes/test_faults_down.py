@@ -23,7 +23,7 @@ from tests.nodes.fault_story import Story, patient, rows_of, running_story, wait
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.sample(3, of="faults of nodes")
+pytestmark = pytest.mark.sample(2, of="faults of nodes")
 
 MANY = 1_000_000
 

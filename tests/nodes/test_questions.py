@@ -394,5 +394,5 @@ def test_the_guide_does_what_it_says(node: Any, monkeypatch: pytest.MonkeyPatch,
     text = "\n".join(snippet.text for snippet in snippets("docs/reading.md") if snippet.language == "python")
     exec(compile(text.replace("http://localhost:7433", node.url), "docs/reading.md", "exec"), {})
     promised = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)
-    assert len(promised) == 4
+    assert len(promised) == 6
     assert capsys.readouterr().out.splitlines() == promised

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
 import pytest
+from starlette.requests import ClientDisconnect
+from starlette.types import Message
 
 from millpond.clock import ManualClock
 from millpond.errors import Closed, Invalid, Unavailable
@@ -22,6 +24,7 @@ from millpond.events.ids import parse_id
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
+from millpond.server.routes.events import _Lines
 from millpond.stores.memory import MemorySpace
 from tests.harness.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything
 
@@ -403,3 +406,22 @@ def test_events_taken_before_an_error_of_another_stream_come_again(clock: Manual
         store.broken = False
         assert take_many(watch, 1) == [("one", b"a")]
     watchers.close()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_reader_that_leaves_before_its_first_line_ends_its_watch(watchers: Watchers, begun: bool) -> None:
+    async def lines(watch: Watch) -> AsyncIterator[bytes]:
+        with watch:
+            yield b"line"
+
+    async def receive() -> Message:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Message) -> None:
+        if not begun or message["type"] == "http.response.body":
+            raise OSError("the reader has gone away")
+
+    watch = watchers.watch(STREAM, 0)
+    with pytest.raises(ClientDisconnect):
+        asyncio.run(_Lines(lines(watch), watch)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+    assert watchers.count == 0

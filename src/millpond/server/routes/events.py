@@ -24,7 +24,7 @@ from anyio.to_thread import run_sync
 from fastapi import APIRouter, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from pydantic import BaseModel, Field
-from starlette.types import Send
+from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.ids import format_id, id_time_ms
@@ -205,7 +205,7 @@ def _add_read(router: APIRouter, node: Node) -> None:
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
         watch = await run_sync(node.pond.events.watch, queue, job_set, after)
-        return _Lines(_lines(request, watch, follow=follow), media_type=NDJSON)
+        return _Lines(_lines(request, watch, follow=follow), watch)
 
     @router.post("/watch", summary="Watch several streams", responses=_LINES, response_class=Response)
     async def watch_events(request: Request, caller: RequestCaller, wanted: WatchRequest) -> Response:
@@ -216,7 +216,7 @@ def _add_read(router: APIRouter, node: Node) -> None:
         for place in places:
             need_stream(caller, "read", StreamName(*place))
         watch = await run_sync(node.pond.events.watch_many, places)
-        return _Lines(_lines_of_many(request, watch, follow=wanted.follow), media_type=NDJSON)
+        return _Lines(_lines_of_many(request, watch, follow=wanted.follow), watch)
 
 
 async def _lines(request: Request, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
@@ -264,7 +264,17 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool) ->
 
 
 class _Lines(StreamingResponse):
-    """Lines whose watch is closed when the reader has gone away."""
+    """Lines whose watch is closed when the reader has gone away: also before the first of them was made."""
+
+    def __init__(self, lines: AsyncIterator[bytes], watch: Watch | ManyWatch) -> None:
+        super().__init__(lines, media_type=NDJSON)
+        self._watch = watch
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            self._watch.close()  # lines that never began do not close it
 
     async def stream_response(self, send: Send) -> None:
         try:
