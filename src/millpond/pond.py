@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 # The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
 import millpond.events.keyspaces
-import millpond.versions.keyspaces
-import millpond.workflows.keyspaces  # noqa: F401
+import millpond.versions.keyspaces  # noqa: F401
 from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
@@ -46,6 +46,7 @@ from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
+from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -466,7 +467,20 @@ class Pond:
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
-        return maps + check_place(self.space, self.events.store)
+        return maps + check_place(self.space, self.events.store) + _check_runs(self.space)
+
+
+def _check_runs(space: Space) -> Report:
+    """Check the runs of workflows, where there are some and their extra is installed."""
+    from millpond.kernel.verify import Report
+
+    with space.read() as tx:
+        there = tx.get(INITIALIZED.pack()) is not None
+    if not there or find_spec("littlehorse") is None:
+        return Report()
+    from millpond.workflows.verify import check_runs
+
+    return check_runs(space)
 
 
 def _one_of(options: Any, value: Any, name: str) -> Any:

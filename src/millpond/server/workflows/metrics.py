@@ -5,7 +5,7 @@
 | `millpond_workflows_commands_total` | | commands of callers and workers that were applied |
 | `millpond_workflows_claims_total` | | tasks handed to workers |
 | `millpond_workflows_timers_total` | | timers that fired |
-| `millpond_workflows_failed_total` | | commands that failed for a mistake of the program |
+| `millpond_workflows_failed_total` | | commands that failed for a mistake of the program, and timers that failed |
 | `millpond_workflows_writes_total`, `millpond_workflows_write_seconds_total` | | durable writes, and their time |
 | `millpond_workflows_commands_queued` | | commands that wait for a write |
 | `millpond_workflows_workers_waiting` | | workers that wait for a task |
@@ -71,7 +71,7 @@ class WorkflowMetrics(Collector):
             ("commands", "Commands that were applied.", measures.commands),
             ("claims", "Tasks handed to workers.", measures.claims),
             ("timers", "Timers that fired.", measures.timers),
-            ("failed", "Commands that failed for a mistake of the program.", measures.failed),
+            ("failed", "Commands that failed for a mistake of the program, and timers.", measures.failed),
             ("writes", "Durable writes of workflows.", measures.writes),
             ("write_seconds", "Time of durable writes of workflows.", measures.write_seconds),
         ):
