@@ -34,6 +34,7 @@ from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.scopes import INHERITED
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.work import Work, find_spec
@@ -89,9 +90,20 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
     try:
         start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)
     except NodeFailed as failed:
-        raise Invalid(failed.message, kind="workflow_inputs", run=run.path) from failed
+        raise Invalid(
+            failed.message, kind="workflow_inputs", run=run.path, workflow=spec.id.name, hint=inputs_taken(spec)
+        ) from failed
     advance(run)
     return run.row
+
+
+def inputs_taken(spec: WfSpec) -> str:
+    """The inputs that a run of a specification takes, in words."""
+    declared = [
+        of for of in spec.thread_specs[spec.entrypoint_thread_name].variable_defs if of.access_level != INHERITED
+    ]
+    names = [f"{of.var_def.name} (required)" if of.required else of.var_def.name for of in declared]
+    return f"its inputs are: {', '.join(names)}" if names else "it takes no inputs"
 
 
 def _check_parent(work: Work, spec: WfSpec, request: RunWfRequest) -> None:
