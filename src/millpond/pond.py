@@ -27,6 +27,7 @@ from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
+    POND_FORMAT,
     check_folder,
     holds_something,
     host_name,
@@ -44,6 +45,7 @@ from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
+from millpond.migrations import migrate
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
 from millpond.workflows.keyspaces import INITIALIZED
@@ -143,7 +145,7 @@ class Pond:
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions = ExitStack()
-        check_folder(folder, create)
+        found = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder)
@@ -152,6 +154,9 @@ class Pond:
                 self._serving.serve()
             self.space = open_space(folder / "space")
             opened.callback(self.space.close)
+            if found != POND_FORMAT:
+                with self._serving.writing():
+                    migrate(folder, self.space, found)
             self._retention_ms = begin(self.space, clock.random_id, retention_ms)
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, served=serve,

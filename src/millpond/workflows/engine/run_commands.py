@@ -91,13 +91,13 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
         start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)
     except NodeFailed as failed:
         raise Invalid(
-            failed.message, kind="workflow_inputs", run=run.path, workflow=spec.id.name, hint=inputs_taken(spec)
+            failed.message, kind="workflow_inputs", run=run.path, workflow=spec.id.name, hint=_inputs_taken(spec)
         ) from failed
     advance(run)
     return run.row
 
 
-def inputs_taken(spec: WfSpec) -> str:
+def _inputs_taken(spec: WfSpec) -> str:
     """The inputs that a run of a specification takes, in words."""
     declared = [
         of for of in spec.thread_specs[spec.entrypoint_thread_name].variable_defs if of.access_level != INHERITED
