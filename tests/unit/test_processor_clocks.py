@@ -54,6 +54,12 @@ def after_a_jump(runs: WorkflowRuns, restarted: bool) -> None:
         runs.restart()
 
 
+def test_the_backlog_says_that_the_clock_was_ahead() -> None:
+    runs = begun(sleeps)
+    after_a_jump(runs, restarted=True)
+    assert runs._processor.backlog().stamp_ms == runs.clock.now + DAYS
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 def test_a_sleep_ends_in_time_on_a_clock_that_was_ahead(restarted: bool) -> None:
     runs = begun(sleeps)

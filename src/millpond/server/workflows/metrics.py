@@ -12,6 +12,7 @@
 | `millpond_workflows_tasks_queued` | tenant, task | tasks that wait, at most 1,000 of each of 50 queues |
 | `millpond_workflows_task_oldest_seconds` | tenant, task | how long the first of a queue has waited |
 | `millpond_workflows_timer_late_seconds` | | how long the next timer has been due: above 0 the processor is behind |
+| `millpond_workflows_log_ahead_seconds` | | by how much the last command is ahead of the clock, which was wrong |
 | `millpond_workflows_stories_queued` | | commands whose events are in no stream yet, at most 1,000 |
 | `millpond_workflows_stories_dropped_total` | | commands whose events had no room while they could not be appended |
 | `millpond_workflows_position` | partition | of a shared log: the last entry applied, where this process is the owner |
@@ -92,7 +93,9 @@ class WorkflowMetrics(Collector):
             oldest.add_metric(queue, max(0, now - min(depth.oldest_ms for depth in depths)) / 1000)
         yield from (tasks, oldest)
         due = min((backlog.due_ms for backlog in backlogs if backlog.due_ms is not None), default=now)
+        last = max((backlog.stamp_ms for backlog in backlogs), default=0)
         for name, said, value in (
+            ("log_ahead_seconds", "By how much the last command is ahead of the clock.", max(0, last - now) / 1000),
             ("timer_late_seconds", "How long the next timer has been due.", max(0, now - due) / 1000),
             ("stories_queued", "Commands whose events are in no stream yet.", sum(one.stories for one in backlogs)),
         ):

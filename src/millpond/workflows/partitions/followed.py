@@ -92,6 +92,10 @@ class FollowedPartition(Partition):
         self.number, self._partitions = number, partitions
         self._position, self._out = 0, 0
 
+    def last_ms(self, tx: ReadTransaction) -> int:
+        """The instant of the last command."""
+        return read_place(tx).ms
+
     def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
         """Apply entries in their order; the end of each that was no mere note."""
         place = read_place(tx)

@@ -109,6 +109,10 @@ class Partition:
         """The rows of a tenant, to be read."""
         return ReadRows(tx, RunReads(tenant, self.initialization))
 
+    def last_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant of a command in its log."""
+        return self.log.head(tx).stamp_ms
+
     def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
         """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
 
