@@ -13,14 +13,14 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 # The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
 import millpond.events.keyspaces
-import millpond.versions.keyspaces
-import millpond.workflows.keyspaces  # noqa: F401
+import millpond.versions.keyspaces  # noqa: F401
 from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
@@ -28,6 +28,7 @@ from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import (
+    POND_FORMAT,
     check_folder,
     holds_something,
     host_name,
@@ -45,8 +46,10 @@ from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
+from millpond.migrations import migrate
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
+from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +146,7 @@ class Pond(PondFace):
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions = ExitStack()
-        check_folder(folder, create)
+        found = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder)
@@ -152,6 +155,9 @@ class Pond(PondFace):
                 self._serving.serve()
             self.space = open_space(folder / "space")
             opened.callback(self.space.close)
+            if found != POND_FORMAT:
+                with self._serving.writing():
+                    migrate(folder, self.space, found)
             self._retention_ms = begin(self.space, clock.random_id, retention_ms)
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, served=serve,
@@ -470,7 +476,20 @@ class Pond(PondFace):
         from millpond.maps.verify import verify_maps
 
         maps = verify_maps(self.loads, self.maps(), self.folder, full=full, going=going)
-        return maps + check_place(self.space, self.events.store)
+        return maps + check_place(self.space, self.events.store) + _check_runs(self.space)
+
+
+def _check_runs(space: Space) -> Report:
+    """Check the runs of workflows, where there are some and their extra is installed."""
+    from millpond.kernel.verify import Report
+
+    with space.read() as tx:
+        there = tx.get(INITIALIZED.pack()) is not None
+    if not there or find_spec("littlehorse") is None:
+        return Report()
+    from millpond.workflows.verify import check_runs
+
+    return check_runs(space)
 
 
 def _one_of(options: Any, value: Any, name: str) -> Any:

@@ -30,10 +30,14 @@ def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
 def test_what_a_backup_leaves_out_is_said(weather: Shell) -> None:
     assert "not in the backup" not in weather("backup", "create", "place").out
     weather("repo", "create", "flights")
-    assert "not in the backup: repositories" in weather("backup", "create", "place").out
-    assert weather("backup", "create", "place", "--json").object["left_out"] == ["repositories"]
-    assert "not in the backup: repositories" in weather("restore", "place", "copy").out
-    assert weather("restore", "place", "other", "--json").object["left_out"] == ["repositories"]
+    assert "1 map, repositories at position" in weather("backup", "create", "place").out
+    weather("repo", "create", "far", "elsewhere")
+    left_out = "objects of repositories in other places"
+    assert f"not in the backup: {left_out}" in weather("backup", "create", "place").out
+    created = weather("backup", "create", "place", "--json").object
+    assert (created["holds"], created["left_out"]) == (["repositories"], [left_out])
+    restored = weather("restore", "place", "copy").out
+    assert "repositories, as of position" in restored and f"not in the backup: {left_out}" in restored
 
 
 def test_a_bucket_is_a_place(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:

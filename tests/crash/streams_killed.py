@@ -102,7 +102,7 @@ def check(folder: Path, act: str, before: Events, after: Events) -> None:
         assert states == [State.COMPRESSED] * 3
     with space.read() as tx:
         stored = list(tx.keys(keys_of(STREAM).batches.range()))
-    rows_max = {"append": 65, "compress": 12, "expire": 20}[act]
+    rows_max = {"append": 65, "compress": 48, "expire": 20}[act]
     assert len(stored) <= rows_max, "no row is left over"
     due = {"append": TODAY, "compress": None, "expire": TODAY + 2}[act]
     assert [entry.day for entry in store.due(Work.COMPRESS, TODAY + 99, limit=9)] == ([due] if due else [])

@@ -65,6 +65,7 @@ KNOWN = (
     "pipeline_long",
     "body_unread",
     "only_here",
+    "not_backed_up",
 )
 
 

@@ -19,7 +19,6 @@ import pytest
 from millpond.client.transport import Connection
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Fenced, Invalid, NotFound
-from millpond.events.event import NewEvent
 from millpond.nodes.backups.create import BackupReport, create_backup
 from millpond.nodes.backups.layout import BACKUP_FORMAT, Backup, find_backup, list_backups
 from millpond.nodes.backups.lease import LEASE_SECONDS, leased
@@ -142,20 +141,6 @@ def test_a_backup_of_a_node_is_restored(node: Served, place: Place) -> None:
         fill(pond, 3)
         fill(node.pond, 3)
         assert rows_of(pond) == rows_of(node.pond)
-
-
-def test_a_backup_says_what_it_leaves_out(node: Served, place: Place) -> None:
-    """Repositories and streams of events are of one folder: neither a backup nor a replica has them."""
-    fill(node.node.pond, 1)
-    source = Peer(Connection(node.url, load_settings()))
-    assert place.create(source)[0].left_out == ()
-    node.node.pond.events.append("etl", "nightly", [NewEvent(0, b"payload")])
-    assert place.create(source)[0].left_out == ("streams of events",)
-    node.node.pond.repositories.create("flights")
-    created, _ = place.create(source)
-    assert created.left_out == ("repositories", "streams of events")
-    assert find_backup(place.objects, created.id) == created
-    assert node.get("/v1/node").json()["only_here"] == list(created.left_out)
 
 
 def test_the_next_backup_brings_the_log_and_its_parts_only(tmp_path: Path, place: Place) -> None:

@@ -29,7 +29,7 @@ def check_page(node: Served) -> None:
     for answer, families in ((plain, text_families), (strict, openmetrics_families)):
         page = answer.body.decode()
         names = [family.name for family in families(page)]
-        assert "millpond_maps_differing" in names
+        assert {"millpond_maps_differing", "millpond_log_ahead_seconds", "process_open_fds"} <= set(names)
         for found in (names, declared(page, "TYPE"), declared(page, "HELP")):
             assert [name for name, count in Counter(found).items() if count > 1] == []
         samples = Counter(

@@ -149,12 +149,19 @@ def test_too_many_rejects_fail_the_load(spark: SparkSession, tmp_path: Path) -> 
         assert rows_of(pond.map("city")) == []
 
 
+WRITTEN_AS = "spark.sql.parquet.outputTimestampType"
+
+
 def test_parquet_of_spark_with_its_defaults_needs_no_zone(spark: SparkSession, tmp_path: Path) -> None:
     noon, end = datetime(2013, 2, 8, 12, 0, 0, 123456, tzinfo=UTC), datetime(9999, 12, 31, tzinfo=UTC)
     frame = spark.createDataFrame(
         [("JFK", noon, noon), ("LGA", noon, end)], "key string, time timestamp, value timestamp"
     )
-    frame.coalesce(1).write.parquet(str(tmp_path / "rows"))
+    spark.conf.set(WRITTEN_AS, "INT96")  # Spark's default until it is another
+    try:
+        frame.coalesce(1).write.parquet(str(tmp_path / "rows"))
+    finally:
+        spark.conf.unset(WRITTEN_AS)
     (file,) = (tmp_path / "rows").glob("*.parquet")
     assert "int96" in str(parquet.ParquetFile(file).schema)
     with millpond.open(tmp_path / "pond") as pond:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.errors import Invalid
-from millpond.maps.loads.pond_folder import POND_FORMAT
+from millpond.errors import Conflict, Invalid, Unavailable
+from millpond.kernel.steps import listening
+from millpond.maps.loads.pond_folder import FOLDERS, OLDEST_FORMAT, POND_FORMAT
+from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.model.definition import Kind
 from millpond.pond import open_pond
+from millpond.stores.lmdb.space import LmdbSpace
+from millpond.workflows.keyspaces import TIMER_TIME
 from tests.data import make_pond
 
 if TYPE_CHECKING:
@@ -20,7 +25,7 @@ if TYPE_CHECKING:
     from millpond.pond import Pond
 
 STORED = sorted(make_pond.FOLDER.glob("pond-*.zip"))
-PRESENT = [path for path in STORED if path.stem == f"pond-{POND_FORMAT}"]
+PARTS = sorted(make_pond.FOLDER.glob("parts-*.zip"))
 
 
 def check_lookups(pond: Pond) -> None:
@@ -65,10 +70,92 @@ def test_the_pond_of_the_script_is_read_as_it_was_packed(tmp_path: Path) -> None
 @pytest.mark.parametrize("archive", sorted(STORED), ids=lambda path: path.stem)
 def test_a_stored_pond_is_read_or_refused_by_its_number(tmp_path: Path, archive: Path) -> None:
     folder = make_pond.unpack(archive, tmp_path / "pond")
-    if archive in PRESENT:
+    if format_of(archive) >= OLDEST_FORMAT:
         check(folder, json.loads(archive.with_suffix(".json").read_text(encoding="utf-8")))
+        assert json.loads((folder / "pond.json").read_bytes()) == {"format": POND_FORMAT}
         return
     with pytest.raises(Invalid) as caught:
         open_pond(folder)
     assert caught.value.kind == "pond_format"
-    assert caught.value.values["found"] == int(archive.stem.removeprefix("pond-"))
+    assert caught.value.values["found"] == format_of(archive)
+
+
+def format_of(archive: Path) -> int:
+    return int(archive.stem.rpartition("-")[2])
+
+
+def test_each_format_that_is_opened_has_its_ponds() -> None:
+    formats = list(range(OLDEST_FORMAT, POND_FORMAT + 1))
+    assert [format_of(archive) for archive in PARTS] == formats
+    assert [format_of(archive) for archive in STORED if format_of(archive) >= OLDEST_FORMAT] == formats
+
+
+# -- all parts ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("archive", PARTS, ids=lambda path: path.stem)
+def test_all_parts_of_a_stored_pond_go_on(tmp_path: Path, archive: Path) -> None:
+    folder, clock = make_pond.unpack(archive, tmp_path / "pond"), ManualClock(now=make_pond.NOW_MS, ids=20_000)
+    for name in FOLDERS:  # an archive has no empty folders
+        (folder / name).mkdir(exist_ok=True)
+    assert timer_bytes(folder) == {8 if format_of(archive) == 3 else 16}
+    with open_pond(folder, clock=clock, events_reports=False) as pond:
+        check_parts(pond, clock)
+    assert timer_bytes(folder) <= {16}
+
+
+def timer_bytes(folder: Path) -> set[int]:
+    """The lengths of the rows of timers."""
+    with closing(LmdbSpace(folder / "space")) as space, space.read() as tx:
+        return {len(row) for _, row in tx.scan(TIMER_TIME.range())}
+
+
+def check_parts(pond: Pond, clock: ManualClock) -> None:
+    """A pond holds what `make_parts` put into its parts, and each goes on."""
+    make_parts = pytest.importorskip("tests.data.make_parts")
+    report = pond.verify()
+    assert report.ok and {"run", "stream"} <= {kind for kind, _ in report.counts}
+    assert pond.map("m").get("a") == 1
+    branch = pond.repositories.get("flights").branch("main")
+    assert (branch.get("day/1"), branch.get("day/2")) == (b"committed", b"staged")
+    branch.commit("the next day", committer="nobody")
+    assert [event.payload for event in pond.events.read("etl", "nightly")] == [b"payload"]
+    pond.events.append("etl", "nightly", [b"more"])
+    with make_parts.processing(pond, clock) as processor:
+        for hours, status in ((0, "RUNNING"), (1, "COMPLETED")):
+            clock.advance(hours * 3_600_000)
+            while processor.turn():
+                pass
+            assert make_parts.status(pond, processor, "sleeps") == status
+        assert make_parts.status(pond, processor, "works") == "RUNNING"
+    assert pond.verify().ok
+
+
+def test_a_migration_that_was_cut_off_is_ended_by_the_next_opening(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = make_pond.unpack(PARTS[0], tmp_path / "pond")
+
+    def cut(at: str) -> None:
+        if at == "pond.rows_migrated":
+            raise Unavailable("the machine is gone", kind="disk_full")
+
+    with listening(cut), pytest.raises(Unavailable):
+        open_pond(folder)
+    assert json.loads((folder / "pond.json").read_bytes()) == {"format": 3}
+    open_pond(folder).close()
+    assert json.loads((folder / "pond.json").read_bytes()) == {"format": POND_FORMAT}
+
+
+def test_a_pond_that_a_node_serves_is_not_migrated_by_others(tmp_path: Path) -> None:
+    folder = make_pond.unpack(PARTS[0], tmp_path / "pond")
+    lock = OwnerLock(folder)
+    lock.serve()
+    try:
+        with pytest.raises(Conflict, match="serves"):
+            open_pond(folder)
+    finally:
+        lock.close()
+    open_pond(folder, serve=True).close()
+    assert json.loads((folder / "pond.json").read_bytes()) == {"format": POND_FORMAT}

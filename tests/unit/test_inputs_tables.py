@@ -166,7 +166,7 @@ BELOW = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize("form", BELOW)
+@pytest.mark.parametrize("form", BELOW, ids=itertools.count())
 def test_they_are_refused_in_lists_dicts_and_arrays_of_objects_too(form: Any) -> None:
     column = form(np.datetime64("2020-01-01", "ms"), np.int64(5))
     for data in ({"key": column}, *([pd.DataFrame({"key": column})] if hasattr(column, "dtype") else [])):

@@ -14,6 +14,8 @@ from littlehorse.workflow import Workflow, WorkflowThread
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
+from millpond.cli.workflows.worker import REGISTERS_SECONDS
+from millpond.clock import SystemClock
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
 
@@ -95,10 +97,28 @@ def test_a_run_from_the_terminal(working: WorkflowServer) -> None:
     assert [run["id"]["id"] for run in (listed[0] if isinstance(listed[0], list) else listed)] == ["two", "one"]
     assert "one" in shell(working, "runs", "--status", "running")
     assert json.loads(shell(working, "run", "delete", "one", "--json")) == {"deleted": "one"}
-    assert "no object with this id" in shell(working, "run", "show", "one", code=3)
+    for words in ("show", "delete"):
+        assert "no run has this id (run=one)" in shell(working, "run", words, "one", code=3)
+    for words in (("runs", "--workflow", "nope"), ("run", "start", "nope")):
+        error = shell(working, *words, code=3)
+        assert "no workflow has this name (workflow=nope)" in error and "one of: greeting" in error
+    assert "one of" not in shell(working, "runs", "--workflow", "greeting", "--status", "HALTED")
+    error = shell(working, "run", "start", "greeting", "--input", "nam=x", code=5)
+    assert "no variable nam is declared" in error and "its inputs are: name (required), count, answer" in error
     words = shell(working, "run", "start", "greeting", "--input", "name=x", "--input", "count=many", code=5)
     assert "count" in words
     assert "NAME=VALUE" in shell(working, "run", "start", "greeting", "--input", "name", code=5)
+
+
+@pytest.mark.full
+def test_a_worker_is_back_soon_after_its_server_restarts(working: WorkflowServer) -> None:
+    working.end()
+    working.start()
+    clock = SystemClock()
+    began = clock.monotonic()
+    shell(working, "run", "start", "greeting", "--input", "name=anna", "--id", "after")
+    wait_for(lambda: "hello anna" in shell(working, "run", "show", "after"))
+    assert clock.monotonic() - began < 4 * REGISTERS_SECONDS
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

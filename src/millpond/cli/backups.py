@@ -80,7 +80,7 @@ def create(
     for reason in report.reasons:
         console.note(f"every map was copied anew: {reason}")
     console.say(
-        f"{row['backup']}: {_counted(row['maps'], 'map')} at position {row['position']:,}; "
+        f"{row['backup']}: {', '.join([_counted(row['maps'], 'map'), *row['holds']])} at position {row['position']:,}; "
         f"{_counted(report.files, 'file')} stored ({console.human_bytes(report.bytes)}), "
         f"{report.files_reused:,} there already"
     )
@@ -169,10 +169,10 @@ def restore(
     if json:
         console.print_json(
             {"backup": found.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
-             "rows": restored.rows, "left_out": list(found.left_out)}
+             "rows": restored.rows, "holds": _holds(found), "left_out": list(found.left_out)}
         )  # fmt: skip
     else:
-        held = f"{_counted(restored.maps, 'map')}, {_counted(restored.rows, 'row')}"
+        held = ", ".join([_counted(restored.maps, "map"), _counted(restored.rows, "row"), *_holds(found)])
         console.say(f"{folder}: {held}, as of position {restored.position:,}")
         _warn_of_left_out(found)
 
@@ -222,17 +222,21 @@ def _row(backup: Backup) -> dict[str, Any]:
     created = datetime.fromtimestamp(backup.created_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     return {
         "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base, "maps": len(backup.shards),
-        "rows": sum(shard.rows for shard in backup.shards), "size": sum(file.bytes for file in backup.files()),
-        "first_position": backup.earliest, "position": backup.position, "left_out": list(backup.left_out),
+        "rows": sum(shard.rows for shard in backup.shards),
+        "size": sum(file.bytes for file in backup.files()) + (0 if backup.own is None else backup.own.objects_bytes),
+        "first_position": backup.earliest, "position": backup.position, "holds": _holds(backup),
+        "left_out": list(backup.left_out),
     }  # fmt: skip
+
+
+def _holds(backup: Backup) -> list[str]:
+    """The kinds of content beside maps."""
+    return [] if backup.own is None else list(backup.own.kinds)
 
 
 def _warn_of_left_out(backup: Backup) -> None:
     if backup.left_out:
-        console.say(
-            f"not in the backup: {' and '.join(backup.left_out)} of the pond. A copy of the stopped pond's folder, "
-            "or a snapshot of its file system, has them"
-        )
+        console.say(f"not in the backup: {' and '.join(backup.left_out)}. Back them up where they are")
 
 
 def _counted(count: int, noun: str) -> str:

@@ -113,7 +113,7 @@ class WorkflowServer(_Process):
 class PipelineWorker(_Process):
     """`millpond worker millpond.pipelines`, with its driver of Spark.
 
-    `heartbeat_seconds` takes the place of the client's own 60 s, after which a worker that lost its server is back.
+    `heartbeat_seconds`, if it is less, takes the place of the 5 s after which a worker that lost its server is back.
     """
 
     served: WorkflowServer = field(kw_only=True)

@@ -22,7 +22,7 @@ BATCH = REGISTRY.register(
 )  # fmt: skip
 SOURCE = REGISTRY.register(
     "events", "source", ("queue", "job set", "source"), _FOLDER, "20 bytes",
-    "the position in a source up to which its events are stored, and the day of the last of them",
+    "the position in a source up to which its events are stored, and the day on which the last came, or their own",
 )  # fmt: skip
 DUE = REGISTRY.register(
     "events", "due", ("work", "day", "queue", "job set"), _FOLDER, "nothing",

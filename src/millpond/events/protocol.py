@@ -35,8 +35,8 @@ class StreamRules:
     """The rules by which a store assigns days, and when a stream that expired is forgotten.
 
     * `ahead_ms`: a time so far ahead of our clock counts as no later than that.
-    * `forget_ms`: the position of a source is remembered so long after the day of its last events, also in a stream
-      that has no others: what is delivered again within that time changes nothing.
+    * `forget_ms`: the position of a source is remembered so long after its last events came, and after their day, also
+      in a stream that has no others: what is delivered again within that time changes nothing.
     """
 
     ahead_ms: int = 3_600_000

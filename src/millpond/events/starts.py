@@ -34,7 +34,7 @@ def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
     except Invalid as error:
         raise Invalid(
             "this is no place in a stream of events", kind="event_id", id=shown(text),
-            hint="take the id of an event that you read, a time such as 2026-11-24T10:00:00Z, or `newest`; "
+            hint="take the id of an event that you read, a time such as 2026-11-24T10:00:00Z, or 'newest'; "
             "an empty one is the start",
         ) from error  # fmt: skip
     found = index()

@@ -1,25 +1,64 @@
-"""The content of one folder alone: neither replicas nor backups have a copy of it.
+"""The content of one folder alone: no replica has a copy of it, and backups take it beside the log.
 
-Repositories and streams of events are rows of the folder's space that the log does not bring, and objects beside it.
-Those in a database, or in Redis, belong to no folder.
+Repositories, streams of events and runs of workflows are rows of the folder's space that the log does not bring, and
+objects beside it. Those in a database, in Redis, or in RocksDB are in no backup.
 """
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.events.keyspaces import HEAD
+from millpond.events.keyspaces import PLACE as EVENTS_PLACE
+from millpond.stores.objects import FolderObjects
+from millpond.versions.keyspaces import PLACE as VERSIONS_PLACE
 from millpond.versions.keyspaces import REPOSITORY
+from millpond.versions.place import LOCAL
+from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from millpond.kernel.space import Space
+    from millpond.pond import Pond
+    from millpond.stores.objects.protocol import ObjectInfo
 
-__all__ = ("only_here",)
+__all__ = ("OBJECTS_PAGE", "not_backed_up", "objects_folder", "only_here", "own_objects")
 
-_KEYSPACES = {"repositories": REPOSITORY, "streams of events": HEAD}
+OBJECTS_PAGE = 10_000
+"""The objects of repositories that are listed at once."""
+_SCRATCH = "/scratch/"
+_KEYSPACES = {"repositories": REPOSITORY, "streams of events": HEAD, "runs of workflows": INITIALIZED}
 
 
 def only_here(space: Space) -> list[str]:
     """The kinds of content that only this folder has, named as a reader knows them."""
     with space.read() as tx:
         return [kind for kind, keyspace in _KEYSPACES.items() if next(tx.keys(keyspace.range()), None) is not None]
+
+
+def not_backed_up(pond: Pond) -> list[str]:
+    """The kinds of content of a pond that a backup has not, for they are in another place."""
+    with pond.space.read() as tx:
+        places = {"repositories in a database": VERSIONS_PLACE, "streams of events in Redis": EVENTS_PLACE}
+        found = [kind for kind, place in places.items() if tx.get(place.packed) is not None]
+        rows = [value for _, value in tx.scan(REPOSITORY.range())]
+    if any(f'"namespace":"{LOCAL}'.encode() not in row for row in rows):
+        found.append("objects of repositories in other places")
+    runs = {"workflows": "runs of workflows in RocksDB", "shared-workflows": "runs of workflows in Kafka"}
+    return found + [kind for name, kind in runs.items() if (pond.folder / name).exists()]
+
+
+def objects_folder(folder: Path) -> Path:
+    """The folder with the objects of a pond's repositories that have no other place."""
+    return folder / "repositories"
+
+
+def own_objects(folder: Path, after: str = "") -> list[ObjectInfo]:
+    """The objects of repositories whose names follow `after`, in their order, at most `OBJECTS_PAGE`."""
+    place = objects_folder(folder)
+    if not place.is_dir():
+        return []
+    listed = (info for info in FolderObjects(place).list(after=after) if _SCRATCH not in info.name)
+    return list(islice(listed, OBJECTS_PAGE))

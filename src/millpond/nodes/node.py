@@ -21,7 +21,7 @@ from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.changes import Changes
 from millpond.nodes.drain import Drain
-from millpond.nodes.folder_content import only_here
+from millpond.nodes.folder_content import not_backed_up, only_here
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
 from millpond.nodes.lookup_service import LookupService
@@ -186,6 +186,7 @@ class Node:
             "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
             "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
             "protocol": self.follower.survey.protocol, "only_here": only_here(self.pond.space),
+            "not_backed_up": not_backed_up(self.pond),
         }  # fmt: skip
 
     def disk_free(self) -> int:

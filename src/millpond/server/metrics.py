@@ -29,7 +29,10 @@
 | `millpond_versions_branches`, `millpond_versions_sealed_layers`, `…_max` | | of all branches, and the most of one |
 | `millpond_versions_deletions` | | tombstones counted since branches were compacted or committed |
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
+| `millpond_log_ahead_seconds` | | by how much the newest entry of the log is ahead of the clock, which was wrong |
 | `millpond_ready` | | 1 when it may be sent work |
+| `millpond_build_info` | version | 1 |
+| `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds` … | | of the process |
 
 Routes are labelled with their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route
 takes is `none`. State is read when it is asked for. The page is in Prometheus' text format, or in OpenMetrics where
@@ -40,10 +43,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from importlib.metadata import version
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Response
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, disable_created_metrics, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
@@ -51,6 +63,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError
+from millpond.maps.log.log import head_of
 from millpond.maps.model.snapshot_pointer import current_snapshots
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.nodes.node import Node
@@ -92,6 +105,9 @@ class Metrics:
             registry=self.registry,
         )  # fmt: skip
         self.upload_bytes = Counter("millpond_upload_bytes", "Bytes of parts received.", registry=self.registry)
+        ProcessCollector(registry=self.registry)
+        build = Gauge("millpond_build_info", "The release that runs.", ("version",), registry=self.registry)
+        build.labels(version("millpond")).set(1)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
 
     def count_refused(self, kind: str) -> None:
@@ -189,6 +205,9 @@ class _State(Collector):
         node = self._node
         yield _gauge("ready", "Whether the node may be sent work.", float(not node.reasons()))
         yield _gauge("log_position", "Position of the last entry.", node.pond.log.position()[0])
+        with node.pond.space.read() as tx:
+            ahead_ms = head_of(tx).stamp_ms - node.clock.now_ms()
+        yield _gauge("log_ahead_seconds", "By how much the log is ahead of the clock.", max(0, ahead_ms) / 1000)
         yield _gauge("log_behind", "Entries the primary is ahead.", node.follower.status().behind)
         skews = {url: skew / 1000 for url, skew in node.follower.survey.skews_ms.items()}
         yield _gauges("clock_skew_seconds", "By how much a peer's clock is ahead of this one's.", "node", skews)

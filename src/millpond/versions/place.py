@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
 
-__all__ = ("Placed", "VersionsPlace", "placed", "without_password")
+__all__ = ("LOCAL", "Placed", "VersionsPlace", "placed", "without_password")
 
 LOCAL = "local://"
 T = TypeVar("T")

@@ -52,8 +52,8 @@ TIMER = REGISTRY.register(
     "requests that become commands at an instant",
 )  # fmt: skip
 TIMER_TIME = REGISTRY.register(
-    "workflows", "timer time", ("tenant", "run", "…"), _FOLDER, "8 bytes of milliseconds",
-    "the instant of a timer, by its name",
+    "workflows", "timer time", ("tenant", "run", "…"), _FOLDER, "8 bytes of milliseconds, twice",
+    "the instant of a timer, by its name, and the one at which it was set",
 )  # fmt: skip
 PLACE = REGISTRY.register(
     "workflows", "place", (), _FOLDER, "position, then milliseconds",

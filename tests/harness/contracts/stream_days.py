@@ -200,6 +200,12 @@ class DayContract:
         store.expire(STREAM, TODAY + grace - 1)
         assert deliver("old") == 1 and deliver("new") == 0
 
+    def test_positions_of_history_go_a_grace_after_it_was_delivered(self, site: StreamSite, store: StreamStore) -> None:
+        old = EventBatch(STREAM, [NewEvent(0, b"from 1970")], "topic", [1])
+        assert store.append([old])[0].count == 1
+        store.expire(STREAM, TODAY - 1)
+        assert store.append([old])[0].repeated == 1
+
     def test_days_that_a_clock_far_ahead_made_are_pulled_back(self, site: StreamSite, store: StreamStore) -> None:
         append(store, "old", time_ms=NOON - 3 * DAY_MS)
         store.close_day(STREAM, TODAY)

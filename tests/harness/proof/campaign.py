@@ -131,7 +131,7 @@ WORLD = World(
     options={
         "runs-at-once": {"type": int, "default": 3},
         "pause": {"type": float, "default": 4.0, "help": "the longest pause between kills, in seconds"},
-        "slow-heartbeat": {"action": "store_true", "help": "leave the client's heartbeat at 60 s"},
+        "slow-heartbeat": {"action": "store_true", "help": "leave the heartbeat of the command, 5 s"},
     },
 )  # fmt: skip
 

@@ -11,6 +11,7 @@ pytest.importorskip("littlehorse")
 from littlehorse.model import (
     AllowedUpdateType,
     DeleteTaskDefRequest,
+    DeleteWfSpecRequest,
     ExternalEvent,
     ExternalEventRetentionPolicy,
     PutExternalEventDefRequest,
@@ -34,7 +35,7 @@ from littlehorse.model import (
 )
 from littlehorse.workflow import Workflow, WorkflowThread
 
-from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.values.masks import shown
 from tests.models.workflows.specs import request
@@ -291,3 +292,49 @@ def test_an_event_that_nobody_claims_expires() -> None:
     stage.run("shop", "s", {})
     stage.pass_time(5000)
     assert [key[0] for key, _event in stage.rows.list(ExternalEvent, ())] == ["s"]
+
+
+# -- deleted specifications -------------------------------------------------------------------------------
+
+
+def sleeps(wf: WorkflowThread) -> None:
+    wf.sleep(4)
+
+
+def sleeps_long(wf: WorkflowThread) -> None:
+    wf.sleep(40)
+
+
+def test_a_run_goes_on_with_its_specification_that_was_deleted() -> None:
+    stage = Stage()
+    spec = stage.do(compiled(sleeps))
+    assert isinstance(spec, WfSpec)
+    stage.run("shop", "r", {})
+    stage.do(DeleteWfSpecRequest(id=spec.id))
+    with pytest.raises(NotFound, match="no specification"):
+        stage.run("shop", "s", {})
+    stage.pass_time(4_000)
+    assert stage.show("r").startswith("r COMPLETED")
+
+
+def test_a_deleted_version_is_given_to_no_other_specification() -> None:
+    stage = Stage()
+    spec = stage.do(compiled(sleeps))
+    assert isinstance(spec, WfSpec)
+    stage.run("shop", "r", {})
+    stage.do(DeleteWfSpecRequest(id=spec.id))
+    other = stage.do(compiled(sleeps_long, AllowedUpdateType.NO_UPDATES))
+    assert isinstance(other, WfSpec)
+    assert (spec.id.revision, other.id.revision) == (0, 1)
+    stage.pass_time(4_000)
+    assert stage.show("r").startswith("r COMPLETED")
+    assert stage.run("shop", "s", {}).wf_spec_id == other.id
+
+
+def test_a_deleted_specification_that_is_put_again_is_back() -> None:
+    stage = Stage()
+    spec = stage.do(compiled(sleeps))
+    assert isinstance(spec, WfSpec)
+    stage.do(DeleteWfSpecRequest(id=spec.id))
+    assert stage.do(compiled(sleeps)) == spec
+    assert stage.run("shop", "r", {}).wf_spec_id == spec.id

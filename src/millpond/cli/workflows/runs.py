@@ -17,6 +17,7 @@ __all__ = ("delete", "register", "rescue", "resume", "runs", "show", "start", "s
 
 _SERVER = "localhost:7434"
 _SHORT_MS = 10_000
+_NAMES_MAX = 20
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a child, after those above it: a_b.")]
 Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
 
@@ -67,6 +68,8 @@ def runs(
         request.status = _status(status)
     with connected(server, tenant) as call:
         names = newest_runs(lambda wanted: call("SearchWfRun", wanted), request, limit, SystemClock().now_ms())
+        if workflow is not None and not names:
+            _spec_of(call, workflow)
         found = [call("GetWfRun", name) for name in names]
     if json:
         console.print_json_list(plain_message(run) for run in found)
@@ -79,6 +82,24 @@ def runs(
             for run in found
         ],
     )  # fmt: skip
+
+
+def _spec_of(call: Any, workflow: str) -> Any:
+    """The newest specification of a workflow.
+
+    Raises: `NotFound`, which names the workflows that there are.
+    """
+    from littlehorse.model import GetLatestWfSpecRequest, SearchWfSpecRequest
+
+    from millpond.errors import NotFound
+
+    try:
+        return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
+    except NotFound:
+        names = sorted({found.name for found in call("SearchWfSpec", SearchWfSpecRequest()).results})
+        some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
+        raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
+                       hint=f"one of: {some}" if names else "register one first") from None  # fmt: skip
 
 
 def _status(text: str) -> Any:
@@ -114,12 +135,12 @@ def start(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Start a run of a workflow."""
-    from littlehorse.model import GetLatestWfSpecRequest, RunWfRequest
+    from littlehorse.model import RunWfRequest
 
     from millpond.workflows.engine import run_path
 
     with connected(server, tenant) as call:
-        spec = call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
+        spec = _spec_of(call, workflow)
         request = RunWfRequest(wf_spec_name=workflow, variables=_inputs(spec, given or []))
         if name is not None:
             request.id = name
@@ -164,7 +185,7 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
 
     name = run_id(run)
     with connected(server, tenant) as call:
-        found = call("GetWfRun", name)
+        found = _run_of(call, run)
         nodes = list(_all(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
         tasks = list(_all(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
         variables = list(_all(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
@@ -175,6 +196,20 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
         )
         return
     console.say("\n".join(_tree(run, found, nodes, tasks, variables)))
+
+
+def _run_of(call: Any, run: str) -> Any:
+    """The row of a run.
+
+    Raises: `NotFound`.
+    """
+    from millpond.errors import NotFound
+    from millpond.workflows.engine import run_id
+
+    try:
+        return call("GetWfRun", run_id(run))
+    except NotFound:
+        raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
 
 
 def _all(call: Any, method: str, request: Any) -> Iterator[Any]:
@@ -279,12 +314,14 @@ def rescue(
 
 
 def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
-    """Delete a run with all that belongs to it, also while it runs; one that is gone is no error."""
+    """Delete a run with all that belongs to it, also while it runs."""
     from littlehorse.model import DeleteWfRunRequest
 
     from millpond.workflows.engine import run_id
 
-    _order("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)), server, tenant)
+    with connected(server, tenant) as call:
+        _run_of(call, run)
+        call("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)))
     _say("deleted", run, json=json)
 
 

@@ -13,7 +13,13 @@ from millpond.cli.workflows.server import Server, Tenant, connected, host_and_po
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ("register", "worker")
+__all__ = ("REGISTERS_SECONDS", "register", "worker")
+
+REGISTERS_SECONDS = 5
+"""The time after which a worker asks for its servers again: it is back so soon after they restart.
+
+The client's own is a minute. A registration costs a server one call, and nothing is stored.
+"""
 
 
 def register(app: typer.Typer) -> None:
@@ -43,6 +49,7 @@ def worker(
     import os
 
     import littlehorse
+    import littlehorse.worker
     from google.protobuf.empty_pb2 import Empty
     from littlehorse.config import LHConfig
     from littlehorse.worker import LHTaskWorker
@@ -64,6 +71,8 @@ def worker(
         console.print_json({"tasks": list(functions), "server": server})
     else:
         typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
+    client: Any = littlehorse.worker
+    client.HEARTBEAT_INTERVAL_SECONDS = min(client.HEARTBEAT_INTERVAL_SECONDS, REGISTERS_SECONDS)
     asyncio.run(littlehorse.start(*workers))
 
 

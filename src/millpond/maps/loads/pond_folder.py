@@ -20,11 +20,14 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
 
 __all__ = (
-    "FOLDERS", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive", "sweep_pond", "writer_folder",
+    "FOLDERS", "OLDEST_FORMAT", "POND_FORMAT", "check_folder", "holds_something", "host_name", "is_alive", "sweep_pond",
+    "write_marker", "writer_folder",
 )  # fmt: skip
 
-POND_FORMAT = 3
+POND_FORMAT = 4
 """The folders of a pond and the rows of its space: it is read before any of them."""
+OLDEST_FORMAT = 3
+"""The oldest format that is migrated: see `millpond/migrations.py`."""
 _OTHER_FORMAT = "open it with the version of Millpond that wrote it, or load its sources into a new pond"
 FOLDERS = ("writer", "parts", "shards", "snapshots", "quarantine")
 _SWEPT = (".", *FOLDERS, "shards/*", "snapshots/*", "quarantine/*")
@@ -35,15 +38,14 @@ _OWNER_ONLY = 0o700
 """Keys that sign URLs, hashes of tokens and all data lie below. Who shares a pond's folder changes its mode."""
 
 
-def check_folder(folder: Path, create: bool) -> None:
-    """Make the folder of a pond, if it is missing and may be made; it is its owner's alone.
+def check_folder(folder: Path, create: bool) -> int:
+    """Make the folder of a pond, if it is missing and may be made, its owner's alone; the format of what is there.
 
     Raises: `Invalid` for a folder without a pond, or with one of another format; `Corrupt` for a damaged marker.
     """
     marker = folder / "pond.json"
     if marker.exists():
-        _check_marker(marker)
-        return
+        return _check_marker(marker)
     if not create:
         raise Invalid("there is no pond here", kind="pond_missing", folder=folder, hint="make one: millpond init")
     if folder.exists() and not folder.is_dir():
@@ -54,7 +56,13 @@ def check_folder(folder: Path, create: bool) -> None:
         make_folder(folder, _OWNER_ONLY)
         for name in ("space", *FOLDERS):
             (folder / name).mkdir(parents=True, exist_ok=True)
-    write_file_atomically(marker, _MARKER.encode(_Marker()))
+    write_marker(folder)
+    return POND_FORMAT
+
+
+def write_marker(folder: Path) -> None:
+    """Note that all of a pond has the present format."""
+    write_file_atomically(folder / "pond.json", _MARKER.encode(_Marker()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +73,12 @@ class _Marker:
 _MARKER = JsonForm(_Marker, format=POND_FORMAT)
 
 
-def _check_marker(marker: Path) -> None:
+def _check_marker(marker: Path) -> int:
     try:
         _MARKER.decode(marker.read_bytes())
     except OtherFormat as error:
+        if isinstance(error.found, int) and OLDEST_FORMAT <= error.found < POND_FORMAT:
+            return error.found
         raise Invalid(
             "the pond has a format this version does not know", kind="pond_format", folder=marker.parent,
             found=error.found, known=POND_FORMAT, hint=_OTHER_FORMAT,
@@ -78,6 +88,7 @@ def _check_marker(marker: Path) -> None:
             "the pond's marker cannot be read", kind="pond_damaged", file=marker, reason=error,
             hint=f'write {{"format": {POND_FORMAT}}} into it when this version made the pond',
         ) from error  # fmt: skip
+    return POND_FORMAT
 
 
 def is_alive(written: str) -> bool:

@@ -26,10 +26,11 @@ from pathlib import Path
 
 import lmdb
 import pyarrow as pa
+import xxhash
 
 from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm, OtherFormat
-from millpond.kernel.keyspace import REGISTRY, Scope
+from millpond.kernel.keyspace import REGISTRY, Keyspace, Scope
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
@@ -54,6 +55,9 @@ __all__ = (
     "forget_quarantined",
     "resume_clone",
     "shard_file",
+    "own_rows",
+    "write_own",
+    "write_pieces",
     "write_quarantine",
     "write_state",
 )
@@ -65,6 +69,10 @@ _ROWS = pa.schema(
     [pa.field("key", pa.binary()), pa.field("value", pa.binary())], metadata={"format": str(CLONE_FORMAT)}
 )
 _ROWS_PER_BATCH = 8192
+_BATCH_BYTES = 8 << 20
+_PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 1 << 20, 64 << 20
+_PIECE_END = 0xFFF
+"""A key ends a piece when these bits of its hash are zero: a row that changes changes one piece, wherever it lies."""
 _LOCK_SECONDS = 600.0
 _VERSIONS_MAX = 1 << 32
 
@@ -114,14 +122,54 @@ def write_quarantine(tx: ReadTransaction, file: Path) -> None:
     _write_rows(file, tx.scan(QUARANTINE.range()))
 
 
+def write_own(tx: ReadTransaction, file: Path) -> None:
+    """Write the rows that the folder alone has, but for those of its node: a backup takes them, and no clone does."""
+    _write_rows(file, (row for keyspace in _own_keyspaces() for row in tx.scan(keyspace.range())))
+
+
+def _own_keyspaces() -> list[Keyspace]:
+    return [keyspace for keyspace in REGISTRY.of(Scope.FOLDER) if keyspace.part != "pond"]
+
+
+def own_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of a file, each of which only a folder has.
+
+    Raises: `Corrupt` when it cannot be read, or holds others.
+    """
+    for key, value in _read_rows(file):
+        keyspace = REGISTRY.find(key)
+        if keyspace is None or keyspace not in _own_keyspaces():
+            raise _unreadable(file, f"the row {key.hex()} is none of a folder alone")
+        yield key, value
+
+
+def write_pieces(file: Path, piece: Path) -> Iterator[Path]:
+    """Write the rows of a file piece by piece, each under the same path: most pieces are those of an earlier file."""
+    some: list[tuple[bytes, bytes]] = []
+    size = 0
+    for row in own_rows(file):
+        some.append(row)
+        size += len(row[0]) + len(row[1])
+        ends = size >= _PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(row[0]) & _PIECE_END
+        if ends or size >= _PIECE_BYTES_MAX:
+            _write_rows(piece, some)
+            yield piece
+            some, size = [], 0
+    if some:
+        _write_rows(piece, some)
+        yield piece
+
+
 def _write_rows(file: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
     with disk_errors(file), pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, _ROWS) as writer:
         some: list[tuple[bytes, bytes]] = []
+        size = 0
         for row in rows:
             some.append(row)
-            if len(some) == _ROWS_PER_BATCH:
+            size += len(row[1])
+            if len(some) == _ROWS_PER_BATCH or size >= _BATCH_BYTES:
                 writer.write_batch(_batch(some))
-                some = []
+                some, size = [], 0
         writer.write_batch(_batch(some))
 
 

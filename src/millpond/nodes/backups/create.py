@@ -1,9 +1,11 @@
 """Creating a backup of a pond that goes on working.
 
-1. The state of the pond's space is fetched: it names the maps, and a position.
-2. Each shard is fetched, taken at that position or later.
-3. The log is fetched from the position of the state up to that of the last shard, and all parts that its entries bring.
-4. The backup is written.
+1. What only the folder has is fetched: rows of one moment, then the objects of repositories. Those that the rows name
+   were there before them, and garbage has its grace.
+2. The state of the pond's space is fetched: it names the maps, and a position.
+3. Each shard is fetched, taken at that position or later.
+4. The log is fetched from the position of the state up to that of the last shard, and all parts that its entries bring.
+5. The backup is written.
 
 A backup after the first brings only the log since the last one, and its parts, which were retained for that: it shares
 the base of the last one. When the log does not reach back so far, when a part is retained no longer, or when the parts
@@ -17,16 +19,19 @@ import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.log.clone import definitions_of, quarantine_of
+from millpond.maps.loads.pond_folder import POND_FORMAT
+from millpond.maps.log.clone import definitions_of, quarantine_of, write_pieces
 from millpond.maps.log.log import Entry
 from millpond.nodes.backups.layout import (
     Backup,
     LogChunk,
     StoredFile,
+    StoredObject,
+    StoredOwn,
     StoredShard,
     backup_id,
     file_name,
@@ -35,8 +40,10 @@ from millpond.nodes.backups.layout import (
     part_name,
     put_object,
     stored_file,
+    stored_objects,
     write_backup,
     write_entries,
+    write_objects,
 )
 from millpond.nodes.backups.lease import PlaceLease, leased
 from millpond.nodes.replication.part_sources import part_ids
@@ -46,6 +53,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.nodes.replication.source import BackupSource
     from millpond.stores.objects import ObjectStore
+    from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("BackupReport", "create_backup")
 
@@ -102,15 +110,57 @@ class _Creation:
         facts = self._source.node()
         mine = [backup for backup in list_backups(self._place) if backup.pond == facts["pond"]]
         last = mine[-1] if mine else None
+        own = self._own(facts, last)
         backup = None if full or last is None else self._continued(last)
-        # A node of an earlier release does not say what it alone has.
-        backup = replace(backup or self._with_base(last), left_out=tuple(facts.get("only_here", ())))
+        # A node of an earlier release does not send what it alone has.
+        left_out = facts.get("only_here", ()) if own is None else facts["not_backed_up"]
+        backup = replace(backup or self._with_base(last), left_out=tuple(left_out), own=own)
         step("backup.files_stored")
         self._lease.extend()
         write_backup(self._place, backup)
         step("backup.written")
         self._report.backup = backup
         return self._report
+
+    # -- what only the folder has ----------------------------------------------------------------------
+
+    def _own(self, facts: dict[str, Any], last: Backup | None) -> StoredOwn | None:
+        """The content that only the folder has; None when the source is of an earlier release."""
+        if "not_backed_up" not in facts:
+            return None
+        fetched = self._source.own.fetch_own(self._scratch / "own.arrow").file
+        rows = tuple(self._store(piece) for piece in write_pieces(fetched, self._scratch / "piece.arrow"))
+        fetched.unlink()
+        step("backup.rows_stored")
+        known = (
+            {} if last is None else {found.name: found for found in stored_objects(self._place, last, self._scratch)}
+        )
+        objects = [found for info in self._listed() if (found := self._object(info, known)) is not None]
+        file = self._scratch / "objects.gz"
+        write_objects(file, objects)
+        return StoredOwn(
+            kinds=tuple(facts["only_here"]), pond_format=POND_FORMAT, rows=rows, objects=self._store(file),
+            objects_bytes=sum(found.file.bytes for found in objects),
+        )  # fmt: skip
+
+    def _listed(self) -> Iterator[ObjectInfo]:
+        after = ""
+        while page := self._source.own.own_objects(after):
+            yield from page
+            after = page[-1].name
+
+    def _object(self, info: ObjectInfo, known: dict[str, StoredObject]) -> StoredObject | None:
+        """An object, stored; None when it was collected meanwhile. What has a name never changes."""
+        found = known.get(info.name)
+        if found is not None and found.file.bytes == info.size:
+            self._report.files_reused += 1
+            self._report.bytes_reused += info.size
+            return found
+        try:
+            file = self._source.own.fetch_object(info.name, self._scratch / "object").file
+        except NotFound:
+            return None
+        return StoredObject(info.name, self._store(file))
 
     # -- on the base of the last one -------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """The files of a place for backups: a bucket, or a folder.
 
     backups/<id>.json         one backup: the names of all that belongs to it. Written last
-    files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log
+    files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log, some rows
+                              that only the folder has, an object of a repository, the list of these
     parts/<part id>.zip       a part that entries of the log bring
     current.json              the creation or the clean-up that is at work, see `lease.py`
 
@@ -9,6 +10,9 @@ A backup is a *base* and a piece of the log. The base is the state of the pond's
 each shard, every one taken at that position or later. The log has all entries from the base to `position`. A restore
 takes the base and applies the entries, which changes nothing in shards that have them already; so all maps end at one
 position, although the pond was written to while it was copied.
+
+What only the folder has (repositories, streams of events, runs of workflows) is of one moment, and that is before the
+end of the log: what these rows say was loaded is in the maps.
 
 Invariants:
 * A backup is listed when all that it names is there, and not before.
@@ -37,12 +41,13 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects, ObjectStore
 
 __all__ = (
-    "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredShard", "backup_id", "fetch_object", "file_name",
+    "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
+    "backup_id", "fetch_object", "file_name",
     "find_backup", "list_backups", "log_entries", "part_name", "put_object", "stored_file", "write_backup",
-    "write_entries",
+    "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
-BACKUP_FORMAT = 1
+BACKUP_FORMAT = 2
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
 _FOLDER = "backups"
@@ -77,10 +82,26 @@ class LogChunk:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoredOwn:
+    """The content that only the folder had; `kinds` are named as a reader knows them.
+
+    `rows` are those of the space, in pieces; `objects` is the list of the objects of repositories, as JSON lines in
+    gzip. `pond_format` is that of the rows.
+    """
+
+    kinds: tuple[str, ...]
+    pond_format: int
+    rows: tuple[StoredFile, ...]
+    objects: StoredFile
+    objects_bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
     """One backup; `base` is the id of the backup whose base it shares, its own when it brought one.
 
-    `left_out`: what the pond's folder had, and the backup has not, see `folder_content`.
+    `left_out`: what the pond had in other places, and the backup has not, see `folder_content`. `own` is None in a
+    backup of an earlier release, or from a node of one: such a backup holds maps alone.
     """
 
     id: str
@@ -95,6 +116,7 @@ class Backup:
     shards: tuple[StoredShard, ...]
     log: tuple[LogChunk, ...]
     left_out: tuple[str, ...] = ()
+    own: StoredOwn | None = None
 
     @property
     def earliest(self) -> int:
@@ -107,9 +129,12 @@ class Backup:
         yield self.quarantine
         yield from (shard.file for shard in self.shards)
         yield from (chunk.file for chunk in self.log)
+        if self.own is not None:
+            yield from self.own.rows
+            yield self.own.objects
 
 
-_FORM = JsonForm(Backup, format=BACKUP_FORMAT)
+_FORM, _MAPS_ALONE = JsonForm(Backup, format=BACKUP_FORMAT), JsonForm(Backup, format=1)
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -173,8 +198,12 @@ def _name(id_: str) -> str:
 
 
 def _read(place: ObjectStore, name: str) -> Backup:
+    row = place.get(name).to_pybytes()
     try:
-        return _FORM.decode(place.get(name).to_pybytes())
+        try:
+            return _FORM.decode(row)
+        except OtherFormat:
+            return _MAPS_ALONE.decode(row)
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,
@@ -231,6 +260,41 @@ def fetch_object(place: Objects, name: str, target: Path, checksum: str | None =
             found=found, hint="restore another backup: 'millpond backup list PLACE'",
         )  # fmt: skip
     return target
+
+
+# -- objects of repositories --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object of a repository: its name in the folder, and its file."""
+
+    name: str
+    file: StoredFile
+
+
+_OBJECT = JsonForm(StoredObject)
+
+
+def write_objects(file: Path, objects: Iterable[StoredObject]) -> None:
+    """Write a list of objects as JSON lines in gzip: the same objects are always the same bytes."""
+    with disk_errors(file), file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
+        for found in objects:
+            sink.write(_OBJECT.encode(found) + b"\n")
+
+
+def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[StoredObject]:
+    """The objects of a backup, in the order of their names.
+
+    Raises: `Corrupt` when the list is damaged.
+    """
+    if backup.own is None:
+        return
+    listed = backup.own.objects
+    file = fetch_object(place, file_name(listed), scratch / "objects.gz", listed.checksum)
+    with gzip.open(file, "rb") as lines:
+        for line in lines:
+            yield _OBJECT.decode(line)
 
 
 # -- entries of the log -------------------------------------------------------------------------------

@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
 from millpond.maps.parts.bundle import unpack_bundle
-from millpond.nodes.backups.layout import Backup, fetch_object, file_name, list_backups, log_entries, part_name
+from millpond.nodes.backups.layout import (
+    Backup,
+    fetch_object,
+    file_name,
+    list_backups,
+    log_entries,
+    part_name,
+    stored_objects,
+)
 from millpond.nodes.backups.lease import leased
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
@@ -38,7 +46,12 @@ def check_backup(
 ) -> list[str]:
     """Read all that a backup names, and compare checksums; the problems found, each naming its object."""
     problems: list[str] = []
-    for file in {file.checksum: file for file in backup.files()}.values():
+    files = {file.checksum: file for file in backup.files()}
+    try:
+        files |= {found.file.checksum: found.file for found in stored_objects(place, backup, scratch)}
+    except MillpondError as error:
+        problems.append(f"the list of objects: {error.message}")
+    for file in files.values():
         try:
             fetch_object(place, file_name(file), scratch / "checked", file.checksum)
         except (NotFound, Corrupt) as error:
@@ -98,5 +111,6 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
 
 def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from map(file_name, backup.files())
+    yield from (file_name(found.file) for found in stored_objects(place, backup, scratch))
     for entry in log_entries(place, backup, scratch):
         yield from map(part_name, part_ids([entry]))

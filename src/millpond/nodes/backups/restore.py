@@ -15,20 +15,26 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.download import Fetched
 from millpond.errors import Corrupt, Invalid, NotFound
+from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
+from millpond.maps.log.clone import own_rows
 from millpond.maps.parts.bundle import unpack_bundle
-from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, part_name
+from millpond.migrations import migrate_rows
+from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, part_name, stored_objects
+from millpond.nodes.folder_content import objects_folder
 from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import LogPage
 from millpond.pond import open_pond
 from millpond.stores.files import remove_tree, sync
+from millpond.stores.objects.protocol import check_name
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
+    from millpond.pond import Pond
     from millpond.settings import Settings
     from millpond.stores.objects import Objects
 
@@ -86,7 +92,7 @@ def _assembled(
     advance: Callable[[int], object],
 ) -> tuple[int, int]:  # fmt: skip
     """Assemble the pond in a folder and verify it; its maps and rows."""
-    with open_pond(folder, clock=clock) as pond:
+    with open_pond(folder, clock=clock, events_reports=False) as pond:  # its events would stand before those that come
         peer = BackupPeer(place, backup, folder / "fetched", wanted)
         sources = PartSources(folder, settings, _NoUploads(), lambda: [peer])
         applier = LogApplier(pond, sources, clock, stopping=threading.Event(), report=lambda _what: None)
@@ -100,6 +106,7 @@ def _assembled(
             before, at = at, pond.log.position()[0]
             advance(at - before)
         sources.sweep()
+        _restore_own(place, backup, pond, folder / "fetched")
         report = pond.verify()
         if report.problems:
             raise Corrupt(
@@ -109,6 +116,21 @@ def _assembled(
             )  # fmt: skip
         maps = pond.maps()
         return len(maps), sum(pond_map.shard.stats().rows for pond_map in maps)
+
+
+def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> None:
+    """Bring back what only the folder had: objects first, then the rows that name them."""
+    if backup.own is None:
+        return
+    for found in stored_objects(place, backup, scratch):
+        target = objects_folder(pond.folder) / check_name(found.name)
+        fetch_object(place, file_name(found.file), target, found.file.checksum)
+    for stored in backup.own.rows:
+        file = fetch_object(place, file_name(stored), scratch / "own.arrow", stored.checksum)
+        pond.space.write(lambda tx, file=file: put_rows(tx, list(own_rows(file))))  # type: ignore[misc]
+    step("restore.own_written")
+    migrate_rows(pond.space, backup.own.pond_format)
+    remove_tree(scratch)
 
 
 class BackupPeer:

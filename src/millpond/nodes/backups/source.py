@@ -8,15 +8,18 @@ from typing import TYPE_CHECKING, Any
 from millpond.client.download import Fetched
 from millpond.errors import NotFound
 from millpond.maps.parts.bundle import write_bundle
-from millpond.nodes.folder_content import only_here
+from millpond.nodes.backups.layout import fetch_object
+from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
 from millpond.nodes.replication.copies import Copy, FileCopies
 from millpond.nodes.replication.peer import LogPage
 from millpond.stores.files import disk_errors
+from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
+    from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("FolderSource",)
 
@@ -26,6 +29,7 @@ class FolderSource:
 
     def __init__(self, pond: Pond, clock: Clock) -> None:
         self._pond, self._copies = pond, FileCopies(pond, clock)
+        self.own = _FolderOwn(pond, self._copies)
 
     @property
     def url(self) -> str:
@@ -33,10 +37,11 @@ class FolderSource:
         return str(self._pond.folder)
 
     def node(self) -> dict[str, Any]:
-        """`pond`, `position`, `chain` and `only_here`."""
+        """`pond`, `position`, `chain`, `only_here` and `not_backed_up`."""
         position, chain = self._pond.log.position()
         here = only_here(self._pond.space)
-        return {"pond": self._pond.log.pond_id, "position": position, "chain": chain, "only_here": here}
+        return {"pond": self._pond.log.pond_id, "position": position, "chain": chain, "only_here": here,
+                "not_backed_up": not_backed_up(self._pond)}  # fmt: skip
 
     def log(self, after: int, *, limit: int = 1000, wait_seconds: float = 0) -> LogPage:
         """The entries after a position; it never waits."""
@@ -73,6 +78,27 @@ class FolderSource:
     def fetch_quarantine(self, target: Path) -> Fetched:
         """Copy the list of quarantined parts."""
         return _moved(self._copies.quarantine(), target, {})
+
+
+class _FolderOwn:
+    """The content that only a folder has, opened here."""
+
+    def __init__(self, pond: Pond, copies: FileCopies) -> None:
+        self._pond, self._copies = pond, copies
+
+    def fetch_own(self, target: Path) -> Fetched:
+        """Copy the rows of the space that only this folder has."""
+        return _moved(self._copies.own(), target, {})
+
+    def own_objects(self, after: str) -> list[ObjectInfo]:
+        """A page of the objects of repositories in the folder."""
+        return own_objects(self._pond.folder, after)
+
+    def fetch_object(self, name: str, target: Path) -> Fetched:
+        """Copy an object of a repository."""
+        place = FolderObjects(objects_folder(self._pond.folder))
+        file = fetch_object(place, name, target)
+        return Fetched(file, {}, file.stat().st_size)
 
 
 def _no_part(part_id: str) -> NotFound:

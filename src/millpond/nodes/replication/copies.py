@@ -22,7 +22,7 @@ from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
-from millpond.maps.log.clone import write_quarantine, write_state
+from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
@@ -91,6 +91,10 @@ class FileCopies:
     def quarantine(self) -> Copy:
         """A copy of the list of quarantined parts."""
         return self._of_space(write_quarantine)
+
+    def own(self) -> Copy:
+        """A copy of the rows that only this folder has."""
+        return self._of_space(write_own)
 
     def _of_space(self, write: Callable[[ReadTransaction, Path], None]) -> Copy:
         with self._taking, self._pond.space.read() as tx:

@@ -17,6 +17,7 @@ from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest
+from millpond.nodes.replication.own_source import PeerOwn
 from millpond.nodes.replication.status import NodeStatus
 
 __all__ = ("LogPage", "Peer")
@@ -43,6 +44,7 @@ class Peer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
+        self.own = PeerOwn(connection)
 
     @property
     def url(self) -> str:

@@ -11,8 +11,9 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
     from millpond.nodes.replication.peer import LogPage
+    from millpond.stores.objects.protocol import ObjectInfo
 
-__all__ = ("BackupSource", "PartSource", "PondSource")
+__all__ = ("BackupSource", "OwnSource", "PartSource", "PondSource")
 
 
 class PondSource(Protocol):
@@ -44,6 +45,25 @@ class PondSource(Protocol):
         """Fetch the list of quarantined parts."""
 
 
+class OwnSource(Protocol):
+    """The content that only the folder of a pond has."""
+
+    def fetch_own(self, target: Path) -> Fetched:
+        """Fetch the rows of the space that only its folder has.
+
+        Raises: `NotFound` when it is of an earlier release, which does not send them.
+        """
+
+    def own_objects(self, after: str) -> list[ObjectInfo]:
+        """A page of the objects of repositories in its folder, by name; an empty one is the end."""
+
+    def fetch_object(self, name: str, target: Path) -> Fetched:
+        """Fetch one of these objects.
+
+        Raises: `NotFound` when it was collected meanwhile.
+        """
+
+
 class BackupSource(PondSource, Protocol):
     """A pond that can be backed up: its parts can be fetched as bundles, too. `Peer` is one."""
 
@@ -52,6 +72,10 @@ class BackupSource(PondSource, Protocol):
 
         Raises: `NotFound`.
         """
+
+    @property
+    def own(self) -> OwnSource:
+        """The content that only its folder has."""
 
 
 class PartSource(Protocol):

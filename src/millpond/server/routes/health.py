@@ -52,7 +52,8 @@ class NodeResponse(BaseModel):
     leaving: list[str] = Field(description="nodes that are being removed")
     settings_differ: bool = Field(description="the setting `nodes` names other nodes than the list, which counts")
     protocol: int = Field(description="of what nodes say to each other")
-    only_here: list[str] = Field(description="what no replica and no backup has: repositories, streams of events")
+    only_here: list[str] = Field(description="what no replica has: repositories, streams of events, runs of workflows")
+    not_backed_up: list[str] = Field(description="what a backup has not, for it is in another place")
 
 
 class DrainOrder(BaseModel):

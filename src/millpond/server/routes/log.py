@@ -7,6 +7,7 @@
 | `POST /v1/log/replication` | when this node has entered (and applied) what others have |
 | `POST /v1/log/acknowledgement` | when a load may be acknowledged without some nodes |
 | `GET /v1/log/state`, `/v1/log/quarantine` | what a clone takes of the space |
+| `GET /v1/log/own`, `/v1/log/objects`, `/v1/log/objects/{name}` | what a backup takes beside it |
 | `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
 | `GET /v1/parts/{id}/stream` | the part, its files one after another |
@@ -36,6 +37,7 @@ from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
+from millpond.nodes.folder_content import objects_folder, own_objects
 from millpond.nodes.replication.copies import Copy
 from millpond.server.access import RequestCaller
 from millpond.server.limits import GuardedRoute
@@ -44,6 +46,7 @@ from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, relative
 from millpond.stores.files import checksum_file
+from millpond.stores.objects.protocol import check_name, not_found
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
@@ -94,6 +97,7 @@ def routes(node: Node) -> APIRouter:
     _add_log(router, node)
     _add_acknowledgement(router, node)
     _add_copies(router, node)
+    _add_own(router, node)
     _add_checks(router, node)
     return router
 
@@ -294,6 +298,29 @@ def _add_copies(router: APIRouter, node: Node) -> None:
             request, size=size, tag=tag, headers={}, media_type="application/zip",
             chunks=lambda start, stop: _moving_chunks(node, part_id, start, stop, open_bundle_stream),
         )  # fmt: skip
+
+
+def _add_own(router: APIRouter, node: Node) -> None:
+    @router.get("/log/own", tags=["nodes"], summary="The rows that only this folder has", response_class=Response)
+    def own(request: Request) -> Response:
+        """Repositories, streams of events, runs of workflows, as an Arrow stream of rows of the space."""
+        return _sent(request, _resumed(node, request, 0) or node.copies.own(), {})
+
+    @router.get("/log/objects", tags=["nodes"], summary="The objects of repositories in this folder")
+    def objects(after: Annotated[str, Query(max_length=4096)] = "") -> dict[str, Any]:
+        """A page of `objects`, each with `name` and `bytes`, in the order of names; an empty one is the end."""
+        page = own_objects(node.pond.folder, after)
+        return {"objects": [{"name": info.name, "bytes": info.size} for info in page]}
+
+    @router.get(
+        "/log/objects/{name:path}", tags=["nodes"], summary="An object of a repository", response_class=Response
+    )
+    def own_object(request: Request, name: str) -> Response:
+        """Its bytes. They never change under this name."""
+        file = objects_folder(node.pond.folder) / check_name(name)
+        if not file.is_file():
+            raise not_found(name, "repositories")
+        return _sent(request, Copy(file, checksum_file(file), file.stat().st_size), {})
 
 
 def _shard(node: Node, name: str, position: int, incarnation: str | None, timeout: float) -> Copy:

@@ -199,6 +199,9 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("POST", "/v1/log/acknowledgement"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("GET", "/v1/log/own"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("GET", "/v1/log/objects"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
+    ("GET", "/v1/log/objects/{name:path}"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     # -- streams of events
     ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
     ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),

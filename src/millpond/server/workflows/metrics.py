@@ -5,13 +5,14 @@
 | `millpond_workflows_commands_total` | | commands of callers and workers that were applied |
 | `millpond_workflows_claims_total` | | tasks handed to workers |
 | `millpond_workflows_timers_total` | | timers that fired |
-| `millpond_workflows_failed_total` | | commands that failed for a mistake of the program |
+| `millpond_workflows_failed_total` | | commands that failed for a mistake of the program, and timers that failed |
 | `millpond_workflows_writes_total`, `millpond_workflows_write_seconds_total` | | durable writes, and their time |
 | `millpond_workflows_commands_queued` | | commands that wait for a write |
 | `millpond_workflows_workers_waiting` | | workers that wait for a task |
 | `millpond_workflows_tasks_queued` | tenant, task | tasks that wait, at most 1,000 of each of 50 queues |
 | `millpond_workflows_task_oldest_seconds` | tenant, task | how long the first of a queue has waited |
 | `millpond_workflows_timer_late_seconds` | | how long the next timer has been due: above 0 the processor is behind |
+| `millpond_workflows_log_ahead_seconds` | | by how much the last command is ahead of the clock, which was wrong |
 | `millpond_workflows_stories_queued` | | commands whose events are in no stream yet, at most 1,000 |
 | `millpond_workflows_stories_dropped_total` | | commands whose events had no room while they could not be appended |
 | `millpond_workflows_position` | partition | of a shared log: the last entry applied, where this process is the owner |
@@ -71,7 +72,7 @@ class WorkflowMetrics(Collector):
             ("commands", "Commands that were applied.", measures.commands),
             ("claims", "Tasks handed to workers.", measures.claims),
             ("timers", "Timers that fired.", measures.timers),
-            ("failed", "Commands that failed for a mistake of the program.", measures.failed),
+            ("failed", "Commands that failed for a mistake of the program, and timers.", measures.failed),
             ("writes", "Durable writes of workflows.", measures.writes),
             ("write_seconds", "Time of durable writes of workflows.", measures.write_seconds),
         ):
@@ -92,7 +93,9 @@ class WorkflowMetrics(Collector):
             oldest.add_metric(queue, max(0, now - min(depth.oldest_ms for depth in depths)) / 1000)
         yield from (tasks, oldest)
         due = min((backlog.due_ms for backlog in backlogs if backlog.due_ms is not None), default=now)
+        last = max((backlog.stamp_ms for backlog in backlogs), default=0)
         for name, said, value in (
+            ("log_ahead_seconds", "By how much the last command is ahead of the clock.", max(0, last - now) / 1000),
             ("timer_late_seconds", "How long the next timer has been due.", max(0, now - due) / 1000),
             ("stories_queued", "Commands whose events are in no stream yet.", sum(one.stories for one in backlogs)),
         ):

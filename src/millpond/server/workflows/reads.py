@@ -106,6 +106,7 @@ from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import key_of, run_path
 from millpond.workflows.engine.metadata.structs import evolution_is_valid
 from millpond.workflows.engine.values.masks import shown
+from millpond.workflows.engine.work import is_retired, newest_spec
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import path_of
 from millpond.workflows.store.free_tags import wanted_correlated, wanted_schedules
@@ -144,7 +145,7 @@ def _get(rows: ReadRows, name: Message) -> Message:
     kind = GETS[type(name)]
     key = key_of(name)
     found = rows.get(kind, key)
-    if found is None:
+    if found is None or is_retired(found):
         raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id="/".join(map(str, key)))
     return shown(found)
 
@@ -155,10 +156,10 @@ def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
     Raises: `NotFound`.
     """
     prefix = (request.name, request.major_version) if request.HasField("major_version") else (request.name,)
-    found = max(rows.list(WfSpec, prefix), key=lambda row: row[0], default=None)
+    found = newest_spec(spec for _, spec in rows.list(WfSpec, prefix) if not is_retired(spec))
     if found is None:
         raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.name)
-    return found[1]
+    return found
 
 
 def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> UserTaskDef:
@@ -369,7 +370,8 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
         listed = rows.list(kind, () if name is None else (name,))
         found = (
             (encode(_parts(key)), _id(row)) for key, row in listed
-            if str(key[0]).startswith(start) and (task is None or _has_task(cast("WfSpec", row), task))
+            if str(key[0]).startswith(start) and not is_retired(row)
+            and (task is None or _has_task(cast("WfSpec", row), task))
         )  # fmt: skip
         return page_of(page_type, found, request)
 

@@ -35,6 +35,7 @@ from millpond.workflows.engine.work import Work
 __all__ = (
     "advance",
     "advance_family",
+    "end_unable",
     "enter",
     "skip",
 )
@@ -53,7 +54,7 @@ def advance(run: Run, only: Iterable[int] | None = None) -> None:
         if not _advance_awake(run) and not moved and not run.awake.numbers:
             break
     else:
-        _give_up(run)
+        _give_up(run, f"more rounds than rounds_max={ROUNDS_MAX}")
     _set_status(run)
     archive(run)
     run.save()
@@ -100,10 +101,17 @@ def advance_family(work: Work) -> None:
             advance(run, threads)
 
 
-def _give_up(run: Run) -> None:
+def end_unable(run: Run, reason: str) -> None:
+    """End a run in ERROR that cannot be advanced, and write it. A rescue lets it try its node again."""
+    _give_up(run, reason)
+    _set_status(run)
+    run.save()
+
+
+def _give_up(run: Run, reason: str) -> None:
     first = run.thread(0)
     if first.status not in TERMINAL:
-        fail(run, first, NodeFailed("INTERNAL_ERROR", f"more rounds than rounds_max={ROUNDS_MAX}"), handled=False)
+        fail(run, first, NodeFailed("INTERNAL_ERROR", reason), handled=False)
 
 
 def _advance_thread(run: Run, thread: ThreadRun) -> bool:

@@ -19,6 +19,7 @@ from littlehorse.model import (
     TaskRunId,
     UserTaskRunId,
     VariableValue,
+    WfRunId,
 )
 
 __all__ = (
@@ -33,6 +34,7 @@ __all__ = (
     "CorrelatedEventSent",
     "CorrelatedEventExpired",
     "ScheduleDue",
+    "RunUnable",
     "Request",
     "Command",
     "derived_id",
@@ -131,6 +133,14 @@ class ScheduleDue:
     revision: int
 
 
+@dataclass(frozen=True, slots=True)
+class RunUnable:
+    """A timer of a run could not be applied, for a reason: the run cannot go on by itself."""
+
+    run_id: WfRunId
+    reason: str
+
+
 Request: TypeAlias = (
     Message
     | TaskClaim
@@ -144,6 +154,7 @@ Request: TypeAlias = (
     | CorrelatedEventSent
     | CorrelatedEventExpired
     | ScheduleDue
+    | RunUnable
 )
 
 

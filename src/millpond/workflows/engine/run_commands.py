@@ -25,15 +25,16 @@ from littlehorse.model import (
 
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.workflows.engine import attempts
-from millpond.workflows.engine.advance import advance, enter, skip
-from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue
+from millpond.workflows.engine.advance import advance, end_unable, enter, skip
+from millpond.workflows.engine.commands import AttemptDue, AttemptTimedOut, NodeDue, RunUnable
 from millpond.workflows.engine.events import waits
 from millpond.workflows.engine.failures import NodeFailed
-from millpond.workflows.engine.halting import halt
+from millpond.workflows.engine.halting import halt, timer_name
 from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
-from millpond.workflows.engine.runs import Run, existing, load
+from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
+from millpond.workflows.engine.scopes import INHERITED
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
 from millpond.workflows.engine.work import Work, find_spec
@@ -49,6 +50,7 @@ __all__ = (
     "time_out",
     "attempt_due",
     "node_due",
+    "run_unable",
 )
 
 REPORTABLE = frozenset(
@@ -88,9 +90,20 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
     try:
         start(run, spec.entrypoint_thread_name, request.variables, ThreadType.ENTRYPOINT)
     except NodeFailed as failed:
-        raise Invalid(failed.message, kind="workflow_inputs", run=run.path) from failed
+        raise Invalid(
+            failed.message, kind="workflow_inputs", run=run.path, workflow=spec.id.name, hint=_inputs_taken(spec)
+        ) from failed
     advance(run)
     return run.row
+
+
+def _inputs_taken(spec: WfSpec) -> str:
+    """The inputs that a run of a specification takes, in words."""
+    declared = [
+        of for of in spec.thread_specs[spec.entrypoint_thread_name].variable_defs if of.access_level != INHERITED
+    ]
+    names = [f"{of.var_def.name} (required)" if of.required else of.var_def.name for of in declared]
+    return f"its inputs are: {', '.join(names)}" if names else "it takes no inputs"
 
 
 def _check_parent(work: Work, spec: WfSpec, request: RunWfRequest) -> None:
@@ -117,9 +130,12 @@ def stop_run(work: Work, request: StopWfRunRequest) -> Empty:
 
 
 def resume_run(work: Work, request: ResumeWfRunRequest) -> Empty:
-    """Let a thread run again that somebody stopped."""
+    """Let a thread run again that somebody stopped. A sleep that has lost its timer gets one."""
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
     thread = run.thread(request.thread_run_number)
+    row = run.node_run(thread)
+    if row.WhichOneof("node_type") == "sleep" and row.status == LHStatus.RUNNING and not row.sleep.matured:
+        work.set_timer(timer_name(row), row.sleep.maturation_time.ToMilliseconds(), NodeDue(row.id))
     _drop_reasons(thread, "manual_halt")
     run.awake.touch(thread)
     advance(run, ())
@@ -237,13 +253,25 @@ def _go_on(work: Work, task: TaskRun) -> None:
 def node_due(work: Work, request: NodeDue) -> None:
     """Wake a node run: its sleep is over, or its event is late. One that has gone on takes no notice."""
     row = work.rows.get(NodeRun, key_of(request.node_run_id))
-    if row is None or row.status != LHStatus.RUNNING:
+    run = load(work, run_path(request.node_run_id.wf_run_id))
+    if row is None or run is None or row.status != LHStatus.RUNNING:
         return
     if row.WhichOneof("node_type") == "sleep":
-        row.sleep.matured = row.sleep.maturation_time.ToMilliseconds() <= work.now
+        # A timer that was set by a clock that was ahead comes early: a length of time is over then, an instant is not.
+        at = row.sleep.maturation_time.ToMilliseconds()
+        row.sleep.matured = at <= work.now or run.node(row).sleep.WhichOneof("sleep_length") == "raw_seconds"
+        if not row.sleep.matured:
+            work.set_timer(timer_name(row), at, request)
     else:
         row.external_event.timed_out = True
     work.rows.put(key_of(row.id), row)
-    run = load(work, run_path(row.id.wf_run_id))
-    if run is not None:
-        advance(run, [row.id.thread_run_number])
+    advance(run, [row.id.thread_run_number])
+
+
+def run_unable(work: Work, request: RunUnable) -> None:
+    """End a run whose timer could not be applied: a run that waits for ever in silence helps nobody."""
+    path = run_path(request.run_id)
+    row = work.rows.get(WfRun, (path,))
+    if row is not None and row.status not in TERMINAL:
+        spec = work.rows.get(WfSpec, key_of(row.wf_spec_id))
+        end_unable(Run(work, row, spec or WfSpec(id=row.wf_spec_id)), request.reason)

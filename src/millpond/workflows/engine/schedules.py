@@ -4,6 +4,7 @@ Invariants:
 
 * A schedule has one timer: its next instant. The timer's command starts a run, and sets the next one from the instant
   that was due, so no instant is left out: those that passed while the server was down follow one after another.
+* A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
 """
 
@@ -65,6 +66,9 @@ def run_due(work: Work, request: ScheduleDue) -> None:
     """Start the run of an instant of a schedule, of the version that is the newest now unless one was named."""
     found = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
     if found is None:
+        return
+    if request.at > work.now:  # the timer was set by a clock that was ahead
+        _set_timer(work, found, work.now, request.major, request.revision)
         return
     started = RunWfRequest(wf_spec_name=found.wf_spec_id.name, variables=found.variables, id=work.new_id())
     if request.major >= 0:

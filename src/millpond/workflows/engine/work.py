@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
-from littlehorse.model import WfSpec
+from littlehorse.model import MetadataStatus, WfSpec
 
 from millpond.workflows.engine.commands import Command, Request, derived_id
 from millpond.workflows.engine.keys import Key
@@ -19,6 +19,7 @@ __all__ = (
     "Work",
     "instant",
     "copied",
+    "is_retired",
     "newest_spec",
     "find_spec",
 )
@@ -81,13 +82,20 @@ def copied(row: M) -> M:
     return found
 
 
+def is_retired(row: Message) -> bool:
+    """True for a specification that was deleted: the runs that began with it have it still, and nobody else."""
+    return isinstance(row, WfSpec) and row.status == MetadataStatus.ARCHIVED
+
+
 def newest_spec(specs: Iterable[WfSpec]) -> WfSpec | None:
     """The specification with the greatest version, or None."""
     return max(specs, key=lambda spec: (spec.id.major_version, spec.id.revision), default=None)
 
 
 def find_spec(work: Work, name: str, major: int | None = None, revision: int | None = None) -> WfSpec | None:
-    """The newest specification with a name, of the given version as far as one is given."""
+    """The newest specification with a name that may be used, of the given version as far as one is given."""
     if major is not None and revision is not None:
-        return work.rows.get(WfSpec, (name, major, revision))
-    return newest_spec(work.rows.list(WfSpec, (name,) if major is None else (name, major)))
+        exact = work.rows.get(WfSpec, (name, major, revision))
+        return None if exact is None or is_retired(exact) else exact
+    listed = work.rows.list(WfSpec, (name,) if major is None else (name, major))
+    return newest_spec(spec for spec in listed if not is_retired(spec))

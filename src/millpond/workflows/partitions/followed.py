@@ -35,7 +35,7 @@ from millpond.workflows.partitions.entries import (
 from millpond.workflows.partitions.routing import METADATA, partition_of_key
 from millpond.workflows.processor import Applied, Partition
 from millpond.workflows.processor.codec import LoggedCommand
-from millpond.workflows.processor.partition import note_failed
+from millpond.workflows.processor.partition import instant_after, note_failed
 from millpond.workflows.processor.timers import take_timer
 from millpond.workflows.store.slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
@@ -92,6 +92,10 @@ class FollowedPartition(Partition):
         self.number, self._partitions = number, partitions
         self._position, self._out = 0, 0
 
+    def last_ms(self, tx: ReadTransaction) -> int:
+        """The instant of the last command."""
+        return read_place(tx).ms
+
     def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
         """Apply entries in their order; the end of each that was no mere note."""
         place = read_place(tx)
@@ -114,15 +118,15 @@ class FollowedPartition(Partition):
             return last, []
         match entry:
             case CommandEntry(command, ms):
-                now = max(ms, last)
+                now = instant_after(last, ms)
                 return now, [self._command(tx, command, now)]
             case TimerEntry():
-                now = max(entry.ms, last)
+                now = instant_after(last, entry.ms)
                 return now, [self._timer(tx, entry, now)]
             case CausedEntry():
                 # A definition is the same everywhere, also in its times.
-                now = entry.ms if entry.source == METADATA else max(entry.ms, last)
-                return max(now, last), self._caused(tx, entry, now)
+                now = entry.ms if entry.source == METADATA else instant_after(last, entry.ms)
+                return instant_after(last, now), self._caused(tx, entry, now)
             case SentEntry(position, number):
                 delete_rows(tx, list(tx.keys(OUTBOX.range((), (position, number + 1)))))
                 return last, []
@@ -142,7 +146,8 @@ class FollowedPartition(Partition):
         if request is None:
             return Ended(None, timer)
         own = hashlib.sha256(f"timer/{self.number}/{self._position}".encode()).hexdigest()[:32]
-        return Ended(self._applied(tx, LoggedCommand(timer.tenant, own, request), now), timer)
+        command, head = LoggedCommand(timer.tenant, own, request), Head(self._position - 1)
+        return Ended(self._fire(tx, command, str(timer.name[0]), now, head), timer)
 
     def _caused(self, tx: Transaction, entry: CausedEntry, now: int) -> list[Ended]:
         known = RECEIVED.pack(entry.source)

@@ -37,11 +37,12 @@ class Depth:
 
 @dataclass(slots=True)
 class Backlog:
-    """The work that waits; `due_ms` is the instant of the next timer."""
+    """The work that waits; `due_ms` is the instant of the next timer, `stamp_ms` that of the last command."""
 
     queues: dict[tuple[str, str], Depth] = field(default_factory=dict)
     due_ms: int | None = None
     stories: int = 0
+    stamp_ms: int = 0
 
 
 def backlog_of(tx: ReadTransaction, partition: Partition) -> Backlog:
@@ -50,7 +51,8 @@ def backlog_of(tx: ReadTransaction, partition: Partition) -> Backlog:
     Raises:
         Corrupt: a row is damaged.
     """
-    found = Backlog(due_ms=next_due(tx), stories=sum(1 for _ in islice(tx.keys(STORY.range()), COUNTED_MAX)))
+    stories = sum(1 for _ in islice(tx.keys(STORY.range()), COUNTED_MAX))
+    found = Backlog(due_ms=next_due(tx), stories=stories, stamp_ms=partition.last_ms(tx))
     every = QUEUED.range()
     first = next(tx.scan(every), None)
     while first is not None and len(found.queues) < QUEUES_MAX:

@@ -10,8 +10,9 @@ Invariants:
 * one that fails for a mistake of the program writes nothing but a row that names it, and the partition goes on;
 * what a command causes is applied behind it, within the same transaction; a long chain goes on by timers that are due.
   The log holds the cause alone: applying it again causes the same;
-* a caused command that fails for a mistake has no caller to hear of it: a row names it;
-* times of commands never fall: a clock that was set back stands still for the engine.
+* a command that another one caused, or a timer, has no caller to hear that it failed: the log and a row name it, and
+  the run of the timer ends in ERROR, for nothing else would wake it;
+* a clock that went back a little stands still for the engine; one that was far ahead is not waited for.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from millpond.workflows.engine import (
     CommandCaused,
     Effect,
     Outcome,
+    RunUnable,
     TimerCancelled,
     TimerSet,
     TimersOfRunCancelled,
@@ -43,6 +45,7 @@ from millpond.workflows.engine import (
     apply,
     caused_id,
     key_of,
+    run_id,
 )
 from millpond.workflows.keyspaces import COMMANDS, FAILED
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
@@ -60,12 +63,14 @@ if TYPE_CHECKING:
     from millpond.workflows.store import Initialization
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("COMMANDS_RETAINED", "Applied", "Partition", "note_failed")
+__all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "instant_after", "note_failed")
 
 COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
 CAUSED_PER_COMMAND = 100
 """The commands that are applied behind one in its transaction; the others follow by timers."""
+CLOCK_BACK_MS = 1_000
+"""A clock that goes back by more was ahead before: its time is not waited for, and its timers are set anew."""
 _NUMBERS_PER_COMMAND = 1 << 20
 _TRIMMED_AT_ONCE = 1_000
 _SPECS_CACHED = 1_000
@@ -87,6 +92,8 @@ class Applied:
     queued: tuple[Queued, ...] = ()
     worker: Worker | None = None
     error: MillpondError | None = None
+    unheard: int = 0
+    """The commands that failed with nobody to hear of it: those that it caused, or a timer itself."""
 
 
 class Partition:
@@ -94,13 +101,17 @@ class Partition:
 
     def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
         """With `stories`, each command notes what it tells of its run."""
-        self.initialization, self._stories = initialization, stories
+        self.initialization, self._stories, self._now = initialization, stories, 0
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
         self._searchable: dict[tuple[str, object], frozenset[str]] = {}
 
     def reads(self, tx: ReadTransaction, tenant: str) -> ReadRows:
         """The rows of a tenant, to be read."""
         return ReadRows(tx, RunReads(tenant, self.initialization))
+
+    def last_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant of a command in its log."""
+        return self.log.head(tx).stamp_ms
 
     def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
         """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
@@ -115,8 +126,7 @@ class Partition:
         over: Callable[[], bool] = lambda: False,
     ) -> list[Applied]:  # fmt: skip
         """Apply commands in their order, and what they cause, until time is `over`; the end of each."""
-        head = self.log.head(tx)
-        now = max(now_ms, head.stamp_ms)
+        head, now = self.log.head(tx), self.instant(now_ms)
         ends = []
         for command in commands:
             end, head = self._apply_chain(tx, command, now, head)
@@ -129,6 +139,7 @@ class Partition:
         """Apply a command, then what it causes. What it causes on other partitions is sent away."""
         first, head = self._apply(tx, command, now, head)
         effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
+        unheard = 0
         if not caused:
             return first, head
         while caused:
@@ -138,13 +149,34 @@ class Partition:
             if self._sent_away(tx, cause.partition_key, follower, now):
                 continue
             if number > CAUSED_PER_COMMAND:
-                set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request))
+                set_timer(tx, command.tenant, TimerSet(("caused", follower.id), now, follower.request), now)
                 continue
             end = self._apply_caused(tx, follower, now, (first.position, number))
             effects += end.effects
             queued += end.queued
             caused.extend(_caused(end))
-        return replace(first, effects=tuple(effects), queued=tuple(queued)), head
+            unheard += end.unheard
+        return replace(first, effects=tuple(effects), queued=tuple(queued), unheard=unheard), head
+
+    def fire(self, tx: Transaction, timers: Sequence[tuple[LoggedCommand, str]], now_ms: int) -> list[Applied]:
+        """Apply the commands of timers that are due, each with the run whose timer it was; the end of each."""
+        now = self.instant(now_ms)
+        return [self._fire(tx, command, run, now, self.log.head(tx)) for command, run in timers]
+
+    def instant(self, now_ms: int) -> int:
+        """The instant of commands that are applied now."""
+        self._now = instant_after(self._now, now_ms)
+        return self._now
+
+    def _fire(self, tx: Transaction, command: LoggedCommand, run: str, now: int, head: Head) -> Applied:
+        end, head = self._apply_chain(tx, command, now, head)
+        if end.error is None:
+            return end
+        _LOG.error("a timer of run %s of tenant %s failed: %s", run, command.tenant, end.error)
+        unable = RunUnable(run_id(run), str(end.error))
+        last, head = self._apply_chain(tx, LoggedCommand(command.tenant, caused_id(command.id, 0), unable), now, head)
+        note_failed(tx, command, (last.position, 1), end.error)
+        return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard)
 
     def _apply_caused(self, tx: Transaction, command: LoggedCommand, now: int, place: Place) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""
@@ -158,7 +190,7 @@ class Partition:
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
             note_failed(tx, command, place, error)
-            return Applied(command, position)
+            return Applied(command, position, unheard=1)
         _take_over(tx, within)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued)
@@ -193,7 +225,7 @@ class Partition:
         for effect in outcome.effects:
             match effect:
                 case TimerSet():
-                    set_timer(tx, command.tenant, effect)
+                    set_timer(tx, command.tenant, effect, now)
                 case TimerCancelled():
                     cancel_timer(tx, command.tenant, effect.name)
                 case TimersOfRunCancelled():
@@ -249,6 +281,15 @@ class Partition:
 
 def _caused(applied: Applied) -> list[CommandCaused]:
     return [effect for effect in applied.effects if isinstance(effect, CommandCaused)]
+
+
+def instant_after(last: int, now: int) -> int:
+    """The instant of a command, by the instant of the last one and the clock.
+
+    >>> instant_after(5_000, 4_900), instant_after(172_800_000, 5_000)
+    (5000, 5000)
+    """
+    return last if 0 < last - now <= CLOCK_BACK_MS else now
 
 
 def note_failed(tx: Transaction, command: LoggedCommand, place: Place, error: Exception) -> None:

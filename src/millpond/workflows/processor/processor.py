@@ -10,6 +10,7 @@ Invariants:
   later are tried;
 * a write whose end is not known is an error of that kind for each of its callers, who look before they try again;
 * a timer fires once, soon after its instant, also when the process was down then;
+* a clock that was ahead, and is right again, delays no timer: those that it set are set anew;
 * a run whose deletion was cut off is deleted to its end;
 * rows of the legacy layout move when a command reads them, and the others while no command waits.
 """
@@ -34,9 +35,9 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
-from millpond.workflows.processor.partition import Applied, Partition
+from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition
 from millpond.workflows.processor.rows import queued_after
-from millpond.workflows.processor.timers import next_due, take_due
+from millpond.workflows.processor.timers import next_due, pull_back, take_due
 from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.slices import delete_run
@@ -53,9 +54,12 @@ __all__ = ("Measures", "Processor", "QUEUED_MAX")
 
 COMMANDS_PER_WRITE = 256
 TIMERS_PER_WRITE = 100
+TIMERS_PULLED_PER_WRITE = 5_000
 CLAIMS_PER_WRITE = 256
 APPLY_SECONDS_MIN, APPLY_SECONDS_MAX = 0.001, 0.02
 """The time in which one write applies commands: at least about a sync, so that a write is not all sync."""
+LOOK_SECONDS = 60
+"""The time after which a processor that waits for a timer looks at the clock again."""
 QUEUED_MAX = 10_000
 """The commands that may wait for the processor; one more is sent again later."""
 _LOG = logging.getLogger(__name__)
@@ -71,6 +75,8 @@ class _Ends:
     applied: list[Applied] = field(default_factory=list)
     claimed: list[Applied] = field(default_factory=list)
     due: int | None = None
+    pulled: int = 0
+    """Timers that a clock that was ahead had set, and that were set anew."""
     unmatched: set[Queue] = field(default_factory=set)
     """Queues whose turn comes with the next write."""
     touched: set[Queue] = field(default_factory=set)
@@ -113,7 +119,7 @@ class Processor:
         self._recent = RecentRows()
         self._queue: deque[_Queued] = deque()
         self._joined: set[Queue] = set()
-        self._looks = self._served = 0
+        self._looks = self._served = self._latest = 0
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stopping = False
@@ -204,8 +210,8 @@ class Processor:
             return True
         batch = self._take(COMMANDS_PER_WRITE)
         looked = self._take_joined() | self._ends.unmatched
-        due = self._ends.due
-        if batch or looked or (due is not None and due <= self._clock.now_ms()):
+        due, now = self._ends.due, self._clock.now_ms()
+        if batch or looked or self._went_back(now) or (due is not None and due <= now):
             self._ends = self._apply(batch, looked, due)
             return True
         if self._legacy is not None:
@@ -221,8 +227,24 @@ class Processor:
                 self._wait(self._ends.due)
 
     def _wait(self, due: int | None) -> None:
-        until = None if due is None else self._clock.monotonic() + (due - self._clock.now_ms()) / 1000
-        self._clock.wait(self._wake, until)
+        if due is None:
+            self._clock.wait(self._wake, None)
+            return
+        seconds = min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)  # the time of day may be set meanwhile
+        self._clock.wait(self._wake, self._clock.monotonic() + seconds)
+
+    def _went_back(self, now: int) -> bool:
+        """True when the clock was ahead, by the instants of earlier writes."""
+        return self._latest - now > CLOCK_BACK_MS
+
+    def _note_time(self, now: int, pulled: int) -> None:
+        """Note the latest instant of a write; once no timer is left that was set later than it, that is now."""
+        if not self._went_back(now):
+            self._latest = max(self._latest, now)
+        elif pulled < TIMERS_PULLED_PER_WRITE:
+            seconds = (self._latest - now) / 1000
+            _LOG.warning("the clock went back by %.1f s: timers that it had set are set anew", seconds)
+            self._latest = now
 
     def _migrate(self, place: bytes) -> None:
         """Move some legacy rows while there is nothing else to do."""
@@ -240,6 +262,7 @@ class Processor:
 
     def _first_due(self) -> int | None:
         with self._space.read() as tx:
+            self._latest = self.partition.log.head(tx).stamp_ms
             return next_due(tx)
 
     def _apply(self, batch: list[_Queued], looked: set[Queue], due: int | None) -> _Ends:
@@ -253,8 +276,9 @@ class Processor:
                 self._undo(ends)
             ends = _Ends()
             rows = Batch(tx, self._recent)
+            ends.pulled = pull_back(rows, now, TIMERS_PULLED_PER_WRITE) if self._went_back(now) else 0
             if due is not None and due <= now:
-                ends.fired = self.partition.apply(rows, self._due_commands(rows, now), now)
+                ends.fired = self.partition.fire(rows, self._due_commands(rows, now), now)
             ends.applied = self.partition.apply(rows, [command for command, _ in batch], now, self._until())
             self._hand_out(rows, looked, ends, now)
             rows.end()
@@ -271,6 +295,7 @@ class Processor:
                 self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
             return _Ends(due=due, unmatched=looked)
         step("workflows.batch_committed")
+        self._note_time(now, ends.pulled)
         self._measure(ends, self._clock.monotonic() - began)
         self._served = len(ends.claimed)
         self._put_back(batch[len(ends.applied) :])
@@ -282,7 +307,7 @@ class Processor:
         measures.commands += len(ends.applied)
         measures.claims += len(ends.claimed)
         measures.timers += len(ends.fired)
-        measures.failed += sum(isinstance(end.error, Internal) for end in ends.all())
+        measures.failed += sum(end.unheard or isinstance(end.error, Internal) for end in ends.all())
         measures.writes += 1
         measures.write_seconds += seconds
 
@@ -336,10 +361,11 @@ class Processor:
             if future is not None:
                 _settle(future, end)
 
-    def _due_commands(self, tx: Transaction, now: int) -> list[LoggedCommand]:
+    def _due_commands(self, tx: Transaction, now: int) -> list[tuple[LoggedCommand, str]]:
+        """The commands of the timers that are due, with their runs."""
         position = self.partition.log.head(tx).position
         return [
-            LoggedCommand(timer.tenant, _derived_id("timer", position, number), timer.request)
+            (LoggedCommand(timer.tenant, _derived_id("timer", position, number), timer.request), str(timer.name[0]))
             for number, timer in enumerate(take_due(tx, now, TIMERS_PER_WRITE))
         ]
 

@@ -1,9 +1,11 @@
 """Timers as rows: a request, and the instant at which it becomes a command.
 
     TIMER · ms · tenant · name         the request
-    TIMER_TIME · tenant · name         ms
+    TIMER_TIME · tenant · name         ms, and the ms at which it was set
 
 Invariants:
+* a clock that was ahead takes no timer with it: those that were set by it are set anew when it is known, see
+  `pull_back`;
 * a name has at most one timer; setting it again replaces it;
 * a timer is taken in the transaction that applies its command, so each fires once.
 """
@@ -13,16 +15,18 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, cast
 
 from millpond.errors import Corrupt
 from millpond.kernel.scans import delete_rows
+from millpond.workflows.engine import ScheduleDue, TimerSet
 from millpond.workflows.keyspaces import TIMER, TIMER_TIME
 from millpond.workflows.processor.codec import decode_request, encode_request
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.workflows.engine import Key, Request, TimerSet
+    from millpond.workflows.engine import Key, Request
 
 __all__ = (
     "DueTimer",
@@ -30,12 +34,14 @@ __all__ = (
     "cancel_timers_of",
     "due_timers",
     "next_due",
+    "pull_back",
     "set_timer",
     "take_due",
     "take_timer",
 )
 
 _TIME = struct.Struct(">q")
+_TIMES = struct.Struct(">qq")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,11 +54,11 @@ class DueTimer:
     request: Request
 
 
-def set_timer(tx: Transaction, tenant: str, timer: TimerSet) -> None:
+def set_timer(tx: Transaction, tenant: str, timer: TimerSet, now: int) -> None:
     """Set a timer in place of the one with its name."""
     cancel_timer(tx, tenant, timer.name)
     tx.put(TIMER.pack(timer.at, tenant, *timer.name), encode_request(timer.request))
-    tx.put(TIMER_TIME[tenant].pack(*timer.name), _TIME.pack(timer.at))
+    tx.put(TIMER_TIME[tenant].pack(*timer.name), _TIMES.pack(timer.at, now))
 
 
 def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
@@ -60,7 +66,7 @@ def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
     key = TIMER_TIME[tenant].pack(*name)
     found = tx.get(key)
     if found is not None:
-        delete_rows(tx, [key, TIMER.pack(_TIME.unpack(found)[0], tenant, *name)])
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(found)[0], tenant, *name)])
 
 
 def cancel_timers_of(tx: Transaction, tenant: str, run: str) -> None:
@@ -68,7 +74,33 @@ def cancel_timers_of(tx: Transaction, tenant: str, run: str) -> None:
     here = TIMER_TIME[tenant][run]
     for key, found in list(tx.scan(here.range())):
         name = (run, *here.unpack(key))
-        delete_rows(tx, [key, TIMER.pack(_TIME.unpack(found)[0], tenant, *name)])
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(found)[0], tenant, *name)])
+
+
+def pull_back(tx: Transaction, now: int, limit: int) -> int:
+    """Set timers anew that were set at instants that are still to come; the number of them, at most `limit`.
+
+    Each is due as long after now as it was due after it was set; a schedule finds its next instant itself, now.
+
+    Raises:
+        Corrupt: a row is damaged.
+    """
+    ahead = ((key, row) for key, row in tx.scan(TIMER_TIME.range()) if _set_at(row) > now)
+    rows = list(islice(ahead, limit))
+    for key, row in rows:
+        at, since = _TIMES.unpack(row)
+        tenant, *name = cast("tuple[str, ...]", TIMER_TIME.unpack(key))
+        request = take_timer(tx, tenant, tuple(name), at)
+        if request is None:
+            raise Corrupt("a timer has no request", kind="run_row_damaged", of=repr(name))
+        due = now if isinstance(request, ScheduleDue) else max(now, now + at - since)
+        set_timer(tx, tenant, TimerSet(tuple(name), due, request), now)
+    return len(rows)
+
+
+def _set_at(row: bytes) -> int:
+    """The instant at which a timer was set; one of an earlier release does not say it."""
+    return int(_TIMES.unpack(row)[1]) if len(row) == _TIMES.size else 0
 
 
 def next_due(tx: ReadTransaction) -> int | None:

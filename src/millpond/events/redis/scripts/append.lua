@@ -86,7 +86,8 @@ while at <= #ARGV do
                 at = at + 4
             end
             if source ~= '' then
-                redis.call('HSET', KEYS[3], source, last .. struct.pack('>i4', head.day))
+                -- history is delivered long after the days of its events
+                redis.call('HSET', KEYS[3], source, last .. struct.pack('>i4', math.max(head.day, today)))
             end
         end
     end

@@ -12,6 +12,7 @@ from littlehorse.model import (
     DeleteWorkflowEventDefRequest,
     ExternalEventDef,
     ExternalEventDefId,
+    MetadataStatus,
     PutExternalEventDefRequest,
     PutTaskDefRequest,
     PutUserTaskDefRequest,
@@ -145,8 +146,12 @@ def delete_user_task_def(work: Work, request: DeleteUserTaskDefRequest) -> Empty
 
 
 def delete_spec(work: Work, request: DeleteWfSpecRequest) -> Empty:
-    """Delete one version of a specification."""
-    return _deleted(work, WfSpec, key_of(request.id))
+    """Retire one version of a specification: no run begins with it any more, and its open runs go on with it."""
+    found = work.rows.get(WfSpec, key_of(request.id))
+    if found is not None:
+        found.status = MetadataStatus.ARCHIVED
+        work.rows.put(key_of(request.id), found)
+    return Empty()
 
 
 def _deleted(work: Work, kind: type[Message], key: Key) -> Empty:

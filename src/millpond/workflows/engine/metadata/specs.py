@@ -1,8 +1,9 @@
 """Specifications: PutWfSpec, with the versions that changes make.
 
 A change breaks when it changes the set of public variables, the required variables of the entrypoint, or the type of
-its output: the major version grows. Any other change is a new revision. A frozen variable (public, or required by the
-entrypoint) never gets another type in any later version, also when versions between them lack it.
+its output: the major version grows. Any other change is a new revision. A version that was deleted is never given to
+another specification, for runs may follow it; putting the same one again brings it back. A frozen variable (public, or
+required by the entrypoint) never gets another type in any later version, also when versions between them lack it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from millpond.workflows.engine.metadata.spec_checks import check_spec
 from millpond.workflows.engine.metadata.struct_values import check_structs_defined
 from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import type_name, type_of_def
-from millpond.workflows.engine.work import Work, copied, find_spec
+from millpond.workflows.engine.work import Work, copied, find_spec, newest_spec
 
 __all__ = (
     "PUBLIC",
@@ -39,19 +40,22 @@ TASK_TIMEOUT_SECONDS = 60
 
 def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     """Store a specification as the version that its changes make, or answer the latest when nothing changed."""
-    latest = find_spec(work, request.name)
+    latest, last = find_spec(work, request.name), newest_spec(work.rows.list(WfSpec, (request.name,)))
     found = _spec(work, request)
     check_structs_defined(work, found, pinned=True)
     check_spec(work, found)
     _freeze(found, latest)
-    if latest is None:
+    if last is None:
         return _stored(work, found)
-    if _same(latest, found):
-        return latest
-    breaking = _breaks(latest, found)
-    _check_allowed(request, breaking=breaking)
-    found.id.major_version = latest.id.major_version + breaking
-    found.id.revision = 0 if breaking else latest.id.revision + 1
+    for known in (latest, last):
+        if known is not None and _same(known, found):
+            known.status = MetadataStatus.ACTIVE
+            return _stored(work, known)
+    breaking = _breaks(last, found)
+    if latest is not None:
+        _check_allowed(request, breaking=breaking)
+    found.id.major_version = last.id.major_version + breaking
+    found.id.revision = 0 if breaking else last.id.revision + 1
     return _stored(work, found)
 
 
@@ -126,6 +130,7 @@ def _same(latest: WfSpec, found: WfSpec) -> bool:
     for spec in (first, second):
         spec.ClearField("id")
         spec.ClearField("created_at")
+        spec.ClearField("status")
     return first == second
 
 

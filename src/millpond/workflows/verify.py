@@ -1,0 +1,96 @@
+"""Checks of the runs in a space: each run that is open has its specification, and what it waits for can come.
+
+Invariant: runs are read page by page, each in a transaction of its own, so commands go on meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from littlehorse.model import LHStatus, NodeRun, ScheduledTask, TaskRun, TaskStatus, WfRun, WfSpec
+
+from millpond.kernel.keys import KeyRange
+from millpond.kernel.verify import Report, attempt, checked, problem
+from millpond.workflows.engine import key_of
+from millpond.workflows.keyspaces import TAG, TIMER_TIME
+from millpond.workflows.processor import ReadRows
+from millpond.workflows.store import RunReads, Wanted
+from millpond.workflows.store.initialization import initialization
+
+if TYPE_CHECKING:
+    from littlehorse.model import ThreadRun
+
+    from millpond.kernel.space import ReadTransaction, Space
+    from millpond.workflows.store import Initialization
+
+__all__ = ("check_runs",)
+
+_PAGE = 500
+_REMEDY = "stop the run and resume it, or delete it and start it again"
+
+
+def check_runs(space: Space) -> Report:
+    """Check the open runs of a space."""
+    with space.read() as tx:
+        born = initialization(tx)
+        tenants = [] if born is None else list(_tenants(tx))
+    report = Report()
+    for tenant in tenants:
+        assert born is not None
+        report += attempt("run", tenant, lambda tenant=tenant: _check(space, tenant, born), _REMEDY)  # type: ignore[misc]
+    return report
+
+
+def _tenants(tx: ReadTransaction) -> Iterator[str]:
+    """The tenants with runs."""
+    rest = TAG.range()
+    while key := next(tx.keys(rest), None):
+        tenant = str(TAG.unpack(key)[0])
+        yield tenant
+        behind = TAG[tenant].range().stop
+        assert behind is not None, "the tags of a tenant have an end"
+        rest = KeyRange(behind, rest.stop)
+
+
+def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
+    bookmark: bytes | None = b""
+    while bookmark is not None:
+        with space.read() as tx:
+            rows = ReadRows(tx, RunReads(tenant, born))
+            page = rows.search(Wanted.runs(status=LHStatus.RUNNING), limit=_PAGE, bookmark=bookmark)
+            bookmark = page.bookmark
+            for address in page.addresses:
+                path = "_".join(address.run)
+                run = rows.get(WfRun, (path,))
+                yield checked("run")
+                for found in [] if run is None else _faults(tx, rows, run, path):
+                    yield problem("run", f"{tenant}/{path}", found, _REMEDY, counted=False)
+
+
+def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun, path: str) -> Iterator[str]:
+    if rows.get(WfSpec, key_of(run.wf_spec_id)) is None:
+        yield f"its specification {'/'.join(map(str, key_of(run.wf_spec_id)))} is gone"
+    for thread in run.thread_runs:
+        if thread.status == LHStatus.RUNNING and (missing := _missing(tx, rows, path, thread)):
+            yield f"thread {thread.number} waits for {missing}, and there is none"
+
+
+def _missing(tx: ReadTransaction, rows: ReadRows, path: str, thread: ThreadRun) -> str | None:
+    """The thing that a thread waits for and that cannot come; None when all is well."""
+    node = rows.get(NodeRun, (path, thread.number, thread.current_node_position))
+    if node is None:
+        return "its node"
+    timers = TIMER_TIME[rows.tenant][path]
+    match node.WhichOneof("node_type"):
+        case "sleep" if not node.sleep.matured:
+            place = timers.pack("node", thread.number, node.id.position)
+            return None if tx.get(place) is not None else "the timer of its sleep"
+        case "task" if node.task.HasField("task_run_id"):
+            task = rows.get(TaskRun, key_of(node.task.task_run_id))
+            if task is not None and task.status == TaskStatus.TASK_SCHEDULED:
+                return None if rows.get(ScheduledTask, key_of(task.id)) is not None else "its place in a queue"
+            if task is not None and task.status in (TaskStatus.TASK_RUNNING, TaskStatus.TASK_PENDING):
+                place = timers.pack("attempt", task.id.task_guid, len(task.attempts) - 1)
+                return None if tx.get(place) is not None else "the timer of its task"
+    return None
