@@ -27,9 +27,11 @@ from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import occurrences
 from tests.crash.versions_killed import forked, killed_at, logged
 from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
+from tests.rings.sampling import drawn
 
 STREAM = StreamName("crash", "stream")
 LATER = NOON + 4 * DAY_MS
+MOMENTS_SAMPLED = 6
 Events: TypeAlias = list[tuple[int, bytes]]
 
 expire.ROWS_PER_WRITE = 2
@@ -119,7 +121,7 @@ def run(folder: Path, act: str) -> int:
     steps.touch()
     assert forked(lambda: logged(steps, lambda: opened(whole, lambda store, _: ACTS[act](store)))) == 0
     before, after = look(prepared), look(whole)
-    moments = occurrences(steps)
+    moments = drawn(occurrences(steps), MOMENTS_SAMPLED, name=act)
     for moment in moments:
         left = folder / f"{act} {moment}"
         shutil.copytree(prepared, left)

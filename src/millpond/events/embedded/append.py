@@ -43,8 +43,8 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
         head = _put_events(tx, keys, head, part, first + run.start)
     step("events.rows_put")
     if batch.source:
-        told = max(head.last_day, day_of(now_ms))  # history is delivered long after the days of its events
-        tx.put(keys.sources.pack(batch.source), pack_position(batch.positions[-1], told))
+        last = max(head.last_day, day_of(now_ms))  # history is delivered long after the days of its events
+        tx.put(keys.sources.pack(batch.source), pack_position(batch.positions[-1], last))
     put_head(tx, keys, before, head)
     return Appended(count, stored_before, first, head.last_id)
 
