@@ -164,9 +164,9 @@ def _mixes_datetimes(values: Sequence[object]) -> bool:
     Arrow reads the others as if they were datetimes, and ends the process. Values that are no deeper than
     `NESTING_MAX`; one that is inside several others is looked at once a level.
     """
-    columns = [values]
+    columns: list[Sequence[object]] = [values]
     while columns:
-        below: list[list[object]] = []
+        below: list[Sequence[object]] = []
         for column in columns:
             types = set(map(type, column))
             if np.datetime64 in types and any(issubclass(kind, np.generic) for kind in types - {np.datetime64}):
