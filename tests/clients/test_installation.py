@@ -230,7 +230,8 @@ def test_a_pair_has_its_rights(server: Server, sdk: LakeFSClient) -> None:
 
 def test_a_change_is_a_line_of_the_audit_log(server: Server, repository: str) -> None:
     server.call("DELETE", f"/repositories/{repository}")
-    lines = [json.loads(line) for line in (server.folder / "audit.jsonl").read_text().splitlines()]
+    text = (server.folder / "audit.jsonl").read_text()  # of a server that others use meanwhile
+    lines = [json.loads(line) for line in text[: text.rindex("\n")].splitlines()]
     [deleted] = [line for line in lines if line["path"] == f"/api/v1/repositories/{repository}"]
     assert (deleted["token"], deleted["method"], deleted["status"]) == ("esti", "DELETE", 204)
 

@@ -211,6 +211,7 @@ def test_a_clock_that_jumped_for_a_moment_delays_no_maintenance(
     assert check_streams(site.space).problems == ()
 
 
+@pytest.mark.usefixtures("processor")
 def test_many_streams_share_writes_and_a_large_or_damaged_one_has_its_own(
     site: EmbeddedSite, store: StreamStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
