@@ -121,8 +121,8 @@ def drawn(count: int, seed: int) -> list[tuple[Package, Mutant]]:
     return found
 
 
-def _dead(copy: Path, ring: str, tests: tuple[str, ...]) -> bool:
-    """True when a test fails."""
+def _failure(copy: Path, ring: str, tests: tuple[str, ...]) -> str:
+    """The end of what is printed when a test fails; empty when none does."""
     # not "unit" alone, which would hold tests to their processor time while the copy compiles its kernels
     chosen = {"unit": "unit and not full", "test": "not unit and not full and not spark", "full": "full and not spark"}[
         ring
@@ -138,9 +138,10 @@ def _dead(copy: Path, ring: str, tests: tuple[str, ...]) -> bool:
     try:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
-        return True
+        return f"no end after {SECONDS_MAX} s"
     assert done.returncode in (0, 1, 2, 3, 5), done.stdout.decode()[-2000:]
-    return done.returncode in (1, 2, 3)  # 3: a mutant that nothing can be loaded with ends the workers as they begin
+    # 3: a mutant that nothing can be loaded with ends the workers as they begin
+    return done.stdout.decode()[-2000:] if done.returncode in (1, 2, 3) else ""
 
 
 def tried(copy: Path, package: Package, mutant: Mutant, rings: tuple[str, ...]) -> str:
@@ -151,7 +152,7 @@ def tried(copy: Path, package: Package, mutant: Mutant, rings: tuple[str, ...]) 
     assert changed is not None
     path.write_text(changed, encoding="utf-8")
     try:
-        return next((ring for ring in rings if _dead(copy, ring, package.tests)), "alive")
+        return next((ring for ring in rings if _failure(copy, ring, package.tests)), "alive")
     finally:
         path.write_text(text, encoding="utf-8")
 
@@ -170,7 +171,8 @@ def main() -> None:
         shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".hypothesis", "demo"))
         (copy / ".venv").symlink_to(ROOT / ".venv")
         for package in PACKAGES:
-            assert not _dead(copy, "unit", package.tests), f"the tests of {package.modules} fail without a mutant"
+            failure = _failure(copy, "unit", package.tests)
+            assert not failure, f"the tests of {package.modules} fail without a mutant:\n{failure}"
         for number, (package, mutant) in enumerate(drawn(options.count, options.seed), 1):
             ring = tried(copy, package, mutant, tuple(options.rings.split(",")))
             outcomes.append(asdict(mutant) | {"found_by": ring})
