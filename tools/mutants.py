@@ -168,7 +168,10 @@ def main() -> None:
     counts: dict[str, Counter[str]] = {}
     with tempfile.TemporaryDirectory(prefix="millpond-mutants-") as folder:
         copy = Path(folder) / "checkout"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".hypothesis", "demo"))
+        left_out = {ROOT / name for name in (".git", ".venv", ".hypothesis", "demo", "build", "dist")}
+        shutil.copytree(
+            ROOT, copy, ignore=lambda folder, names: [name for name in names if Path(folder, name) in left_out]
+        )
         (copy / ".venv").symlink_to(ROOT / ".venv")
         for package in PACKAGES:
             failure = _failure(copy, "unit", package.tests)
