@@ -165,7 +165,7 @@ class Servers:
                 raise translated(attempt.failed, self.location.shown) from attempt.failed
             if attempt.lost is not None and not repeat:
                 raise self._uncertain() from attempt.lost
-            if attempt.lacking:
+            if attempt.lacking and not attempt.again:  # else they are asked anew, behind what is still to be sent
                 raise Uncertain(
                     "the events are stored, but too few replicas have them", kind="redis_replicas",
                     place=self.location.shown, lacking=attempt.lacking, replicas=self.location.replicas,
