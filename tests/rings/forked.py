@@ -7,7 +7,7 @@ A test starts a `Command`; in a terminal, the script `forked_command.py` is `mil
 
 Invariants:
 * A command ends with who started it.
-* The process imports and does nothing else: it has one thread, and a child has what a fresh process would have.
+* The process imports and does nothing else: no thread of ours runs in it, and a child has what a fresh process would.
 * A child has the terminal's environment, folder and files, and none of another's.
 """
 

@@ -165,7 +165,7 @@ class Servers:
                 raise translated(attempt.failed, self.location.shown) from attempt.failed
             if attempt.lost is not None and not repeat:
                 raise self._uncertain() from attempt.lost
-            if attempt.lacking and not attempt.again:  # else they are asked anew, behind what is still to be sent
+            if attempt.lacking:
                 raise Uncertain(
                     "the events are stored, but too few replicas have them", kind="redis_replicas",
                     place=self.location.shown, lacking=attempt.lacking, replicas=self.location.replicas,
@@ -269,7 +269,9 @@ class Servers:
                 return
         if replicas:
             try:
-                attempt.lacking = max(attempt.lacking, replicas - int(connection.read_response()))
+                lacking = replicas - int(connection.read_response())
+                if any(place in replies for place in members):  # else nothing was made that they could have
+                    attempt.lacking = max(attempt.lacking, lacking)
             except _NETWORK as error:
                 connection.disconnect()
                 attempt.lost = error
