@@ -68,6 +68,7 @@ def test_what_a_pond_holds_is_its_owners_alone(tmp_path: Path) -> None:
     rows = [*(folder / "space").iterdir()]
     assert len(rows) == 2
     assert {stat.S_IMODE(file.stat().st_mode) for file in rows} == {0o600}
-    (tmp_path / "shared").mkdir(mode=0o750)
+    (tmp_path / "shared").mkdir()
+    (tmp_path / "shared").chmod(0o750)
     open_pond(str(tmp_path / "shared")).close()
     assert stat.S_IMODE((tmp_path / "shared").stat().st_mode) == 0o750, "a folder that is there keeps its mode"
