@@ -26,7 +26,7 @@ $(READY): requirements.lock pyproject.toml
 $(VENV)/.demo: requirements-demo.lock pyproject.toml
 	@tools/setup demo
 
-$(VENV)/.tests: requirements.lock pyproject.toml tools/s3_server.sha256 tools/kafka.sha256 tools/armada.txt
+$(VENV)/.tests: requirements.lock pyproject.toml tools/spark_archive.py tools/s3_server.sha256 tools/kafka.sha256 tools/armada.txt
 	@tools/setup tests
 
 java:
@@ -51,7 +51,7 @@ test-full: $(SERVERS) ## ring 3: every moment of every kill, every parameter, la
 	@TEST_RING=full $(PYTEST) -n 3
 
 ledger: ## ring 2, and what each file of it costs into tests/durations.json
-	@$(MAKE) test LEDGER=write
+	@HYPOTHESIS_PROFILE=ci $(MAKE) test LEDGER=write
 
 lint: $(READY) ## style, types, and the arrows between the parts
 	@$(BIN)/ruff check

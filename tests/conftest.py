@@ -11,7 +11,9 @@ import functools
 import gc
 import itertools
 import os
+import sys
 from math import inf
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,8 +35,13 @@ if TYPE_CHECKING:
 
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
 # A JVM that lives for seconds is done before its second compiler has paid for itself.
-_QUICK_JVM = "spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1"
-os.environ.setdefault("PYSPARK_SUBMIT_ARGS", f'--conf "{_QUICK_JVM}" pyspark-shell')
+_QUICK_JVM = "-XX:TieredStopAtLevel=1"
+_CLASSES = Path(sys.prefix, "spark.jsa")  # of tools/spark_archive.py
+if _CLASSES.exists():
+    _QUICK_JVM += f" -XX:SharedArchiveFile={_CLASSES}"
+os.environ.setdefault(
+    "PYSPARK_SUBMIT_ARGS", f'--conf "spark.driver.defaultJavaOptions={_QUICK_JVM}" pyspark-shell'
+)  # fmt: skip
 
 # The tree of commands is the same for every run of one: to build it takes a tenth of a second.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # type: ignore[attr-defined]

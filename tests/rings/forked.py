@@ -3,7 +3,8 @@
     test or terminal ── words, folder, environment, files ──▶ this process ── forks ──▶ the command
                      ◀── its pid, then its exit code ──┘
 
-A test starts a `Command`; in a terminal, the script `forked_command.py` is `millpond`.
+A test starts a `Command`; in a terminal, the script `forked_command.py` is `millpond`. A second such process has what
+the daemons of Spark's Python workers import: a JVM starts up to seven, and each would import it again.
 
 Invariants:
 * A command ends with who started it.
@@ -33,23 +34,34 @@ from pathlib import Path
 from tempfile import TemporaryDirectory, TemporaryFile
 from typing import IO
 
-import millpond
 from tests.rings.servers import shared
 
-__all__ = ("Command", "run", "script", "start_server")
+__all__ = ("Command", "python_of_spark", "run", "script", "start_daemons", "start_server")
 
 ROOT = Path(__file__).parents[2]
+FORKED = Path(__file__).with_name("forked_command.py")
 NOT_IMPORTED = ("millpond.spark", "millpond.testing", "millpond.__main__")
 """Spark is imported by few commands, and starts a thread."""
+WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.", "pandas", "millpond.spark.", "millpond.maps.")
+"""For the daemons of Spark; names that end in a dot are packages with all that is in them."""
 
 
 def start_server(stack: ExitStack) -> str:
-    """Start the process; the path of its socket."""
+    """Start the process of commands; the path of its socket."""
+    return _start(stack, "commands")
+
+
+def start_daemons(stack: ExitStack) -> str:
+    """Start the process of Spark's daemons; the path of its socket."""
+    return _start(stack, "daemons")
+
+
+def _start(stack: ExitStack, kind: str) -> str:
     place = f"{stack.enter_context(TemporaryDirectory(prefix='millpond-forked-'))}/socket"
     path = os.pathsep.join((str(ROOT / "src"), str(ROOT)))
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.rings.forked", place], env=os.environ | {"PYTHONPATH": path},
-        stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        [sys.executable, "-m", "tests.rings.forked", place, kind],
+        env=os.environ | {"PYTHONPATH": path, "PYTHONHASHSEED": "0"}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
     )  # fmt: skip
     assert process.stdout is not None
     stack.callback(process.stdout.close)
@@ -61,7 +73,13 @@ def start_server(stack: ExitStack) -> str:
 
 def script(place: str) -> str:
     """A shell script that is the command `millpond`."""
-    return f'#!/bin/sh\nexec "{sys.executable}" -IS "{Path(__file__).with_name("forked_command.py")}" "{place}" "$@"\n'
+    return f'#!/bin/sh\nexec "{sys.executable}" -IS "{FORKED}" "{place}" "$@"\n'
+
+
+def python_of_spark() -> str:
+    """A shell script that is the Python of Spark; it forks daemons, and starts anything else."""
+    fork = f'[ "$1 $2" = "-m pyspark.daemon" ] && exec "{sys.executable}" -IS "{FORKED}" daemons "$@"'
+    return f'#!/bin/sh\n{fork}\nexec "{sys.executable}" "$@"\n'
 
 
 class Command:
@@ -140,19 +158,29 @@ def run(
         return subprocess.CompletedProcess(list(words), code, output, errors.read())
 
 
-def _import_all() -> None:
-    for module in pkgutil.walk_packages(millpond.__path__, "millpond."):
-        if not module.name.startswith(NOT_IMPORTED):
-            importlib.import_module(module.name)
+def _import_all(kind: str) -> None:
+    for name in ("millpond.",) if kind == "commands" else WORKERS:
+        found = importlib.import_module(name.rstrip("."))
+        modules = pkgutil.walk_packages(found.__path__, name) if name.endswith(".") else ()
+        for module in modules:
+            if kind != "commands" or not module.name.startswith(NOT_IMPORTED):
+                importlib.import_module(module.name)
 
 
 def _run(words: list[str]) -> int:
-    """In the child: the command; its exit code."""
-    from millpond.cli.main import main
-
-    sys.argv = ["millpond", *words]
+    """In the child: the command, or the daemon (`-m pyspark.daemon WORKER`); its exit code."""
     try:
-        main()
+        if words[:1] == ["-m"]:
+            from pyspark.daemon import manager
+
+            sys.argv = words[1:]
+            sys.path[:0] = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
+            manager()
+        else:
+            from millpond.cli.main import main
+
+            sys.argv = ["millpond", *words]
+            main()
     except SystemExit as end:
         return end.code if isinstance(end.code, int) else int(end.code is not None)
     except BaseException:
@@ -235,7 +263,7 @@ def _arrived(task: bytes, files: list[int]) -> list[str]:
 
 def main() -> None:
     """Serve at the socket that is named; children leave by `main` as a command does."""
-    _import_all()
+    _import_all(sys.argv[2])
     gc.collect()
     gc.freeze()
     with socket.socket(socket.AF_UNIX) as listener:

@@ -2,7 +2,7 @@
 
     python -IS tests/rings/forked_command.py SOCKET WORD …
 
-Signals go to the child; its exit code is the exit code.
+Signals go to the child; its exit code is the exit code. For SOCKET, `daemons` asks who keeps the servers of the run.
 """
 
 import json
@@ -12,11 +12,11 @@ import socket
 import sys
 
 
-def main() -> int:
+def main(place: str, words: list[str]) -> int:
     folder = os.getcwd()  # noqa: PTH109 (pathlib takes longer to import than all else here)
-    here = {"words": sys.argv[2:], "folder": folder, "environment": dict(os.environ)}
+    here = {"words": words, "folder": folder, "environment": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(sys.argv[1])
+        connection.connect(place)
         socket.send_fds(connection, [json.dumps(here).encode() + b"\n"], [0, 1, 2])
         with connection.makefile("r") as answers:
             child = int(answers.readline())
@@ -30,4 +30,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os._exit(main())
+    place = sys.argv[1]
+    if place == "daemons":
+        from multiprocessing.connection import Client
+
+        with Client(os.environ["TEST_SERVERS"], "AF_UNIX") as keeper:
+            keeper.send(place)
+            place = keeper.recv()
+    os._exit(main(place, sys.argv[2:]))

@@ -15,6 +15,7 @@ from contextlib import ExitStack
 from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Client, Connection, Listener
+from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -30,6 +31,7 @@ STARTS = {
     "clients": "tests.clients.conftest:start_server",
     "armada": "tests.armada.conftest:start_server",
     "commands": "tests.rings.forked:start_server",
+    "daemons": "tests.rings.forked:start_daemons",
 }
 """The function that starts each server; it leaves on a stack what stops it."""
 
@@ -57,6 +59,11 @@ class Keeper:
         folder = self._stack.enter_context(TemporaryDirectory(prefix="millpond-servers-"))
         self._listener = Listener(f"{folder}/keeper", "AF_UNIX", backlog=16)
         os.environ[_ADDRESS] = f"{folder}/keeper"
+        if "PYSPARK_PYTHON" not in os.environ:
+            python = Path(folder, "python")
+            python.write_text(import_module("tests.rings.forked").python_of_spark())
+            python.chmod(0o700)
+            os.environ["PYSPARK_PYTHON"] = str(python)
         threading.Thread(target=self._run, name="servers", daemon=True).start()
 
     def pytest_unconfigure(self) -> None:
