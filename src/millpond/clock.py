@@ -17,8 +17,10 @@ from typing import Protocol
 
 __all__ = ("Clock", "ManualClock", "SystemClock", "thread_seconds")
 
-LOOK_SECONDS = 0.004
-"""The real time after which a thread that waits on a manual clock looks at it again."""
+LOOK_SECONDS = 0.1
+"""The real time after which a thread that waits on a manual clock looks at it again, should nobody have woken it."""
+WAKE_SECONDS = 0.005
+"""The real time for which a manual clock tries to wake a thread whose condition another one holds."""
 
 
 def thread_seconds() -> float:
@@ -84,7 +86,7 @@ class ManualClock:
     passed_ms: int = 0
     share: float = 0.5
     turns: int = field(default=0, repr=False, compare=False)
-    _dues: list[float | None] = field(default_factory=list, repr=False, compare=False)
+    _waits: list[tuple[float | None, threading.Condition]] = field(default_factory=list, repr=False, compare=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def now_ms(self) -> int:
@@ -94,27 +96,26 @@ class ManualClock:
         return self.passed_ms / 1000
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
-        with self._listed(due):
-            while not event.is_set() and (due is None or self.monotonic() < due):
-                event.wait(LOOK_SECONDS)
-        return event.is_set()
+        with event._cond:  # type: ignore[attr-defined]  # an event by itself cannot be woken without being set
+            return self.wait_for(event._cond, event.is_set, due)  # type: ignore[attr-defined]
 
     def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
-        with self._listed(due):
+        with self._listed(due, condition):
             while not predicate() and (due is None or self.monotonic() < due):
                 condition.wait(LOOK_SECONDS)
         return predicate()
 
     @contextmanager
-    def _listed(self, due: float | None) -> Iterator[None]:
+    def _listed(self, due: float | None, condition: threading.Condition) -> Iterator[None]:
+        wait = (due, condition)
         with self._lock:
-            self._dues.append(due)
+            self._waits.append(wait)
             self.turns += 1
         try:
             yield
         finally:
             with self._lock:
-                self._dues.remove(due)
+                self._waits.remove(wait)
                 self.turns += 1
 
     def chance(self) -> float:
@@ -131,6 +132,13 @@ class ManualClock:
         with self._lock:
             self.now += ms
             self.passed_ms += ms
+            woken = [condition for due, condition in self._waits if due is not None and due <= self.monotonic()]
+        for condition in woken:
+            if condition.acquire(timeout=WAKE_SECONDS):
+                try:
+                    condition.notify_all()
+                finally:
+                    condition.release()
 
     def jump(self, ms_max: int) -> bool:
         """Move the clock to the next time that a thread waits for, at most by `ms_max`.
@@ -138,7 +146,7 @@ class ManualClock:
         False when no thread waits for a time, or one whose time has come has not gone on yet.
         """
         with self._lock:
-            dues = [due for due in self._dues if due is not None]
+            dues = [due for due, _ in self._waits if due is not None]
         left_ms = ceil(1000 * (min(dues) - self.monotonic())) if dues else 0
         self.advance(min(max(left_ms, 0), ms_max))
         return left_ms > 0

@@ -190,7 +190,9 @@ class Ledger:
             kept = read_ledger(self.path)
             for ring, costs in kept.items():
                 self.failures += grown(costs, self.rings[ring])
-            failed = any(grown(_of_files(costs), self.rings[ring], GROWTH_SECONDS_FAILING) for ring, costs in kept.items())
+            failed = any(
+                grown(_of_files(costs), self.rings[ring], GROWTH_SECONDS_FAILING) for ring, costs in kept.items()
+            )
             if self.mode == "strict" and failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -52,6 +52,24 @@ def test_one_whose_time_has_come_goes_on_before_the_clock_does() -> None:
         assert pending.result() is False
 
 
+def test_a_move_of_the_clock_wakes_those_whose_time_has_come(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They need not look: twenty waiting threads that look all the time take a processor for themselves."""
+    monkeypatch.setattr("millpond.clock.LOOK_SECONDS", 600)
+    clock, never, condition = ManualClock(), threading.Event(), threading.Condition()
+
+    def wait() -> bool:
+        with condition:
+            return clock.wait_for(condition, lambda: False, 2.0)
+
+    with ThreadPoolExecutor(2) as pool:
+        waits = [pool.submit(clock.wait, never, 1.0), pool.submit(wait)]
+        until(clock, lambda: clock.turns == 2)
+        clock.advance(1500)
+        assert waits[0].result(60) is False and not waits[1].done()
+        clock.advance(500)
+        assert waits[1].result(60) is False
+
+
 def test_hours_pass_while_something_is_done() -> None:
     clock, never = ManualClock(), threading.Event()
 
