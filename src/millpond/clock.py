@@ -96,8 +96,9 @@ class ManualClock:
         return self.passed_ms / 1000
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
-        with event._cond:  # type: ignore[attr-defined]  # an event by itself cannot be woken without being set
-            return self.wait_for(event._cond, event.is_set, due)  # type: ignore[attr-defined]
+        condition = vars(event)["_cond"]  # an event by itself cannot be woken without being set
+        with condition:
+            return self.wait_for(condition, event.is_set, due)
 
     def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
         with self._listed(due, condition):
