@@ -42,9 +42,9 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
 
 
 def metric(server: ArmadaServer, name: str) -> float:
-    """The value of a metric without labels."""
+    """The value of a metric, of all its labels together."""
     lines = urllib3.request("GET", f"{server.url}/metrics").data.decode().splitlines()
-    return next(float(line.split()[-1]) for line in lines if line.startswith(f"{name} "))
+    return sum(float(line.split()[-1]) for line in lines if line.startswith((f"{name} ", f"{name}{{")))
 
 
 def until_no_watchers(server: ArmadaServer) -> None:

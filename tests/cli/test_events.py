@@ -11,12 +11,14 @@ import pytest
 from rich.console import Console
 
 import millpond as api
+from millpond.cli.event_details import details_of, line_of
 from millpond.cli.serve import _utc_lines
 from millpond.cli.watch import JOBS_MAX, Story, _screen
 from millpond.clock import ManualClock
 from millpond.events.event import Event, NewEvent
 from millpond.events.many_watch import StreamEvent
 from millpond.events.names import StreamName
+from millpond.server.armada.wire import armada_pb2 as pb
 from tests.cli.conftest import Shell
 from tests.clients.conftest import serving
 
@@ -82,6 +84,63 @@ def test_several_job_sets_are_watched_as_one(streams: Shell) -> None:
     assert [event["kind"] for event in events if event["job_set"] == "hourly"] == ["running", "succeeded"]
     assert streams("watch", "etl", "*", "--exit-when-done").out.startswith("nightly: 2024-10-04 12:00:00 submitted a")
     assert "no job set is named so" in streams("watch", "etl", "weekly-*", code=3).err
+
+
+def test_events_are_read_and_watched_by_kind_job_and_header(streams: Shell) -> None:
+    everything = streams("events", "read", "etl", "nightly", "--json").objects
+    assert [event["kind"] for event in everything] == ["submitted"] * 2 + ["running"] * 2 + ["succeeded"] * 2
+    assert (
+        streams("events", "read", "etl", "nightly", "--limit", "1").out == "2024-10-04 12:00:00 submitted a rows=10\n"
+    )
+    for command in (["events", "read"], ["watch", "--exit-when-done"]):
+        job = streams(*command, "etl", "nightly", "--job", "a", "--header", "rows=10", "--json").objects
+        assert job == everything[::2]
+        later = streams(*command, "etl", "nightly", "--job", "a", "--from", job[0]["id"], "--json").objects
+        assert later == job[1:]
+    kinds = streams("events", "read", "etl", "nightly", "--kind", "running", "--kind", "x", "--json").objects
+    assert kinds == everything[2:4]
+    assert streams("events", "read", "etl", "nightly", "--from", "newest").out == ""
+    assert streams("events", "read", "etl", "nightly", "--header", "rows=1", "--header", "rows=9").out == ""
+    assert "name and a value" in streams("events", "read", "etl", "nightly", "--header", "rows", code=5).err
+    assert "--kind" in streams("watch", "etl", "nightly", "--kind", "failed", "--exit-when-done", code=5).err
+
+
+FAILED = pb.Failed(reason="node lost", cluster_id="c").SerializeToString()
+OUT_OF_MEMORY = pb.Failed(
+    container_statuses=[pb.ContainerStatus(name="main", exitCode=137, reason="OOMKilled", message="limit 2Gi")]
+).SerializeToString()
+
+
+@pytest.mark.parametrize(
+    ("kind", "payload", "headers", "shown"),
+    [
+        ("failed", b"", {"rows": "1", "reason": "no disk", "error": "full"}, "reason=no disk error=full rows=1"),
+        ("failed", b'{"reason": "no disk"}', {"rows": "1"}, "reason=no disk rows=1"),
+        ("failed", b'{"error": "E7", "message": "no\\u001b disk"}', {}, "reason=E7: no\x1b disk"),
+        ("failed", FAILED, {"rows": "1"}, "reason=node lost rows=1"),
+        ("failed", OUT_OF_MEMORY, {}, "reason=main ended with 137: OOMKilled: limit 2Gi"),
+        ("preempted", pb.Preempted(reason="fair share").SerializeToString(), {}, "reason=fair share"),
+        ("failed", b"\xff\xff", {}, ""), ("failed", b"{", {}, ""), ("failed", b"[1]", {}, ""),
+        ("running", b'{"reason": "no disk"}', {"rows": "1"}, "rows=1"),
+    ],
+)  # fmt: skip
+def test_a_failure_shows_its_reason(kind: str, payload: bytes, headers: dict[str, str], shown: str) -> None:
+    failure = Event(1, NOON, payload, kind, {"job_id": "7"} | headers)
+    assert details_of(failure) == shown
+    assert line_of(failure) == " ".join(filter(None, ("2024-10-04 12:00:00", kind, "7", shown)))
+
+
+def test_the_reason_of_a_failure_is_not_cut_off_on_the_screen() -> None:
+    story, reason = Story(), "the disk of the node is full " * 6
+    story.add(event(1, "running", job_id="b", note="x" * 200))
+    story.add(
+        StreamEvent(StreamName("etl", "nightly"), Event(2, NOON, b"", "failed", {"job_id": "a", "reason": reason}))
+    )
+    screen = io.StringIO()
+    Console(file=screen, width=80).print(_screen(story, "etl nightly"))
+    words = screen.getvalue().split()
+    assert words.count("disk") == 6 and words.count("2024-10-04") == 2 and "running" in words and "failed" in words
+    assert sum("x" in line for line in screen.getvalue().splitlines()) == 1, "other details have one line"
 
 
 def event(number: int, kind: str, **headers: str) -> StreamEvent:

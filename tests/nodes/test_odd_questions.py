@@ -104,7 +104,7 @@ def test_parameters_that_are_not_known_are_refused(node: Any) -> None:
     for method, path, parameter in (
         ("GET", "/v1/maps/m/get?key=a&time=5", "time"),
         ("POST", "/v1/maps/m/lookup?fresh=1", "fresh"),
-        ("GET", "/v1/events?queue=q&job_set=s&kind=failed", "kind"),
+        ("GET", "/v1/events?queue=q&job_set=s&kinds=failed", "kinds"),
         ("POST", "/v1/events?queue=q&job_set=s&sourc=a", "sourc"),
         ("GET", "/v1/parts?stat=queued", "stat"),
         ("POST", "/v1/loads?id=1", "id"),

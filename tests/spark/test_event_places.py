@@ -59,7 +59,10 @@ class Somewhere:
 def place(
     request: pytest.FixtureRequest, serve: Callable[..., Served], clock: ManualClock, tmp_path: Path
 ) -> Iterator[Somewhere]:
-    if request.param == "redis":
+    if request.param == "folder":
+        with millpond.open(tmp_path / "folder") as pond:
+            yield Somewhere(str(pond.folder), pond.events)
+    elif request.param == "redis":
         url = server().url(new_place())
         with millpond.open(tmp_path / "redis", events_store=url) as pond:
             yield Somewhere(url, pond.events)

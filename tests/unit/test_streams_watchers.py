@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -16,9 +17,10 @@ from starlette.types import Message
 from millpond.clock import ManualClock
 from millpond.errors import Closed, Invalid, Unavailable
 from millpond.events import watchers as watchers_module
+from millpond.events.codec import size_of
 from millpond.events.compress import compress_stream
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.events.event import Event, Page
+from millpond.events.event import Event, EventBatch, NewEvent, Page
 from millpond.events.events import Events
 from millpond.events.ids import parse_id
 from millpond.events.many_watch import ManyWatch, places_of
@@ -323,7 +325,7 @@ def test_several_streams_are_watched_by_an_event_loop(store: CountedStore, watch
         with ManyWatch(watchers, places_of([ONE, OTHER])) as watch:
             assert await watch.next_batch_async(0) == []
             assert await watch.next_batch_async(0) == [], "and nobody listens any more"
-            tails = [place[0] for one in watch._turns if (place := one.place)]
+            tails = [tail for tail, _ in watch.places() or ()]
             assert [tail.news for tail in tails] == [{}, {}]
             asyncio.get_running_loop().call_later(0, lambda: append(store, "late", stream=OTHER))
             return [event.payload for _, event in await watch.next_batch_async(None)]
@@ -422,6 +424,45 @@ def test_a_reader_that_leaves_before_its_first_line_ends_its_watch(watchers: Wat
             raise OSError("the reader has gone away")
 
     watch = watchers.watch(STREAM, 0)
+    begun_with = ExitStack()
+    begun_with.callback(watch.close)
     with pytest.raises(ClientDisconnect):
-        asyncio.run(_Lines(lines(watch), watch)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+        asyncio.run(_Lines(lines(watch), begun_with)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert watchers.count == 0
+
+
+def test_a_watch_holds_no_more_than_its_share_when_many_follow(
+    store: CountedStore, watchers: Watchers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In bytes of memory: small events, large headers, large payloads; from the store and from the ring."""
+    monkeypatch.setattr(watchers_module, "HELD_BYTES", 100 * 8_000)
+    new = [NewEvent(NOON, b"", "tiny")] * 500
+    new += [NewEvent(NOON, b"", "headers", {"h": "x" * 3_000})] * 20 + [NewEvent(NOON, b"x" * 9_000, "large")] * 3
+    store.append([EventBatch(STREAM, new)])
+
+    def sizes(watch: Watch, count: int) -> list[int]:
+        found, given = list[list[Event]](), 0
+        while given < count:
+            found.append(watch.next_batch(None))
+            given += len(found[-1])
+        assert [event.number for some in found for event in some] == [
+            event.number for event in everything(store) if event.number > began
+        ]
+        return [sum(map(size_of, some)) + watchers_module.EVENT_BYTES * len(some) for some in found if len(some) > 1]
+
+    began = 0
+    many = [watchers.watch(STREAM, 0) for _ in range(100)]
+    assert max(sizes(many[0], 523)) <= 8_000
+    assert many[0].next_batch(None) == [] and many[0].caught_up
+    began = many[0].number
+    with watchers.watch(STREAM, began) as awake:
+        assert awake.next_batch(None) == []
+        store.append([EventBatch(STREAM, new)])
+        take(awake, 523)
+        assert max(sizes(many[0], 523)) <= 8_000
+    for watch in many[1:]:
+        watch.close()
+    began = 0
+    with watchers.watch(STREAM, 0) as alone:
+        assert max(sizes(alone, 1_046)) > 50_000, "few that follow take whole pages"
+    many[0].close()

@@ -11,6 +11,7 @@ from millpond.client.events import RemoteWatch
 from millpond.client.many_events import RemoteManyWatch
 from millpond.errors import Unavailable
 from millpond.events.event import Event
+from millpond.events.filters import filter_of
 from millpond.events.ids import format_id
 from millpond.events.lines import line_of_event, line_of_stream_event
 from millpond.events.names import StreamName
@@ -84,3 +85,27 @@ def test_a_line_that_was_cut_off_comes_again_whole() -> None:
     nodes = Nodes([one + two[:10], None], [two + three])
     watch = RemoteWatch(cast("Any", nodes), STREAM, 0)
     assert numbers(watch.next_batch(None) + watch.next_batch(None)) == [1, 2, 3]
+
+
+def test_a_watch_goes_on_after_what_did_not_match_but_not_after_a_gap() -> None:
+    one, two, _ = map(line_of_event, EVENTS)
+    alive, gap = to_json({"alive": format_id(7)}) + b"\n", to_json({"gap": format_id(9)}) + b"\n"
+    nodes = Nodes([one + alive, None], [gap, None], [two])
+    watch = RemoteWatch(cast("Any", nodes), STREAM, 0, filter_of({"kind": "failed"}))
+    assert numbers(watch.next_batch(None)) == [1] and watch.after == format_id(7)
+    assert watch.next_batch(None) == [] and watch.gap and watch.after == format_id(7)
+    assert numbers(watch.next_batch(None)) == [2]
+    assert [query["query"]["after"] for query in nodes.queries] == [format_id(0), format_id(7), format_id(7)]
+    assert {query["query"]["kind"][0] for query in nodes.queries} == {"failed"}
+
+
+def test_a_watch_of_several_streams_goes_on_after_what_did_not_match() -> None:
+    alive = to_json({"alive": [format_id(7), format_id(8)]}) + b"\n"
+    nodes = Nodes([alive, None], [line_of_stream_event(1, EVENTS[0])])
+    other = StreamName("q", "other")
+    watch = RemoteManyWatch(cast("Any", nodes), {STREAM: 0, other: 0}, filter_of({"job": "7"}))
+    assert watch.next_batch(None) == [] and watch.after == {STREAM: format_id(7), other: format_id(8)}
+    assert numbers(watch.next_batch(None)) == [1]
+    again = nodes.queries[1]["json"]
+    assert [stream["after"] for stream in again["streams"]] == [format_id(7), format_id(8)]
+    assert again["filters"] == {"job": ["7"]}

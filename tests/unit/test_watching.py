@@ -151,7 +151,7 @@ def test_watchers_are_counted_and_let_go() -> None:
             watching.close()
             with pytest.raises(MillpondError, match="stopping"):
                 await watcher
-        assert watching.count == 0
+        assert watching.counts.total() == 0
         with pytest.raises(MillpondError, match="stopping"):
             await watching.read(STREAMS[0], 0)
 

@@ -1,4 +1,4 @@
-"""`millpond events`: streams of events, their days, compression and retention."""
+"""`millpond events`: streams of events, what is in them, their days, compression and retention."""
 
 from __future__ import annotations
 
@@ -6,14 +6,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.options import (
+    From,
+    Headers,
+    Jobs,
+    Json,
+    Kinds,
+    PondPlace,
+    event_filters,
+    examples,
+    existing_pond,
+)
 from millpond.cli.terminal import console
+from millpond.cli.watch import print_event
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "expire", "listed", "register", "stats")
+__all__ = ("compress", "expire", "listed", "read", "register", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -27,7 +38,7 @@ Rate = Annotated[
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    group = typer.Typer(help="List streams of events, compress and drop their old days.", no_args_is_help=True)
+    group = typer.Typer(help="List and read streams of events, compress and drop their old days.", no_args_is_help=True)
     group.command(
         name="list",
         epilog=examples(
@@ -36,6 +47,12 @@ def register(app: typer.Typer) -> None:
             "millpond events list --json --pond http://localhost:7433",
         ),
     )(listed)
+    group.command(
+        epilog=examples(
+            "millpond events read etl nightly --from 2026-11-24T10:00:00Z",
+            "millpond events read etl nightly --kind failed --kind cancelled --json",
+        )
+    )(read)  # fmt: skip
     group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
     group.command(epilog=examples("millpond events expire --after 30d"))(expire)
     group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
@@ -91,6 +108,32 @@ def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: boo
         console.print_json_list(days)
     else:
         console.print_table(list(days[0]) if days else ["day"], [list(day.values()) for day in days])
+
+
+def read(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
+    start: From = "",
+    kind: Kinds = None,
+    job: Jobs = None,
+    header: Headers = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="So many events at most.", show_default="all")
+    ] = None,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the id, kind and payload of each event.")] = False,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Print the events that are there, oldest first; `millpond watch` goes on with those to come."""
+    import itertools
+
+    from millpond.events.many_watch import StreamEvent
+    from millpond.events.names import StreamName
+
+    filters = event_filters(kind, job, header)
+    with existing_pond(pond) as opened:
+        for event in itertools.islice(opened.events.read(queue, job_set, start, filters=filters), limit):
+            print_event(StreamEvent(StreamName(queue, job_set), event), raw=raw, json=json)
 
 
 def compress(

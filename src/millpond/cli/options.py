@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.errors import Invalid
+
 if TYPE_CHECKING:
     from millpond.maps.protocols import PondLike
 
@@ -15,8 +17,12 @@ __all__ = (
     "At",
     "Before",
     "Confirmed",
+    "From",
+    "Headers",
     "InputFormat",
+    "Jobs",
     "Json",
+    "Kinds",
     "MapName",
     "MapNames",
     "Master",
@@ -26,8 +32,9 @@ __all__ = (
     "PondPlace",
     "Zone",
     "comma_list",
-    "existing_pond",
+    "event_filters",
     "examples",
+    "existing_pond",
     "wants_json",
 )
 
@@ -99,6 +106,21 @@ TimeUnit = Annotated[
     typer.Option("--time-unit", metavar="UNIT", help="Unit of times that are numbers: s, ms, us or ns.",
                  show_default="ms, and numbers that could be seconds are refused"),
 ]  # fmt: skip
+From = Annotated[
+    str,
+    typer.Option("--from", metavar="PLACE", help="An id, a time such as 2026-11-24T10:00:00Z, or newest: only events "
+                 "after it.", show_default="the first event"),
+]  # fmt: skip
+Kinds = Annotated[
+    list[str] | None, typer.Option("--kind", metavar="KIND", help="Only events of this kind, or of these: repeat it.")
+]
+Jobs = Annotated[
+    list[str] | None, typer.Option("--job", metavar="JOB", help="Only events of this job, or of these: repeat it.")
+]
+Headers = Annotated[
+    list[str] | None,
+    typer.Option("--header", metavar="NAME=VALUE", help="Only events with this header; repeat it for other values."),
+]
 Confirmed = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 Master = Annotated[
     str | None,
@@ -119,6 +141,25 @@ def comma_list(given: list[str] | None) -> list[str]:
     ['temp', 'wind_speed', 'visib']
     """
     return [name.strip() for piece in given or () for name in piece.split(",") if name.strip()]
+
+
+def event_filters(kinds: list[str] | None, jobs: list[str] | None, headers: list[str] | None) -> dict[str, list[str]]:
+    """The filters of events that options name.
+
+    >>> event_filters(["failed"], None, ["team=etl", "team=ops"])
+    {'kind': ['failed'], 'header.team': ['etl', 'ops']}
+
+    Raises: `Invalid` for a header without a value.
+    """
+    filters = {name: values for name, values in (("kind", kinds), ("job", jobs)) if values}
+    for header in headers or ():
+        name, sign, value = header.partition("=")
+        if not sign:
+            raise Invalid(
+                "a header has a name and a value", kind="event_filter", header=header, hint="--header team=etl"
+            )
+        filters.setdefault(f"header.{name}", []).append(value)
+    return filters
 
 
 def existing_pond(place: str | Path, **settings: Any) -> PondLike:

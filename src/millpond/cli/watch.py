@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.event_details import ENDED_BADLY, details_of, line_of, time_of
+from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters, examples
 from millpond.cli.terminal import console
+from millpond.errors import Invalid
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from millpond.events.event import Event
     from millpond.events.interface import EventsLike
     from millpond.events.many_watch import StreamEvent
     from millpond.events.names import StreamName
 
-__all__ = ("Batches", "Story", "register", "watch")
+__all__ = ("Batches", "Story", "print_event", "register", "watch")
 
 DONE_KINDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
 """The kinds after which nothing more is expected of a job."""
@@ -38,6 +39,7 @@ def register(app: typer.Typer) -> None:
         epilog=examples(
             "millpond watch etl nightly", "millpond watch etl 'nightly-*' hourly",
             "millpond watch etl nightly --exit-when-done --raw",
+            "millpond watch etl nightly --from newest --kind failed --header team=ops",
             "millpond watch etl nightly --pond http://localhost:7433 --json",
         )
     )(watch)  # fmt: skip
@@ -57,15 +59,10 @@ def watch(
     job_sets: Annotated[
         list[str], typer.Argument(metavar="JOBSET...", help="The job sets; `*` and `?` stand for those that are there.")
     ],
-    start: Annotated[
-        str,
-        typer.Option(
-            "--from",
-            metavar="PLACE",
-            help="An id, a time such as 2026-11-24T10:00:00Z, or newest: only events after it.",
-            show_default="the first event",
-        ),
-    ] = "",
+    start: From = "",
+    kind: Kinds = None,
+    job: Jobs = None,
+    header: Headers = None,
     raw: Annotated[bool, typer.Option("--raw", help="Print the id, kind and payload of each event.")] = False,
     exit_when_done: Annotated[
         bool, typer.Option("--exit-when-done", help="End when every job has succeeded, failed or was cancelled.")
@@ -77,9 +74,15 @@ def watch(
     from millpond.cli.options import existing_pond
     from millpond.clock import SystemClock
 
+    filters = event_filters(kind, job, header)
+    if kind and exit_when_done:
+        raise Invalid(
+            "events of some kinds do not say that jobs are done", kind="event_filter", hint="leave out --kind, or "
+            "--exit-when-done",
+        )  # fmt: skip
     with existing_pond(pond) as opened:
         streams = _streams(opened.events, queue, job_sets)
-        with opened.events.watch_many(dict.fromkeys(streams, start)) as watched:
+        with opened.events.watch_many(dict.fromkeys(streams, start), filters=filters) as watched:
             batches = _batches(watched, SystemClock(), exit_when_done=exit_when_done)
             several = len(streams) > 1
             if json or raw or not sys.stdout.isatty():
@@ -167,37 +170,27 @@ def _batches(watched: Batches, clock: Any, *, exit_when_done: bool) -> Iterator[
 def _print(
     batches: Iterator[tuple[Story, list[StreamEvent]]], *, raw: bool, json: bool, several: bool
 ) -> None:  # fmt: skip
-    from millpond.events.lines import shown_event
-
     for story, events in batches:
-        for stream, event in events:
-            name = f"{stream.job_set}: " if several else ""
-            if json:
-                console.print_json(shown_event(event) | ({"job_set": stream.job_set} if several else {}))
-            else:
-                payload = event.payload.decode(errors="backslashreplace")
-                line = f"{event.id} {event.kind} {payload}" if raw else _line(event)
-                console.say(f"{name}{line}".replace("\n", "\\n"))  # an event is one line, and forges no other
+        for found in events:
+            print_event(found, raw=raw, json=json, several=several)
         if events:
             sys.stdout.flush()
         elif story.events == 0 and not json:
             console.note("nothing has happened yet; waiting")
 
 
-def _line(event: Event) -> str:
-    """One event in words."""
-    job = event.headers.get("job_id", "")
-    rest = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
-    return " ".join(filter(None, (_time(event), event.kind or "event", job, rest)))
+def print_event(found: StreamEvent, *, raw: bool, json: bool, several: bool = False) -> None:
+    """Print an event as one line."""
+    from millpond.events.lines import shown_event
 
-
-def _time(event: Event) -> str:
-    from millpond.errors import Invalid
-
-    try:
-        return event.time.strftime("%Y-%m-%d %H:%M:%S")
-    except Invalid:
-        return f"{event.time_ms} ms"
+    stream, event = found
+    if json:
+        console.print_json(shown_event(event) | ({"job_set": stream.job_set} if several else {}))
+        return
+    payload = event.payload.decode(errors="backslashreplace")
+    line = f"{event.id} {event.kind} {payload}" if raw else line_of(event)
+    name = f"{stream.job_set}: " if several else ""
+    console.say(f"{name}{line}".replace("\n", "\\n"))  # an event is one line, and forges no other
 
 
 def _show(batches: Iterator[tuple[Story, list[StreamEvent]]], title: str, several: bool) -> None:
@@ -218,10 +211,13 @@ def _screen(story: Story, title: str, *, several: bool = False) -> RenderableTyp
 
     counts = text("  ".join(f"{kind}: {count:,}" for kind, count in sorted(story.counts.items())) or "no jobs yet")
     table = Table(box=None, pad_edge=False)
-    for column in ("time", *(["job set"] if several else []), "event", "job", ""):
+    for column in ("time", *(["job set"] if several else []), "event", "job"):
         table.add_column(column, overflow="ellipsis", no_wrap=True)
+    table.add_column()  # the one that is narrowed first
     for stream, event in story.last:
-        headers = " ".join(f"{name}={text}" for name, text in event.headers.items() if name != "job_id")
         name = [stream.job_set] if several else []
-        table.add_row(*map(text, (_time(event), *name, event.kind, event.headers.get("job_id", ""), headers)))
+        details = text(details_of(event))
+        details.no_wrap, details.overflow = event.kind not in ENDED_BADLY, "ellipsis"  # a reason is not cut off
+        cells = map(text, (time_of(event), *name, event.kind, event.headers.get("job_id", "")))
+        table.add_row(*cells, details)
     return Group(text(f"{title}: {story.events:,} events", "bold"), counts, table)

@@ -12,6 +12,7 @@ from millpond.errors import NotFound
 from millpond.events.appender import LINGER, Appender
 from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
+from millpond.events.filters import ALL, EventFilter, Filters, filter_of
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_lines import parse_index
 from millpond.events.lines import event_of_line, lines_of_batch
@@ -66,24 +67,25 @@ class RemoteEvents:
         ).json()
         return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
 
-    def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
-        """As `Events.read`."""
-        stream = StreamName(queue, job_set).check()
-        with RemoteWatch(self._nodes, stream, self._place(stream, after), follow=False) as watch:
+    def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
+        """As `Events.read`. The node filters."""
+        stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
+        with RemoteWatch(self._nodes, stream, self._place(stream, after), matching, follow=False) as watch:
             while not watch.caught_up:
                 yield from watch.next_batch(None)
 
-    def watch(self, queue: str, job_set: str, after: str = "") -> RemoteWatch:
-        """As `Events.watch`."""
-        stream = StreamName(queue, job_set).check()
-        return RemoteWatch(self._nodes, stream, self._place(stream, after))
+    def watch(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> RemoteWatch:
+        """As `Events.watch`. The node filters."""
+        stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
+        return RemoteWatch(self._nodes, stream, self._place(stream, after), matching)
 
     def _place(self, stream: StreamName, after: str) -> int:
         return start_place(after, lambda: self.index(*stream))
 
-    def watch_many(self, streams: Streams) -> RemoteManyWatch:
-        """As `Events.watch_many`."""
-        return RemoteManyWatch(self._nodes, places_of(streams, self._place))
+    def watch_many(self, streams: Streams, *, filters: Filters | None = None) -> RemoteManyWatch:
+        """As `Events.watch_many`. The node filters."""
+        matching = filter_of(filters)
+        return RemoteManyWatch(self._nodes, places_of(streams, self._place), matching)
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """As `Events.index`."""
@@ -142,13 +144,16 @@ class RemoteEvents:
 class RemoteWatch(Batches[Event]):
     """A reader of a stream on a node: iterate over its events; close it after use."""
 
-    def __init__(self, nodes: Nodes, stream: StreamName, after: int, *, follow: bool = True) -> None:
-        self._nodes, self.stream, self._place = nodes, stream, after
+    def __init__(
+        self, nodes: Nodes, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True
+    ) -> None:
+        self._nodes, self.stream, self._place, self.matching = nodes, stream, after, matching
         self._lines = WatchedLines(self._begin, follow=follow)
         self.gap = False
 
     def _begin(self) -> Body:
         query = self.stream._asdict() | {"after": self.after, "follow": str(self._lines.follow).lower()}
+        query |= self.matching.query
         return self._nodes.on_primary(lambda node: node.stream("GET", _PATH, query=query), repeatable=True)
 
     @property
@@ -179,7 +184,8 @@ class RemoteWatch(Batches[Event]):
             elif "error" in found and events:
                 self._lines.take_again(line)
             else:
-                self._lines.note(found)
+                place = self._lines.note(found)
+                self._place = self._place if place is None else parse_id(place)
                 self.gap = self.gap or "gap" in found
         return events
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from millpond.client.watched_lines import WatchedLines
 from millpond.events.batches import Batches
-from millpond.events.ids import format_id
+from millpond.events.filters import ALL, EventFilter
+from millpond.events.ids import format_id, parse_id
 from millpond.events.lines import event_of_stream_line
 from millpond.events.many_watch import StreamEvent
 
@@ -22,18 +23,19 @@ __all__ = ("RemoteManyWatch",)
 class RemoteManyWatch(Batches[StreamEvent]):
     """A reader of several streams on a node, as `ManyWatch`: iterate over its events; close it after use."""
 
-    def __init__(self, nodes: Nodes, places: Mapping[StreamName, int]) -> None:
-        self._nodes, self._places = nodes, dict(places)
+    def __init__(self, nodes: Nodes, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
+        self._nodes, self._places, self._matching = nodes, dict(places), matching
         self._streams = list(places)
         self._lines = WatchedLines(self._begin, follow=True)
         self.gaps: frozenset[StreamName] = frozenset()
 
     def _begin(self) -> Body:
         streams = [stream._asdict() | {"after": format_id(place)} for stream, place in self._places.items()]
+        filters = {"filters": self._matching.query} if self._matching != ALL else {}  # nodes before them know none
+        wanted = {"streams": streams, "follow": True, **filters}
         return self._nodes.on_primary(
-            lambda node: node.stream("POST", "/v1/events/watch", json={"streams": streams, "follow": True}),
-            repeatable=True,
-        )
+            lambda node: node.stream("POST", "/v1/events/watch", json=wanted), repeatable=True
+        )  # fmt: skip
 
     @property
     def after(self) -> dict[StreamName, str]:
@@ -64,7 +66,8 @@ class RemoteManyWatch(Batches[StreamEvent]):
             elif "error" in found and events:
                 self._lines.take_again(line)
             else:
-                self._lines.note(found)
+                places = self._lines.note(found)
+                self._places |= zip(self._streams, map(parse_id, places or ()), strict=False)
                 if "gap" in found:
                     self.gaps |= {self._streams[number]}
         return events

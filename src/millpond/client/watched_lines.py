@@ -56,8 +56,10 @@ class WatchedLines:
         """Let a line be taken again, alone: what came before it is delivered first."""
         self._again.append(line)
 
-    def note(self, found: Mapping[str, Any]) -> None:
-        """Note a line about the reading.
+    def note(self, found: Mapping[str, Any]) -> Any:
+        """Note a line about the reading; up to where all was sent, if it says so: an id, or one for each stream.
+
+        It does not say so with a `gap`, which comes before the events that were read with it.
 
         Raises:
             Unavailable: the node ended the watch.
@@ -65,6 +67,7 @@ class WatchedLines:
         if "error" in found:
             raise Unavailable("the node ended the watch", kind="watch_ended", reason=found["error"].get("message"))
         self.caught_up = self.caught_up or "caught_up" in found
+        return found.get("caught_up", found.get("alive"))
 
     def close(self) -> None:
         """Let go of the response; closing twice is harmless."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.filters import Filters, filter_of
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
@@ -60,46 +61,48 @@ class Events:
         """
         return Appender(self.store.append, self._clock, parse_duration(linger))
 
-    def read(self, queue: str, job_set: str, after: str = "") -> Iterator[Event]:
+    def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
         """The events after an id, up to the newest one when the last page is read.
 
         `after` may also be a time, such as `2026-11-24T10:00:00Z`: the events that were appended since; or `newest`.
+        With `filters`, such as `{"kind": ["failed", "cancelled"], "job": "7", "header.team": "etl"}`, those that match.
 
         Raises:
-            Invalid: `after` is none of them.
+            Invalid: `after` is none of them, or a filter is not understood.
             Corrupt: what is stored is damaged.
         """
-        stream = StreamName(queue, job_set).check()
+        stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
         place = self._place(stream, after)
         more = True
         while more:
             page = self.store.read(stream, place, bytes_max=FETCH_BYTES)
-            yield from page.events
+            yield from matching.select(page.events)
             place, more = page.after, page.more
 
-    def watch(self, queue: str, job_set: str, after: str = "") -> Watch:
+    def watch(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Watch:
         """The events after an id, and then those to come: `for event in watch`, or `async for`. Close it after use.
 
         Any number of watches of a stream share one reader. A watch goes on from the `after` of another; or it begins
-        at a time, or at `newest`, as `read`.
+        at a time, or at `newest`, as `read`. With `filters`, as `read`, its place moves on over what does not match.
 
         Raises:
-            Invalid: `after` is none of them. Unavailable: there are too many watchers.
+            Invalid: `after` or a filter is not understood. Unavailable: there are too many watchers.
         """
-        stream = StreamName(queue, job_set).check()
-        return self.watchers.watch(stream, self._place(stream, after))
+        stream, matching = StreamName(queue, job_set).check(), filter_of(filters)
+        return self.watchers.watch(stream, self._place(stream, after), matching)
 
     def _place(self, stream: StreamName, after: str) -> int:
         return start_place(after, lambda: self.store.index(stream))
 
-    def watch_many(self, streams: Streams) -> ManyWatch:
-        """The events of several streams, as `watch`: `for stream, event in watch`.
+    def watch_many(self, streams: Streams, *, filters: Filters | None = None) -> ManyWatch:
+        """The events of several streams, as `watch`: `for stream, event in watch`. The filters are for all of them.
 
         A mapping gives the places at which to begin, as `watch` takes them; the `after` of a watch is one.
 
         Raises: as `watch`. `Invalid`: there is no stream, or more than 1,000.
         """
-        return ManyWatch(self.watchers, places_of(streams, self._place))
+        matching = filter_of(filters)
+        return ManyWatch(self.watchers, places_of(streams, self._place), matching)
 
     def index(self, queue: str, job_set: str) -> StreamIndex | None:
         """The days of a stream, with their states; None when there is no such stream."""

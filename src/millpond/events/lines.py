@@ -5,7 +5,8 @@
 
 A reader of several streams finds in each line the number of its stream, `"stream": 0`, in the order of its request.
 A payload that is no UTF-8 stands under `payload_base64`. A line that a reader gets without an `id` is about
-the reading: `caught_up`, `gap` or `alive`, each with the id from which to go on, or `error`.
+the reading: `caught_up`, `gap` or `alive`, each with the id from which to go on, or `error`. A reader with filters goes
+on there, too: what is before it did not match.
 """
 
 from __future__ import annotations

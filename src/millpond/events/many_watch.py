@@ -16,11 +16,13 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from millpond.errors import Invalid
-from millpond.events.batches import AsyncBatches
 from millpond.events.codec import size_of
 from millpond.events.event import Event
+from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.names import StreamName
+from millpond.events.waiting import WaitingBatches
+from millpond.events.watchers import EVENT_BYTES
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -67,17 +69,17 @@ def places_of(streams: Streams, place_of: Callable[[StreamName, str], int] = _id
     return places
 
 
-class ManyWatch(AsyncBatches[StreamEvent]):
+class ManyWatch(WaitingBatches[StreamEvent]):
     """A reader of several streams that waits for more: iterate over it, with `for` or `async for`; close it after use.
 
     Used by one thread, or one task, at a time.
     """
 
-    def __init__(self, watchers: Watchers, places: Mapping[StreamName, int]) -> None:
-        self._watchers = watchers
+    def __init__(self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
+        super().__init__(watchers)
         with ExitStack() as begun:
             self._watches = {
-                stream: begun.enter_context(watchers.watch(stream, after)) for stream, after in places.items()
+                stream: begun.enter_context(watchers.watch(stream, after, matching)) for stream, after in places.items()
             }
             self._open = begun.pop_all()
         self._turns: deque[Watch] = deque(self._watches.values())
@@ -97,44 +99,30 @@ class ManyWatch(AsyncBatches[StreamEvent]):
         """The streams of which events were missed, because they had expired."""
         return frozenset(stream for stream, watch in self._watches.items() if watch.gap)
 
-    def next_batch(self, due: float | None) -> list[StreamEvent]:
-        """The next events: at once while there are some; else when they come, or none at a monotonic time.
+    @property
+    def state(self) -> tuple[bool, object]:
+        """As `WaitingBatches.state`."""
+        return self.caught_up, self.gaps
 
-        The first time that everything was read, it returns none as well: `caught_up` is then true.
-
-        Raises:
-            Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
-        """
-        places = self._places()
-        found = self._poll()
-        if found or places is None:
-            return found
-        self._watchers.wait(places, due)
-        return self._poll()
-
-    async def next_batch_async(self, seconds: float | None) -> list[StreamEvent]:
-        """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
-        places = self._places()
-        found = await self._poll_async()
-        if found or places is None:
-            return found
-        await self._watchers.wait_async(places, seconds)
-        return await self._poll_async()
-
-    def _poll(self) -> list[StreamEvent]:
-        with _Batch() as batch:
+    def poll(self) -> list[StreamEvent]:
+        """As `WaitingBatches.poll`."""
+        with self._batch() as batch:
             for watch in self._round():
                 if batch.add(watch, watch.number, watch.poll()):
                     break
         return batch.in_order()
 
-    async def _poll_async(self) -> list[StreamEvent]:
-        with _Batch() as batch:
+    async def poll_async(self) -> list[StreamEvent]:
+        """As `WaitingBatches.poll_async`."""
+        with self._batch() as batch:
             for watch in self._round():
                 number = watch.number
                 if batch.add(watch, number, await watch.poll_async()):
                     break
         return batch.in_order()
+
+    def _batch(self) -> _Batch:
+        return _Batch(min(BATCH_BYTES, len(self._turns) * self._watchers.share))
 
     def _round(self) -> Iterator[Watch]:
         """Each watch once, the one first whose turn it is; those that are taken come last the next time."""
@@ -143,9 +131,9 @@ class ManyWatch(AsyncBatches[StreamEvent]):
             self._turns.rotate(-1)
             yield watch
 
-    def _places(self) -> list[Place] | None:
-        """The places of all watches; None before all have caught up: then there is nothing to wait for."""
-        places = [place for watch in self._turns if (place := watch.place) is not None]
+    def places(self) -> list[Place] | None:
+        """As `WaitingBatches.places`."""
+        places = [place for watch in self._turns for place in watch.places() or ()]
         return places if len(places) == len(self._turns) else None
 
     def close(self) -> None:
@@ -156,7 +144,8 @@ class ManyWatch(AsyncBatches[StreamEvent]):
 class _Batch:
     """The events that watches give in one round: all are delivered, or all come again when the round fails."""
 
-    def __init__(self) -> None:
+    def __init__(self, bytes_max: int) -> None:
+        self._bytes_max = bytes_max
         self._found: list[StreamEvent] = []
         self._given: list[tuple[Watch, int]] = []
         self._size = 0
@@ -166,8 +155,8 @@ class _Batch:
         if events:
             self._given.append((watch, number))
             self._found.extend(StreamEvent(watch.stream, event) for event in events)
-            self._size += sum(map(size_of, events))
-        return self._size >= BATCH_BYTES
+            self._size += sum(map(size_of, events)) + EVENT_BYTES * len(events)
+        return self._size >= self._bytes_max
 
     def in_order(self) -> list[StreamEvent]:
         """The events in the order of their ids."""

@@ -8,7 +8,8 @@ what the thread reads once for all. So a watcher that does not read costs nothin
 Invariants:
 * a watcher gets what `StreamStore.read` would give it, from its place on, each event once;
 * one thread, and one read of the store for each stream with news, whatever the number of watchers;
-* the rings together hold at most `RINGS_BYTES`, and a page more for each stream; a stream without watchers has none.
+* the rings together hold at most `RINGS_BYTES`, and a page more for each stream; a stream without watchers has none;
+* a watch gives at most its share of `HELD_BYTES` at a time, or one event: its reader holds no more if it is stalled.
 """
 
 from __future__ import annotations
@@ -20,21 +21,23 @@ from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import accumulate
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from millpond.errors import Closed, MillpondError, Unavailable
-from millpond.events.batches import AsyncBatches
 from millpond.events.codec import size_of
 from millpond.events.event import Event, Page
+from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import format_id
+from millpond.events.waiting import WaitingBatches
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("FETCH_BYTES", "WATCHERS_MAX", "Watch", "Watchers")
+__all__ = ("EVENT_BYTES", "FETCH_BYTES", "WATCHERS_MAX", "Watch", "Watchers")
 
 WATCHERS_MAX = 10_000
 RINGS_BYTES = 64 * 1024 * 1024
@@ -42,6 +45,12 @@ RING_BYTES_MAX = 1024 * 1024
 PAGE_BYTES = 256 * 1024
 FETCH_BYTES = 512 * 1024
 """A watcher that is behind reads so much at a time: about a compressed batch, so that its first event comes soon."""
+HELD_BYTES = 256 * 1024 * 1024
+"""The bytes that the readers of all watches of a process hold together; each has an equal part of them."""
+SHARE_BYTES_MAX = 8 * 1024 * 1024
+"""More than a page: of few watches, none is cut."""
+EVENT_BYTES = 200
+"""The memory of an event besides its payload and headers, about."""
 _RETRY_SECONDS = 1.0
 _NUMBER = attrgetter("number")
 
@@ -101,8 +110,13 @@ class Watchers:
         """The number of open watches."""
         return self._count
 
-    def watch(self, stream: StreamName, after: int) -> Watch:
-        """A watch of a stream from behind an id.
+    @property
+    def share(self) -> int:
+        """The bytes that one watch may give at a time."""
+        return min(HELD_BYTES // max(self._count, 1), SHARE_BYTES_MAX)
+
+    def watch(self, stream: StreamName, after: int, matching: EventFilter = ALL) -> Watch:
+        """A watch of a stream from behind an id, of the events that match.
 
         Raises:
             Unavailable: kind `watchers_full`: as many are open as may.
@@ -116,7 +130,7 @@ class Watchers:
                     hint="close one, or watch through another node",
                 )  # fmt: skip
             self._count += 1
-        return Watch(self, self._store, stream, after)
+        return Watch(self, self._store, stream, after, matching)
 
     def close(self) -> None:
         """End all watches: they raise `Closed`."""
@@ -163,6 +177,10 @@ class Watchers:
         with self._changed:
             self._check()
             return tail.events_after(place)
+
+    def is_due(self, due: float | None) -> bool:
+        """True when a monotonic time has come."""
+        return due is not None and self._clock.monotonic() >= due
 
     def wait(self, places: Sequence[Place], due: float | None) -> None:
         """Wait until one of these tails is behind its place, at most until a monotonic time."""
@@ -266,15 +284,17 @@ def _closed() -> Closed:
     return Closed("the streams are closed", kind="events_closed")
 
 
-class Watch(AsyncBatches[Event]):
+class Watch(WaitingBatches[Event]):
     """A reader that waits for more: iterate over its events, with `for` or `async for`; close it after use.
 
     Used by one thread, or one task, at a time.
     """
 
-    def __init__(self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int) -> None:
-        self._watchers, self._store = watchers, store
-        self.stream = stream
+    def __init__(
+        self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int, matching: EventFilter
+    ) -> None:
+        super().__init__(watchers)
+        self._store, self.stream, self._matching = store, stream, matching
         self._place = after
         self._tail: _Tail | None = None
         self._closed = False
@@ -296,45 +316,22 @@ class Watch(AsyncBatches[Event]):
         """True once everything that was there was read: what comes now is new."""
         return self._tail is not None
 
-    def next_batch(self, due: float | None) -> list[Event]:
-        """The next events: at once while there are some; else when they come, or none at a monotonic time.
-
-        The first time that everything was read, it returns none as well: `caught_up` is then true.
-
-        Raises:
-            Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
-        """
-        place = self.place
-        events = self.poll()
-        if events or place is None:
-            return events
-        self._watchers.wait([place], due)
-        return self.poll()
-
-    async def next_batch_async(self, seconds: float | None) -> list[Event]:
-        """As `next_batch`, for an event loop; it waits for so many seconds of the loop at most."""
-        place = self.place
-        events = await self.poll_async()
-        if events or place is None:
-            return events
-        await self._watchers.wait_async([place], seconds)
-        return await self.poll_async()
-
     @property
-    def place(self) -> Place | None:
-        """The tail that the watch takes from, and its place there; None before it has caught up."""
-        return None if self._tail is None else (self._tail, self._place)
+    def state(self) -> tuple[bool, object]:
+        """As `WaitingBatches.state`."""
+        return self.caught_up, self.gap
+
+    def places(self) -> list[Place] | None:
+        """As `WaitingBatches.places`: the tail that the watch takes from, and its place there."""
+        return None if self._tail is None else [(self._tail, self._place)]
 
     def poll(self) -> list[Event]:
-        """The next events that are there; it waits for none.
-
-        Raises: as `next_batch`.
-        """
+        """As `WaitingBatches.poll`."""
         events = self._taken()
         return events if events is not None else self._accepted(self._fetch()) if self._behind() else []
 
     async def poll_async(self) -> list[Event]:
-        """As `poll`, for an event loop. When it is cancelled the watch is where it was: a thread only reads."""
+        """As `WaitingBatches.poll_async`."""
         events = self._taken()
         if events is not None or not self._behind():
             return events or []
@@ -351,26 +348,40 @@ class Watch(AsyncBatches[Event]):
         if self._tail is not None and self._tail.ended:
             self._tail = None
         events = None if self._tail is None else self._watchers.take(self._tail, self._place)
-        if events:
-            self._place = events[-1].number
-        return events
+        return self._wanted(events, events[-1].number) if events else None
 
     def _behind(self) -> bool:
         return self._tail is None or self._place < self._tail.after
 
     def _fetch(self) -> Page:
         """The next events of the store."""
-        return self._store.read(self.stream, self._place, bytes_max=FETCH_BYTES)
+        return self._store.read(self.stream, self._place, bytes_max=min(FETCH_BYTES, self._watchers.share))
 
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""
-        self._place, self.gap = page.after, self.gap or page.gap
+        self.gap = self.gap or page.gap
+        found = self._wanted(page.events, page.after)
         if not page.events and self._tail is None:
             self._tail = self._watchers.join(self.stream, self._place)
-        return page.events
+        return found
+
+    def _wanted(self, events: list[Event], after: int) -> list[Event]:
+        """Those of the next events that match, as many as the share holds; the watch is behind them, or at `after`."""
+        wanted = self._matching.select(events)
+        given = _within(wanted, self._watchers.share)
+        self._place = after if len(given) == len(wanted) else given[-1].number
+        return given
 
     def close(self) -> None:
         """End the watch; closing twice is harmless."""
         if not self._closed:
             self._closed = True
             self._watchers.leave(self._tail)
+
+
+def _within(events: list[Event], share: int) -> list[Event]:
+    """The first events, up to a share of bytes, or one."""
+    if share == SHARE_BYTES_MAX:
+        return events
+    totals = list(accumulate(size_of(event) + EVENT_BYTES for event in events))
+    return events[: max(bisect_right(totals, share), 1)]

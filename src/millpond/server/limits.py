@@ -62,6 +62,8 @@ class GuardedRoute(APIRoute):
         described = (options.get("openapi_extra") or {}).get("parameters", ())
         self.parameters = {field.alias for field in self.dependant.query_params}
         self.parameters |= {parameter["name"] for parameter in described if parameter["in"] == "query"}
+        # A parameter that is described as `header.NAME` stands for any name behind the dot.
+        self._open = tuple(name.removesuffix("NAME") for name in self.parameters if name.endswith(".NAME"))
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whose room is given back when its last byte is sent."""
@@ -90,7 +92,7 @@ class GuardedRoute(APIRoute):
         if not request.scope["query_string"] or not self.path.startswith("/v1/") or self.needs.on is On.JOB_SET:
             return
         for name in request.query_params:
-            if name not in self.parameters:
+            if name not in self.parameters and not name.startswith(self._open):
                 raise parameter_unknown(name, self.parameters)
 
 

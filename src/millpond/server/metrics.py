@@ -10,7 +10,7 @@
 | `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
 | `millpond_long_polls` | | requests that wait for a change |
-| `millpond_watchers` | | watchers of event streams |
+| `millpond_watchers` | protocol | streams that are watched, over `http` or `grpc`: one for each watcher |
 | `millpond_events_left_out_total` | what | events, or payloads, that have no form for Armada's clients |
 | `millpond_upload_bytes_total` | | bytes of parts received |
 | `millpond_parts_merged_total`, `millpond_rows_merged_total` | map | since the node started |
@@ -43,6 +43,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from importlib.metadata import version
 from typing import Annotated, Any
 
@@ -68,7 +69,7 @@ from millpond.maps.model.snapshot_pointer import current_snapshots
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.nodes.node import Node
 from millpond.server.armada.messages import LEFT_OUT
-from millpond.server.armada.watching import Watching
+from millpond.server.armada.watching import GRPC, HTTP, Watching
 from millpond.server.connections import Connections
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
@@ -135,8 +136,9 @@ class Metrics:
 
     def show_watchers(self, watching: Watching) -> None:
         """Show the number of watchers of events at every scrape."""
-        gauge = Gauge("millpond_watchers", "Watchers of event streams.", registry=self.registry)
-        gauge.set_function(lambda: watching.count)
+        gauge = Gauge("millpond_watchers", "Watchers of event streams.", ("protocol",), registry=self.registry)
+        for protocol in (GRPC, HTTP):
+            gauge.labels(protocol).set_function(partial(watching.counts.__getitem__, protocol))
 
     def counting(self, app: ASGIApp, clock: Clock) -> ASGIApp:
         """The application, counted."""

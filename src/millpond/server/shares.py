@@ -63,14 +63,14 @@ class Shares:
             del self._held[name]
 
     @contextmanager
-    def holding(self, name: str | None) -> Iterator[bool]:
-        """Hold a unit meanwhile; False when there is none for the name."""
-        taken = self.take(name)
+    def holding(self, name: str | None, units: int = 1) -> Iterator[bool]:
+        """Hold so many units meanwhile; False when there are not as many for the name."""
+        taken = self.take(name, units)
         try:
             yield taken
         finally:
             if taken:
-                self.give(name)
+                self.give(name, units)
 
 
 class Turns:

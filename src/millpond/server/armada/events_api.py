@@ -15,11 +15,13 @@ from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
 
 from millpond.errors import NotFound
-from millpond.events.ids import format_id, parse_id
+from millpond.events.ids import format_id
 from millpond.events.names import StreamName
+from millpond.events.starts import start_place
 from millpond.server.access import share_of
 from millpond.server.armada.calls import Call, Means, Method, streaming, unary
 from millpond.server.armada.messages import marker, plain_message, stored_message
+from millpond.server.armada.watching import GRPC
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.stream_rights import need_stream
 from millpond.shown import shown
@@ -45,7 +47,10 @@ WATCH_KEY, WATCH_ALL = "millpond-watch", "all"
 
 @dataclass(frozen=True, slots=True)
 class JobSetQuery:
-    """A question for the events of a stream: from behind an id, `watch` for ever, an error where there is none."""
+    """A question for the events of a stream, `watch` for ever, an error where there is none.
+
+    `after` is an id, or as `starts.start_place` takes it: Armada's `from_message_id` and `from_id` are texts.
+    """
 
     stream: StreamName
     after: str = ""
@@ -85,31 +90,33 @@ async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
     """
     stream = query.stream.check()
     need_stream(caller, "read", stream)
-    after = parse_id(query.after)
-    last_id = await run_sync(_last_id, means, stream, query.error_if_missing)
+    after, last_id = await run_sync(_start, means, stream, query)
     return Place(stream, after, last_id, share_of(caller))
 
 
-def _last_id(means: Means, stream: StreamName, error_if_missing: bool) -> int:
-    """The last id of a stream, which was looked for where it must be."""
+def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, int]:
+    """The place to begin at, and the last id of a stream, which was looked for where it must be."""
     index = means.events.store.index(stream)
+    after = start_place(query.after, lambda: index)
     if index is None:
         means.need_queue(stream.queue)
-    if error_if_missing and (index is None or not index.count):
+    if query.error_if_missing and (index is None or not index.count):
         raise NotFound(
             "there is no such job set", kind="job_set_not_found", queue=shown(stream.queue),
             job_set=shown(stream.job_set), hint="it begins with its first event; without errorIfMissing it may come",
         )  # fmt: skip
-    return 0 if index is None else index.last_id
+    return after, 0 if index is None else index.last_id
 
 
-async def messages(means: Means, place: Place, forms: Forms, *, watch: bool) -> AsyncGenerator[list[bytes], None]:
+async def messages(
+    means: Means, place: Place, forms: Forms, *, watch: bool, protocol: str = GRPC
+) -> AsyncGenerator[list[bytes], None]:
     """The messages of a stream from a place on, in groups, each to be sent before the next is taken.
 
     Raises:
         Unavailable: there are too many watchers, or the node is stopping.
     """
-    with means.watching.entered(place.share):
+    with means.watching.entered(place.share, protocol):
         async with aclosing(_live(means, place, forms) if watch else _stored(means, place, forms)) as sent:
             async for group in sent:
                 yield group

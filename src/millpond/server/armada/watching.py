@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +27,7 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.ids import parse_id
-from millpond.events.watchers import FETCH_BYTES
+from millpond.events.watchers import EVENT_BYTES, FETCH_BYTES
 from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
@@ -36,16 +36,15 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamStore
     from millpond.events.watchers import Watch, Watchers
 
-__all__ = ("ALIVE_SECONDS", "HELD_BYTES_MAX", "READS_MAX", "SLICE_BYTES", "Encode", "Slice", "Watching")
+__all__ = ("ALIVE_SECONDS", "GRPC", "HELD_BYTES_MAX", "HTTP", "READS_MAX", "SLICE_BYTES", "Encode", "Slice", "Watching")
 
+GRPC, HTTP = "grpc", "http"
 ALIVE_SECONDS = 10.0
 """A watcher to whom nothing is sent for so long hears of it, if its client understands that."""
 SLICE_BYTES = 64 << 10
 READ_BYTES = FETCH_BYTES
 HELD_BYTES_MAX = 32 << 20
 READS_MAX = 4
-_EVENT_BYTES = 200
-"""The memory of an event besides its payload, about."""
 
 Encode: TypeAlias = "Callable[[StreamName, Event], bytes | None]"
 
@@ -79,41 +78,42 @@ class Watching:
     def __init__(self, store: StreamStore, watchers: Watchers, watchers_max: int) -> None:
         self._store, self._watchers = store, watchers
         self._shares = Shares(watchers_max)
+        self.counts: Counter[str] = Counter()
+        """The streams that are watched, by protocol: one for each watcher of a stream."""
         self._slices: OrderedDict[tuple[StreamName, int], Slice] = OrderedDict()
         self._held_bytes = 0
         self._reading: dict[tuple[StreamName, int], asyncio.Task[Slice]] = {}
         self._reads = asyncio.Semaphore(READS_MAX)
         self._closed: MillpondError | None = None
 
-    @property
-    def count(self) -> int:
-        """The number of watchers."""
-        return self._shares.taken
-
     def check_room(self, name: str | None) -> None:
         """Insist that one more watcher may enter, before anything is answered.
 
         Raises: as `entered`.
         """
-        with self.entered(name):
+        with self.entered(name, HTTP):
             pass
 
     @contextmanager
-    def entered(self, name: str | None) -> Iterator[None]:
-        """Count a watcher with the token of this name.
+    def entered(self, name: str | None, protocol: str = GRPC, streams: int = 1) -> Iterator[None]:
+        """Count a watcher of so many streams, with the token of this name.
 
         Raises:
             Unavailable: there are as many as there may be, or the node is stopping.
         """
         if self._closed is not None:
             raise self._closed
-        with self._shares.holding(name) as held:
+        with self._shares.holding(name, streams) as held:
             if not held:
                 raise Unavailable(
                     "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
                     hint="watch again in a moment, or raise events_watchers_max",
                 )  # fmt: skip
-            yield
+            self.counts[protocol] += streams
+            try:
+                yield
+            finally:
+                self.counts[protocol] -= streams
 
     def close(self) -> None:
         """Let all watchers go, now and later."""
@@ -212,7 +212,7 @@ def _cut(stream: StreamName, events: Sequence[Event], *, gap: bool) -> list[Slic
             slices.append(Slice(stream, cut, cut[-1].number, size=size))
             cut, size = [], 0
         cut.append(event)
-        size += len(event.payload) + _EVENT_BYTES
+        size += len(event.payload) + EVENT_BYTES
     if cut:
         slices.append(Slice(stream, cut, cut[-1].number, size=size))
         slices[0].gap = gap

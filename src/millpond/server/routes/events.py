@@ -4,6 +4,7 @@
 |---|---|
 | `POST /v1/events?queue&job_set&source` | appends events, one JSON object a line |
 | `GET /v1/events?queue&job_set&after&follow` | the events after an id, one JSON object a line; and those to come |
+| `…&kind&job&header.NAME` | those that match |
 | `POST /v1/events/watch` | the events of several streams, and those to come, as one |
 | `GET /v1/events/index?queue&job_set` | the days of a stream, by the segments that hold them |
 | `GET /v1/events/streams?queue&after_queue&after_job_set&limit&indexes` | the streams that the caller may watch |
@@ -11,6 +12,7 @@
 
 A reader that follows gets `{"caught_up": id}` once it has read what was there, `{"alive": id}` while nothing comes, and
 `{"gap": id}` when events before the next one have expired. Whoever is cut off goes on after the last id.
+With filters (see `events/filters.py`) a reader gets `alive` also while nothing matches, and without `follow`.
 A reader of several streams finds in each line the number of its stream in the request; `caught_up` and `alive` have an
 id for each stream.
 """
@@ -18,6 +20,7 @@ id for each stream.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
 from anyio.to_thread import run_sync
@@ -27,6 +30,7 @@ from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
+from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_lines import shown_index
 from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
@@ -34,7 +38,8 @@ from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.names import StreamName
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.json_forms import plain, to_json
-from millpond.server.access import RequestCaller, note_change
+from millpond.server.access import RequestCaller, note_change, share_in
+from millpond.server.armada.watching import HTTP
 from millpond.server.limits import GuardedRoute
 from millpond.server.stream_rights import may_stream, need_stream
 from millpond.server.threads import in_thread
@@ -45,6 +50,7 @@ if TYPE_CHECKING:
     from millpond.events.many_watch import ManyWatch
     from millpond.events.watchers import Watch
     from millpond.nodes.node import Node
+    from millpond.server.armada.watching import Watching
 
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse", "MaintenanceOfEvents",
@@ -58,6 +64,18 @@ SETTLED_SECONDS = 0.2
 STREAMS_MAX = 1_000
 _LINES: dict[int | str, dict[str, Any]] = {200: {"content": {NDJSON: {}}}}
 _BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}}
+
+_TEXTS = {"type": "array", "items": {"type": "string"}}
+_FILTERS: dict[str, Any] = {
+    "parameters": [
+        {"name": name, "in": "query", "description": description, "schema": _TEXTS}
+        for name, description in {
+            "kind": "only events of this kind; several are alternatives, as of each filter",
+            "job": "only events whose header `job_id` is this",
+            "header.NAME": "only events whose header NAME is this",
+        }.items()
+    ]
+}
 
 Queue = Annotated[str, Query(description="the queue")]
 JobSet = Annotated[str, Query(description="the job set")]
@@ -136,6 +154,7 @@ class WatchRequest(RequestBody):
 
     streams: list[WatchedStream] = Field(min_length=1, max_length=WATCHED_MAX)
     follow: bool = Field(False, description="go on when all was read")
+    filters: dict[str, list[str]] = Field({}, description="of all streams: `kind`, `job`, `header.NAME`, with values")
 
 
 class ExpireRequest(RequestBody):
@@ -198,14 +217,19 @@ def _add_append(router: APIRouter, node: Node) -> None:
 
 
 def _add_read(router: APIRouter, node: Node) -> None:
-    @router.get("", summary="Read events, and follow", responses=_LINES, response_class=Response)
+    @router.get(
+        "", summary="Read events, and follow", responses=_LINES, response_class=Response, openapi_extra=_FILTERS
+    )  # fmt: skip
     async def read_events(
         request: Request, queue: Queue, job_set: JobSet,
         after: Annotated[str, Query(description="an id, a time, or `newest`")] = "", follow: bool = False,
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
-        watch = await run_sync(node.pond.events.watch, queue, job_set, after)
-        return _Lines(_lines(request, watch, follow=follow), watch)
+        matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
+        with _entered(request, 1) as begun:
+            watch = await run_sync(lambda: node.pond.events.watch(queue, job_set, after, filters=matching.query))
+            begun.callback(watch.close)
+            return _Lines(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
     @router.post("/watch", summary="Watch several streams", responses=_LINES, response_class=Response)
     async def watch_events(request: Request, caller: RequestCaller, wanted: WatchRequest) -> Response:
@@ -215,32 +239,56 @@ def _add_read(router: APIRouter, node: Node) -> None:
             raise Invalid("a stream is named twice", kind="event_watch", streams=len(wanted.streams))
         for place in places:
             need_stream(caller, "read", StreamName(*place))
-        watch = await run_sync(node.pond.events.watch_many, places)
-        return _Lines(_lines_of_many(request, watch, follow=wanted.follow), watch)
+        matching = filter_of(wanted.filters)
+        with _entered(request, len(places)) as begun:
+            watch = await run_sync(lambda: node.pond.events.watch_many(places, filters=matching.query))
+            begun.callback(watch.close)
+            lines = _lines_of_many(request, watch, follow=wanted.follow, filtered=matching != ALL)
+            return _Lines(lines, begun.pop_all())
 
 
-async def _lines(request: Request, watch: Watch, *, follow: bool) -> AsyncIterator[bytes]:
-    """Lines for a reader, each page when the one before was taken."""
+def _entered(request: Request, streams: int) -> ExitStack:
+    """A place among the watchers of the node, for a reader of so many streams; to be given back with its watch.
+
+    Raises: as `Watching.entered`.
+    """
+    watching: Watching = request.app.state.watching
+    with ExitStack() as begun:
+        begun.enter_context(watching.entered(share_in(request), HTTP, streams))
+        return begun.pop_all()
+
+
+async def _lines(request: Request, watch: Watch, *, follow: bool, filtered: bool) -> AsyncIterator[bytes]:
+    """Lines for a reader, each page when the one before was taken; only lines are held meanwhile, and no events."""
     gap = caught_up = fresh = False
     with watch:
         try:
             while follow or not watch.caught_up:
-                events = await watch.next_batch_async(SETTLED_SECONDS if fresh else ALIVE_SECONDS)
+                events = await watch.next_batch_async(_patience(follow=follow, fresh=fresh))
                 fresh = caught_up and bool(events)
+                lines = b"".join(map(line_of_event, events))
+                del events
                 if watch.gap and not gap:
                     gap = True
                     yield to_json({"gap": watch.after}) + b"\n"
-                if events:
-                    yield b"".join(map(line_of_event, events))
-                elif follow:
+                if lines:
+                    yield lines
+                elif follow and watch.caught_up:
                     yield to_json({"alive" if caught_up else "caught_up": watch.after}) + b"\n"
                     caught_up = True
+                elif filtered:
+                    yield to_json({"alive": watch.after}) + b"\n"
         except MillpondError as error:
             shown = shown_to(request, error)
             yield to_json({"error": {"kind": shown.kind, "message": str(shown), "after": watch.after}}) + b"\n"
 
 
-async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool) -> AsyncIterator[bytes]:
+def _patience(*, follow: bool, fresh: bool) -> float:
+    """The seconds for which a reader gets no line; one that does not follow waits for nothing."""
+    return 0.0 if not follow else SETTLED_SECONDS if fresh else ALIVE_SECONDS
+
+
+async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool, filtered: bool) -> AsyncIterator[bytes]:
     """Lines for a reader of several streams, as `_lines`."""
     numbers = {stream: number for number, stream in enumerate(watch.after)}
     gaps: set[StreamName] = set()
@@ -248,33 +296,35 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool) ->
     with watch:
         try:
             while follow or not watch.caught_up:
-                events = await watch.next_batch_async(SETTLED_SECONDS if fresh else ALIVE_SECONDS)
+                events = await watch.next_batch_async(_patience(follow=follow, fresh=fresh))
                 fresh = caught_up and bool(events)
+                lines = b"".join(line_of_stream_event(numbers[stream], event) for stream, event in events)
+                del events
                 for stream in watch.gaps - gaps:
                     gaps.add(stream)
                     yield to_json({"stream": numbers[stream], "gap": watch.after[stream]}) + b"\n"
-                if events:
-                    yield b"".join(line_of_stream_event(numbers[stream], event) for stream, event in events)
+                if lines:
+                    yield lines
                 elif follow and watch.caught_up:
                     yield to_json({"alive" if caught_up else "caught_up": list(watch.after.values())}) + b"\n"
                     caught_up = True
+                elif filtered:
+                    yield to_json({"alive": list(watch.after.values())}) + b"\n"
         except MillpondError as error:
             shown = shown_to(request, error)
             yield to_json({"error": {"kind": shown.kind, "message": str(shown)}}) + b"\n"
 
 
 class _Lines(StreamingResponse):
-    """Lines whose watch is closed when the reader has gone away: also before the first of them was made."""
+    """Lines, and what they hold: it is given back when the reader has gone away, also before the first was made."""
 
-    def __init__(self, lines: AsyncIterator[bytes], watch: Watch | ManyWatch) -> None:
+    def __init__(self, lines: AsyncIterator[bytes], begun: ExitStack) -> None:
         super().__init__(lines, media_type=NDJSON)
-        self._watch = watch
+        self._begun = begun
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        try:
+        with self._begun:  # lines that never began do not close their watch
             await super().__call__(scope, receive, send)
-        finally:
-            self._watch.close()  # lines that never began do not close it
 
     async def stream_response(self, send: Send) -> None:
         try:

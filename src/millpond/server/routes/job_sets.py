@@ -22,6 +22,7 @@ from millpond.events.names import StreamName
 from millpond.server.access import RequestCaller
 from millpond.server.armada.events_api import WATCH_ALL, JobSetQuery, find_place, messages
 from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
+from millpond.server.armada.watching import HTTP
 from millpond.server.limits import GuardedRoute
 from millpond.server.wire import RequestBody, shown_to, understood
 
@@ -37,7 +38,7 @@ class _JobSet(RequestBody):
     """The events to read: after an id, and for ever when they are watched."""
 
     watch: bool = False
-    fromMessageId: str = Field("", description="an id of an event; empty: the start")  # noqa: N815 - the wire's name
+    fromMessageId: str = Field("", description="an id of an event, a time, or `newest`; empty: the start")  # noqa: N815 - the wire's name
     errorIfMissing: bool = Field(False, description="404 for a job set without events")  # noqa: N815 - the wire's name
 
 
@@ -68,7 +69,7 @@ async def _lines(
     request: Request, means: Means, place: Place, forms: Forms, *, watch: bool
 ) -> AsyncGenerator[bytes, None]:
     try:
-        async with aclosing(messages(means, place, forms, watch=watch)) as found:
+        async with aclosing(messages(means, place, forms, watch=watch, protocol=HTTP)) as found:
             async for lines in found:
                 if lines:
                     yield b"".join(lines)

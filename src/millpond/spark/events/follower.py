@@ -24,7 +24,7 @@ from millpond.errors import Conflict, Invalid, NotFound
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index import State, StreamIndex
 from millpond.events.names import StreamName
-from millpond.spark.events.places import EventsPlace, Streams
+from millpond.spark.events.places import EventsPlace, Streams, read_matching
 from millpond.spark.events.plan import EventSlices, Slice, planned, read_pages, rows_of, stream_slices
 from millpond.spark.events.reader import in_batches
 from millpond.spark.events.selection import Selection
@@ -41,9 +41,12 @@ Cursors: TypeAlias = "dict[StreamName, int]"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FollowSettings:
-    """The start of a new query, the events of a micro-batch, and the treatment of events that have expired."""
+    """The start of a new query, the events of a micro-batch, and the treatment of events that have expired.
 
-    from_latest: bool = False
+    A query begins after the id `start`, or at the end of a stream that ends before it: `ID_MAX` is the newest event.
+    """
+
+    start: int = 0
     events_max: int | None = None
     fail_on_expired: bool = True
 
@@ -69,10 +72,8 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The start of a new query."""
-        found = self._indexes()
-        return _offset(
-            {name: index.last_id if self.settings.from_latest else index.dropped_id for name, index in found.items()}
-        )
+        start, found = self.settings.start, self._indexes()
+        return _offset({name: max(min(start, index.last_id), index.dropped_id) for name, index in found.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """As many events as the option says, or all."""
@@ -125,7 +126,7 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The id of the nth event after one, or the last one if there are fewer; how many there are up to it."""
         seen, more = 0, True
         while more and after < end:
-            page = self._store.read(name, after)
+            page = read_matching(self._store, name, after, self.selection.matching)
             numbers = [event.number for event in page.events if event.number <= end][: count - seen]
             seen += len(numbers)
             if seen == count or len(numbers) < len(page.events):
@@ -184,7 +185,7 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return  # Spark's own: there is nothing to read
         with self.place.open() as store:
             for one in partition.slices:
-                for page in read_pages(store, one):
+                for page in read_pages(store, one, self.selection.matching):
                     if page.gap and self.settings.fail_on_expired:
                         raise _expired(one.stream, one.after)
                     rows = rows_of(page, one)

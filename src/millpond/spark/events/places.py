@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.index import StreamIndex
 from millpond.events.names import StreamName
@@ -24,7 +25,16 @@ if TYPE_CHECKING:
     from millpond.client.events import RemoteEvents, RemoteWatch
     from millpond.client.transport import Nodes
 
-__all__ = ("EventsPlace", "NodesEvents", "PondEvents", "RedisEvents", "Streams", "events_place", "store_place")
+__all__ = (
+    "EventsPlace",
+    "NodesEvents",
+    "PondEvents",
+    "RedisEvents",
+    "Streams",
+    "events_place",
+    "read_matching",
+    "store_place",
+)
 
 
 class Streams(Protocol):
@@ -108,14 +118,17 @@ class _NodeStreams:
             for batch in batches
         ]
 
-    def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
+    def read(
+        self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES, matching: EventFilter = ALL
+    ) -> Page:
         from millpond.client.events import RemoteWatch
 
         del bytes_max  # a node decides how much it sends at a time
         watch = self._watch
-        if watch is None or watch.stream != stream or parse_id(watch.after) != after or watch.caught_up:
+        goes_on = watch is not None and not watch.caught_up and parse_id(watch.after) == after
+        if watch is None or not goes_on or (watch.stream, watch.matching) != (stream, matching):
             self.close()
-            watch = self._watch = RemoteWatch(self._nodes, stream, after, follow=False)
+            watch = self._watch = RemoteWatch(self._nodes, stream, after, matching, follow=False)
         events = watch.next_batch(None)
         return Page(events, parse_id(watch.after), more=not watch.caught_up, gap=watch.gap)
 
@@ -141,6 +154,14 @@ class _NodeStreams:
         if self._watch is not None:
             self._watch.close()
             self._watch = None
+
+
+def read_matching(store: Streams, stream: StreamName, after: int, matching: EventFilter) -> Page:
+    """A page as `StreamStore.read`, without the events that do not match: a node does not send them."""
+    if isinstance(store, _NodeStreams):
+        return store.read(stream, after, matching=matching)
+    page = store.read(stream, after)
+    return replace(page, events=matching.select(page.events))
 
 
 def events_place(options: Mapping[str, str], default: Place | None, rights: Rights) -> EventsPlace:

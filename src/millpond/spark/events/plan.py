@@ -17,9 +17,11 @@ from pyspark.sql.datasource import InputPartition
 from millpond.events.index import Day, State
 from millpond.events.names import StreamName
 from millpond.spark.events.columns import event_rows
+from millpond.spark.events.places import read_matching
 
 if TYPE_CHECKING:
     from millpond.events.event import Page
+    from millpond.events.filters import EventFilter
     from millpond.events.index import StreamIndex
     from millpond.spark.events.places import Streams
     from millpond.spark.events.selection import Selection
@@ -87,11 +89,11 @@ def planned(slices: Iterable[Slice]) -> list[EventSlices]:
     return [*tasks, EventSlices(tuple(some))] if some else tasks
 
 
-def read_pages(store: Streams, one: Slice) -> Iterator[Page]:
-    """The pages with the events of a slice; the last may go beyond it."""
+def read_pages(store: Streams, one: Slice, matching: EventFilter) -> Iterator[Page]:
+    """The pages with the events of a slice that match; the last may go beyond it."""
     after = one.after
     while after < one.until:
-        page = store.read(one.stream, after)
+        page = read_matching(store, one.stream, after, matching)
         yield page
         if not page.more:
             return

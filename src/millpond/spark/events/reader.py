@@ -33,7 +33,7 @@ class EventsReader(DataSourceReader):
             return  # Spark's own: there is nothing to read
         with self.place.open() as store:
             for one in partition.slices:
-                for page in read_pages(store, one):
+                for page in read_pages(store, one, self.selection.matching):
                     rows = rows_of(page, one)
                     if rows is not None:
                         yield from in_batches(rows.select(self.columns))
@@ -43,7 +43,7 @@ class PushingEventsReader(EventsReader):
     """A read that takes filters from Spark."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 - Spark's name
-        """Take the filters on queue, job set, day and id; answer the others."""
+        """Take the filters on queue, job set, kind, day and id; answer the others."""
         self.selection, left = self.selection.pushed(filters)
         return left
 

@@ -1,4 +1,4 @@
-"""The events that a read wants: streams, days and ids; from options, and from Spark's filters.
+"""The events that a read wants: streams, days, ids, kinds and headers; from options, and from Spark's filters.
 
 Every filter that is taken is taken exactly: what is not understood stays with Spark.
 """
@@ -21,12 +21,14 @@ from pyspark.sql.datasource import (
 
 from millpond.errors import Invalid
 from millpond.events.days import DAY_MAX
-from millpond.events.ids import ID_MAX, parse_id
+from millpond.events.filters import ALL, EventFilter, filter_of, filter_of_query
+from millpond.events.ids import ID_MAX, parse_id, place_before
 from millpond.events.index import Day
 from millpond.events.names import StreamName
 from millpond.spark.events.places import Streams
+from millpond.times.instants import parse_instant
 
-__all__ = ("Selection", "selection_of")
+__all__ = ("Selection", "selection_of", "starting_place")
 
 _EPOCH = datetime.date(1970, 1, 1)
 _PAGE = 1_000
@@ -35,7 +37,9 @@ Names = frozenset[str] | None
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Streams by queue and job set (None: all), days from `first_day` to `last_day`, ids after one up to another."""
+    """Streams by queue and job set (None: all), days from `first_day` to `last_day`, ids after one up to another,
+    and of those events the ones that match.
+    """
 
     queues: Names = None
     job_sets: Names = None
@@ -43,6 +47,7 @@ class Selection:
     last_day: int = DAY_MAX
     after: int = 0
     until: int = ID_MAX
+    matching: EventFilter = ALL
 
     def streams(self, store: Streams) -> Iterator[StreamName]:
         """The streams that are wanted; some of them may not be there."""
@@ -76,11 +81,21 @@ class Selection:
             return replace(self, queues=_both(self.queues, values))
         if column == "job_set" and _are(values, str) and isinstance(one, EqualTo | In):
             return replace(self, job_sets=_both(self.job_sets, values))
+        if column == "kind" and _are(values, str) and isinstance(one, EqualTo | In):
+            return self._of_kinds(values)
         if column == "day" and _are(values, datetime.date) and not isinstance(one, In):
             return self._in_days(one, (values[0] - _EPOCH).days)  # type: ignore[operator]
         if column == "id" and _are(values, str) and not isinstance(one, In):
             return self._in_ids(one, str(values[0]))
         return None
+
+    def _of_kinds(self, values: tuple[object, ...]) -> Selection | None:
+        wanted = self.matching.query
+        kinds = _both(frozenset(wanted["kind"]) if "kind" in wanted else None, values)
+        try:
+            return replace(self, matching=filter_of(wanted | {"kind": sorted(kinds or ())}))
+        except Invalid:
+            return None  # none is left, or they are too many: Spark does it
 
     def _in_days(self, one: Filter, day: int) -> Selection:
         first = {EqualTo: day, GreaterThan: day + 1, GreaterThanOrEqual: day}.get(type(one), 0)
@@ -120,7 +135,7 @@ def _both(names: Names, values: tuple[object, ...]) -> Names:
 def selection_of(options: Mapping[str, str]) -> Selection:
     """The selection that options describe.
 
-    Raises: `Invalid` for a day or an id that is none.
+    Raises: `Invalid` for a day or an id that is none, and for filters that are not understood.
     """
     queue, job_set, day = options.get("queue"), options.get("job_set"), options.get("day")
     return Selection(
@@ -130,7 +145,23 @@ def selection_of(options: Mapping[str, str]) -> Selection:
         last_day=_day("to_day", options.get("to_day") or day, DAY_MAX),
         after=parse_id(options.get("after", "")),
         until=parse_id(options["until"]) if options.get("until") else ID_MAX,
+        matching=filter_of_query(options.get("filters", "")),
     )
+
+
+def starting_place(options: Mapping[str, str]) -> int:
+    """The place before all events that were appended at `startingTimestamp` or later; without it, the start.
+
+    Raises: `Invalid` for a time that is none, or has no zone.
+    """
+    text = options.get("startingTimestamp", "").strip()
+    try:
+        return place_before(parse_instant(text)) if text else 0
+    except Invalid as error:
+        raise Invalid(
+            "an option is no time", kind="option_value", option="startingTimestamp", value=repr(text),
+            hint="a time with a zone, such as 2026-11-24T10:00:00Z",
+        ) from error  # fmt: skip
 
 
 def _day(option: str, text: str | None, default: int) -> int:

@@ -10,6 +10,8 @@
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `day`, `from_day`, `to_day` | batch | | days, such as `2026-11-22` |
 | `after`, `until` | batch | | ids: events after the one, up to the other |
+| `filters` | yes | | events by kind, job and header: `kind=failed&kind=lost&header.team=etl`; a node sends no others |
+| `startingTimestamp` | yes | | events that were appended at this time or later; a stream: where a new query begins |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `docs/spark.md` |
 | `startingPosition` | stream | | `earliest`, or `latest`: where a new query begins |
 | `maxEventsPerTrigger` | stream | | about how many events a micro-batch takes |
@@ -20,6 +22,7 @@
 from __future__ import annotations
 
 from collections.abc import MutableMapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -28,10 +31,11 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from millpond.errors import Invalid
+from millpond.events.ids import ID_MAX
 from millpond.spark.events.columns import EVENTS, form_of
 from millpond.spark.events.places import events_place
 from millpond.spark.events.reader import EventsReader, PushingEventsReader
-from millpond.spark.events.selection import selection_of
+from millpond.spark.events.selection import selection_of, starting_place
 from millpond.spark.events.sinks import EventsEpochWriter, EventsWriter
 from millpond.spark.options import check_options, comma_list, number, switch
 from millpond.spark.places import Place, Rights
@@ -41,7 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = ("EventsSource",)
 
-_BOTH = ("pond", "path", "queue", "job_set")
+_BOTH = ("pond", "path", "queue", "job_set", "filters", "startingTimestamp")
 _BATCH = ("columns", "day", "from_day", "to_day", "after", "until", "pushdown", "source")
 _STREAM = ("startingPosition", "maxEventsPerTrigger", "failOnExpired")
 _OPTIONS = (*_BOTH, *_BATCH, *_STREAM)
@@ -77,7 +81,9 @@ class EventsSource(DataSource):
         """
         _check_schema(schema)
         made = PushingEventsReader if switch(self.options, "pushdown", default=False) else EventsReader
-        return made(self.place, selection_of(self.options), schema.names)
+        selection = selection_of(self.options)
+        selection = replace(selection, after=max(selection.after, starting_place(self.options)))
+        return made(self.place, selection, schema.names)
 
     def streamReader(self, schema: StructType) -> EventsFollower:  # noqa: N802 - Spark's name
         """A reader of events as they come, of the columns of `schema`.
@@ -95,19 +101,23 @@ class EventsSource(DataSource):
                     "a stream is read as a whole", kind="option_value", option=name,
                     hint="filter its rows, or read a batch",
                 )  # fmt: skip
-        start = self.options.get("startingPosition", "earliest").strip().lower()
-        if start not in ("earliest", "latest"):
-            raise Invalid(
-                "a stream begins at earliest or latest",
-                kind="option_value",
-                option="startingPosition",
-                value=repr(start),
-            )
         settings = FollowSettings(
-            from_latest=start == "latest", events_max=number(self.options, "maxEventsPerTrigger"),
+            start=self._start(), events_max=number(self.options, "maxEventsPerTrigger"),
             fail_on_expired=switch(self.options, "failOnExpired", default=True),
         )  # fmt: skip
         return EventsFollower(self.place, selection_of(self.options), schema.names, settings)
+
+    def _start(self) -> int:
+        """The id after which a new query begins."""
+        position = self.options.get("startingPosition", "earliest").strip().lower()
+        if position not in ("earliest", "latest") or (
+            "startingPosition" in self.options and "startingTimestamp" in self.options
+        ):
+            raise Invalid(
+                "a stream begins at earliest or latest, or at a time", kind="option_value", option="startingPosition",
+                value=repr(position), hint="for a time, option('startingTimestamp', …) alone",
+            )  # fmt: skip
+        return ID_MAX if position == "latest" else starting_place(self.options)
 
     def writer(self, schema: StructType, overwrite: bool) -> EventsWriter:
         """A writer of rows that look like `schema`."""
