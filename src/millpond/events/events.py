@@ -13,6 +13,7 @@ from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.starts import start_place
+from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.times.durations import parse_duration
 
@@ -34,6 +35,7 @@ class Events:
         self.store = store
         self._clock = clock
         self.watchers = Watchers(store, clock)
+        self.volumes = Volumes(store.append)
         self._forget_ms = (rules or StreamRules()).forget_ms
 
     def append(
