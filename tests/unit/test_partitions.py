@@ -54,13 +54,16 @@ from millpond.workflows.partitions import (
     Checkpoints,
     Follower,
     completed,
+    followed,
     open_store,
     partition_of_key,
     partition_of_request,
 )
 from millpond.workflows.partitions.entries import (
     CausedEntry,
+    ClockEntry,
     CommandEntry,
+    LogEntry,
     SentEntry,
     TimerEntry,
     decode_entry,
@@ -74,6 +77,7 @@ from tests.models.workflows.specs import request
 
 SECONDS = 20
 PARTITIONS = 4
+DAY = 86_400_000
 TENANT = "acme"
 
 
@@ -189,16 +193,21 @@ requests = st.one_of(
 )
 
 
+jumps = st.sampled_from([2 * DAY, -2 * DAY])
+
+
 @pytest.mark.usefixtures("processor")
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(st.lists(st.one_of(requests, st.integers(1, 90_000)), max_size=15), st.lists(st.integers(0, 9), max_size=9))
+@given(
+    st.lists(st.one_of(requests, st.integers(1, 90_000), jumps), max_size=15), st.lists(st.integers(0, 9), max_size=9)
+)
 def test_a_store_is_a_function_of_its_log(acts: list[Request | int], cuts: list[int]) -> None:
     cluster = Cluster()
     try:
         cluster.define()
         for act in acts:
             if isinstance(act, int):
-                cluster.clock.advance(act)
+                cluster.clock.now += act
                 continue
             with suppress(Invalid, NotFound, AlreadyExists, Conflict):  # the caller's mistakes
                 cluster.do(act)
@@ -225,9 +234,10 @@ def test_a_store_is_a_function_of_its_log(acts: list[Request | int], cuts: list[
             st.integers(1, 1 << 40), st.text(),
         ),
         st.builds(SentEntry, st.integers(0, 1 << 40), st.integers(0, 1 << 40)),
+        st.builds(ClockEntry, st.integers(0, 1 << 50)),
     )
 )  # fmt: skip
-def test_entries_come_back_from_their_bytes(entry: CommandEntry | TimerEntry | CausedEntry | SentEntry) -> None:
+def test_entries_come_back_from_their_bytes(entry: LogEntry) -> None:
     assert decode_entry(encode_entry(entry)) == entry
 
 
@@ -308,6 +318,52 @@ def test_a_timer_fires_once_though_two_processes_own_the_partition(cluster: Clus
     run = cluster.row(WfRun, "a")
     assert isinstance(run, WfRun)
     assert run.status == LHStatus.RUNNING
+
+
+@pytest.mark.parametrize("moved", [False, True])
+@pytest.mark.parametrize("jump", [2 * DAY, -2 * DAY])
+def test_a_clock_that_jumps_and_comes_back_delays_no_timer(cluster: Cluster, jump: int, moved: bool) -> None:
+    cluster.define()
+    cluster.do(RunWfRequest(wf_spec_name="timed", id="a"))
+    cluster.clock.now += jump
+    assert cluster.do(TaskClaim(task_of("a"), "worker")) is not None  # its timeout is 2 seconds
+    cluster.settle()
+    cluster.clock.now -= jump
+    number = partition_of_key(TENANT, "a", PARTITIONS)
+    if moved:  # the next owner, perhaps another machine, has nothing but the log
+        cluster.followers[number].stop()
+        cluster.follow(number)
+    cluster.clock.advance(1_000)
+    until(lambda: clock_entries(cluster, number) == 1)
+    cluster.clock.advance(2_500)
+    until(lambda: any(isinstance(decode_entry(entry.data), TimerEntry) for entry in cluster.entries(number)))
+    cluster.settle()
+    assert cluster.do(TaskClaim(task_of("a"), "worker")) is not None, "the second attempt is queued"
+    cluster.settle()
+    assert clock_entries(cluster, number) == 1
+    entries = cluster.entries(number)
+    assert rows(replayed(number, entries, [1, 2])) == rows(cluster.followers[number].space)
+
+
+def clock_entries(cluster: Cluster, number: int) -> int:
+    return sum(isinstance(decode_entry(entry.data), ClockEntry) for entry in cluster.entries(number))
+
+
+def test_timers_are_set_anew_some_by_each_entry(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(followed, "TIMERS_PULLED_PER_WRITE", 2)
+    cluster.define()
+    number = partition_of_key(TENANT, "a", PARTITIONS)
+    names = [name for name in map(str, range(100)) if partition_of_key(TENANT, name, PARTITIONS) == number][:5]
+    for name in names:
+        cluster.do(RunWfRequest(wf_spec_name="timed", id=name))
+    cluster.clock.now += 2 * DAY
+    for name in names:
+        cluster.do(TaskClaim(task_of(name), "worker"))
+    cluster.clock.now -= 2 * DAY
+    until(lambda: clock_entries(cluster, number) == 3)
+    cluster.clock.advance(2_500)
+    until(lambda: cluster.followers[number]._due is None)
+    assert [cluster.do(TaskClaim(task_of(name), "worker")) is not None for name in names] == [True] * 5
 
 
 def until(true: object) -> None:
