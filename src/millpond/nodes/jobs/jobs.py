@@ -176,7 +176,8 @@ def _of(count: int, of: int, what: str) -> str:
 def _many(count: int, what: str) -> str:
     if count == 1:
         return f"1 {what}"
-    return f"{count:,} {what[:-1]}ies" if what.endswith("y") else f"{count:,} {what}s"
+    consonant = what.endswith("y") and what[-2] not in "aeou"
+    return f"{count:,} {what[:-1]}ies" if consonant else f"{count:,} {what}s"
 
 
 # -- merging ------------------------------------------------------------------------------------------
@@ -355,10 +356,11 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
         compressed = events.compress(
             settings.events_compress_after, bytes_per_second=settings.events_bytes_per_second, stopping=stopping
         )
-    if settings.events_retention:
+    doubt = events.doubt()
+    if settings.events_retention and doubt is None:
         expired = events.expire(settings.events_retention, stopping=stopping)
     lost, faults = 0, list[str]()
-    if settings.events_lost_after:
+    if settings.events_lost_after and doubt is None:
         lost, faults = node.client_jobs.end_lost(settings.events_lost_after, stopping)
     node.census.turn(stopping)
     failed = compressed.failed + expired.failed
@@ -366,6 +368,7 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []
     done += [f"dropped {_many(expired.events, 'event')}"] if expired.events else []
     done += [f"ended {_many(lost, 'job')} of lost clients"] if lost else []
+    done += [f"kept what is old: {doubt}"] if doubt else []
     return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
 
 

@@ -4,7 +4,7 @@ Invariants:
 
 * A schedule has one timer: its next instant. The timer's command starts a run, and sets the next one from the instant
   that was due, so none is left out: those that passed while the server was down follow one after another. Of more than
-  `CATCH_UP_MAX` only the first has a run, or a clock that jumps two days ahead would start thousands.
+  `PASSED_MAX` only the first has a run, or a clock that jumps two days ahead would start thousands.
 * A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
 """
@@ -36,7 +36,7 @@ __all__ = ("delete_schedule", "put_schedule", "run_due")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 5
 _CHARACTERS_MAX = 300
-CATCH_UP_MAX = 100
+PASSED_MAX = 100
 """The instants that passed, while the server was down or its clock behind, that runs are started for."""
 
 
@@ -103,7 +103,7 @@ def _set_timer(work: Work, schedule: ScheduledWfRun, after: int, major: int, rev
 def _caught_up(expression: str, at: int, now: int) -> int:
     """The instant after which a schedule goes on that ran for `at`: that, or now when too many have passed since."""
     passed = at
-    for _ in range(CATCH_UP_MAX + 1):
+    for _ in range(PASSED_MAX + 1):
         following = _next_instant(expression, passed)
         if following is None or following > now:
             return at
