@@ -247,7 +247,7 @@ class Pond(PondFace):
         from millpond.events.events import Events
         from millpond.events.place import open_streams
 
-        return Events(open_streams(self.space, self.clock, self._events_store), self.clock)
+        return Events(open_streams(self.space, self.clock, self._events_store), self.clock, space=self.space)
 
     @opened_once
     def reports(self) -> JobReports:
@@ -262,8 +262,8 @@ class Pond(PondFace):
         from millpond.events.reports import QUEUE as REPORTS_QUEUE
         from millpond.events.reports import Reporter
 
-        streams = self.events.store
-        own = OwnMaintenance(streams, self.clock, REPORTS_QUEUE, self._own_rules, StreamRules().forget_ms)
+        streams, rules, doubt = self.events.store, StreamRules(), self.events.doubt
+        own = OwnMaintenance(streams, self.clock, REPORTS_QUEUE, self._own_rules, rules.forget_ms, doubt)
         return Reporter(streams, self.clock, OpenJobs(self.folder / "running", host_name(), is_alive), own)
 
     @opened_once

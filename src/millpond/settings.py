@@ -218,6 +218,14 @@ class Settings(BaseSettings):
     )
     objects_allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
 
+    backups: Annotated[str, AfterValidator(objects_place)] = Field(
+        "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
+        "the newest one there (`millpond_backup_age_seconds`)"
+    )  # fmt: skip
+    backups_interval: Duration = Field(
+        UNITS_MS["h"], description="how often a node looks for the newest backup, where `backups` names a place"
+    )
+
     # -- streams of events ----------------------------------------------------------------------------
     events_interval: Duration = Field(600_000, description="how often days of events are compressed and dropped")
     events_compress_after: Duration = Field(

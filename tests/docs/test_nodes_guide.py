@@ -78,7 +78,7 @@ def test_every_job_and_its_interval_is_explained() -> None:
         name for name in Settings.model_fields
         if name.endswith("_interval") and "retry" not in name and not name.startswith("workflows_")
     ]  # fmt: skip
-    assert len(intervals) == 11
+    assert len(intervals) == 12
     for name in intervals:
         assert f"`{name}`" in TEXT, name
     for job in (
@@ -89,6 +89,7 @@ def test_every_job_and_its_interval_is_explained() -> None:
         "snapshot",
         "cleanup",
         "events",
+        "backups",
         "orphans",
         "replicate",
         "compare",
@@ -98,7 +99,9 @@ def test_every_job_and_its_interval_is_explained() -> None:
 
 
 def test_every_metric_that_is_named_is_one() -> None:
-    from millpond.server import metrics
+    from millpond.server import event_metrics, metrics
+
+    described = f"{metrics.__doc__}{event_metrics.__doc__}"
 
     for name in re.findall(r"`(millpond_\w+)`", TEXT):
-        assert f"`{name}`" in (metrics.__doc__ or ""), name
+        assert f"`{name}`" in described, name

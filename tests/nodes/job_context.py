@@ -9,9 +9,11 @@ from typing import Any
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
+from millpond.events.census import Census
 from millpond.events.client_jobs import ClientJobs
 from millpond.maps.loads.merger import Merger
 from millpond.maps.loads.pause import Pause
+from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Outcome
 from millpond.nodes.replication.agreement import Agreement, Finding
@@ -89,6 +91,8 @@ class JobContext:
         self.comparing: Any = Compared()
         self.receiver, self.copies = Expiring(), Expiring()
         self.client_jobs = ClientJobs(folder, self.pond.events.store, self.clock)
+        self.census = Census(self.pond.events.store)
+        self.newest_backup = NewestBackup(self.pond, self.settings)
         self.primary = "http://n1:7433"
         self.leading = True
         self.appending = nullcontext[None]

@@ -48,7 +48,7 @@ def pour(line: socket.socket, piece: bytes, bytes_max: int) -> int:
 
 
 def refused(node: Served, kind: str) -> float:
-    return node.service.metrics.refused.labels(kind)._value.get()  # type: ignore[no-any-return]
+    return node.service.metrics.refused.labels("connection", kind)._value.get()  # type: ignore[no-any-return]
 
 
 # -- heads --------------------------------------------------------------------------------------------

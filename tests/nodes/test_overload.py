@@ -124,7 +124,7 @@ def test_scans_queue_for_memory_and_are_refused_beyond_the_queue(serve: Callable
         page = node.get("/metrics").body.decode()
         assert "millpond_requests_queued 2.0" in page
         assert f"millpond_requests_memory_bytes {floatToGoString(3 * SCAN_BYTES)}" in page
-        assert 'millpond_requests_refused_total{kind="request_queue_full"} 1.0' in page
+        assert 'millpond_requests_refused_total{kind="request_queue_full",surface="http"} 1.0' in page
         scans.close()
         assert [scan.result().status for scan in queued] == [200, 200]
     node.until(lambda: memory.taken == 0 == memory.queued)
@@ -161,7 +161,7 @@ def test_a_token_finds_a_scan_beside_all_those_of_another(serve: Callable[..., S
 def test_a_client_waits_as_long_as_it_is_told_to(serve: Callable[..., Served]) -> None:
     node = served_map(serve, max_request_memory=str(2 * SCAN_BYTES), max_requests_queued="0")
     with millpond.open(node.url) as pond, scan_that_is_not_read(node) as held:
-        refused = node.service.metrics.refused.labels("request_queue_full")._value
+        refused = node.service.metrics.refused.labels("http", "request_queue_full")._value
         reader = threading.Thread(target=lambda: (node.until(lambda: refused.get() > 0), held.read()))
         reader.start()
         assert pond.map("m").scan().read_all().num_rows == 30_000

@@ -78,7 +78,7 @@ def test_an_expired_token_is_one_that_nobody_shows(node: Served) -> None:
     TokenFile(node.pond.folder).rotate("old", "new", earlier_until_ms=1 << 60, expires_ms=1 << 60)
     assert node.get("/v1/maps", headers=shown("new")).status == 200, "a running node reads the file again"
     assert node.get("/v1/maps", headers=shown("secret")).status == 200
-    assert 'millpond_requests_refused_total{kind="token_expired"} 1.0' in metrics(node, "new")
+    assert 'millpond_requests_refused_total{kind="token_expired",surface="http"} 1.0' in metrics(node, "new")
 
 
 def metrics(node: Served, secret: str) -> str:
@@ -141,7 +141,7 @@ def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     assert {(answer.json()["kind"], answer.headers["Retry-After"]) for answer in refused} == {("rate_limited", "1")}
     assert get("modest").status == 200
     assert node.get("/v1/jobs", headers=shown("greedy")).status == 200, "administration has no limit"
-    assert 'millpond_requests_refused_total{kind="rate_limited"}' in metrics(node, "greedy")
+    assert 'millpond_requests_refused_total{kind="rate_limited",surface="http"}' in metrics(node, "greedy")
 
     def patient() -> object:
         with millpond.open(node.url, token="greedy", clock=node.clock) as pond:

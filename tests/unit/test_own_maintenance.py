@@ -21,6 +21,7 @@ from millpond.events.names import StreamName
 from millpond.events.own_maintenance import OwnMaintenance
 from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE
+from millpond.kernel.witness import Doubt
 from millpond.stores.memory import MemorySpace
 from millpond.testing.passing_time import until
 
@@ -92,6 +93,17 @@ def test_own_days_are_compressed_and_dropped_and_those_of_users_stay(store: Coun
     run(maintenance(store, clock))
     run(maintenance(store, clock))
     assert store.index(OWN) is None, "it is forgotten when nothing was appended for long"
+
+
+def test_a_clock_that_is_not_believed_drops_nothing(
+    store: Counting, clock: ManualClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    put(store, clock, 15)
+    doubts: list[Doubt | None] = [Doubt(2 * DAY_MS, DAY_MS), None]
+    for dropped in (False, True):
+        run(OwnMaintenance(store, clock, QUEUE, lambda: RULES, 20 * DAY_MS, lambda: doubts.pop(0)))
+        assert (len(states(store, OWN)) < 15) == dropped
+    assert "old events are kept: the clock is 48.0 hours ahead" in caplog.text
 
 
 def test_once_a_day_and_nothing_is_written_where_nothing_is_due(store: Counting, clock: ManualClock) -> None:

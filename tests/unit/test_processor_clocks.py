@@ -112,6 +112,30 @@ def test_a_schedule_goes_on_after_the_clock_was_ahead() -> None:
     assert count_runs(runs) == before + 2
 
 
+@pytest.mark.parametrize(("passed", "started"), [(90, 90), (101, 101), (102, 1), (2880, 1)])
+def test_a_schedule_catches_up_with_a_few_instants_and_not_with_thousands(passed: int, started: int) -> None:
+    runs = begun(sleeps)
+    runs.send(ScheduleWfRequest(wf_spec_name="flow", id="minutely", cron_expression="* * * * *"))
+    runs.clock.now += passed * 60_000
+    runs.pass_time(timedelta())
+    assert count_runs(runs) == started
+    runs.pass_time(timedelta(minutes=3))
+    assert count_runs(runs) == started + 3
+
+
+@pytest.mark.parametrize("days", [DAYS, -DAYS])
+def test_a_schedule_on_a_clock_that_jumps_and_comes_back_goes_on(days: int) -> None:
+    runs = begun(sleeps)
+    runs.send(ScheduleWfRequest(wf_spec_name="flow", id="minutely", cron_expression="* * * * *"))
+    for jump in (days, -days):
+        runs.clock.now += jump
+        runs.pass_time(timedelta(minutes=1))
+    assert count_runs(runs) <= 6
+    before = count_runs(runs)
+    runs.pass_time(timedelta(minutes=10))
+    assert before + 9 <= count_runs(runs) <= before + 11
+
+
 def test_a_clock_that_was_behind_and_jumps_two_days_ahead_lets_all_end() -> None:
     runs = begun(sleeps)
     runs.start("flow", "before")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.filters import Filters, filter_of
+from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.starts import start_place
+from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
+from millpond.kernel.witness import ClockWitness
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -22,6 +25,8 @@ if TYPE_CHECKING:
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
     from millpond.events.protocol import StreamStore
+    from millpond.kernel.space import Space
+    from millpond.kernel.witness import Doubt
 
 __all__ = ("Events",)
 
@@ -29,12 +34,18 @@ _PAGE_STREAMS = 1_000
 
 
 class Events:
-    """The streams of a pond. `store` is their backend."""
+    """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
 
-    def __init__(self, store: StreamStore, clock: Clock, rules: StreamRules | None = None) -> None:
+    def __init__(
+        self, store: StreamStore, clock: Clock, rules: StreamRules | None = None, *, space: Space | None = None
+    ) -> None:
         self.store = store
         self._clock = clock
         self.watchers = Watchers(store, clock)
+        self.volumes = Volumes(store.append)
+        self.doubt: Callable[[], Doubt | None] = lambda: None
+        if space is not None:
+            self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
 
     def append(

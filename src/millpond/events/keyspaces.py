@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.kernel.keyspace import REGISTRY, Scope
 
-__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "DUE", "HEAD", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
+__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "CLOCK", "DUE", "HEAD", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
 
 # A clone copies maps; the streams of a folder stay with the folder.
 _FOLDER = Scope.FOLDER
@@ -27,6 +27,10 @@ SOURCE = REGISTRY.register(
 DUE = REGISTRY.register(
     "events", "due", ("work", "day", "queue", "job set"), _FOLDER, "nothing",
     "the registry: the oldest day of a stream that is to be compressed or to expire, or its last one",
+)  # fmt: skip
+CLOCK = REGISTRY.register(
+    "events", "clock", (), _FOLDER, "JSON",
+    "the time of day as maintenance saw it last, and since when it is doubted: a clock that jumped ahead drops nothing",
 )  # fmt: skip
 PLACE = REGISTRY.register(
     "events", "place", (), _FOLDER, "text", "the URL of the Redis with the streams, without its password"

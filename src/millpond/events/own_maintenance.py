@@ -6,7 +6,7 @@ Invariants:
 * streams of users are left alone: their owner decides when they are maintained;
 * it runs on a thread of its own, slowly, at most once a day for each open pond. It ends between two batches when the
   pond is closed, and the next process goes on;
-* a stream without due days costs one read: no write, no lock;
+* a stream without due days costs one read: no write, no lock. One small write a day says that the clock was seen;
 * several processes may do it at once: days are fenced. A fault is logged, and stops no work.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.days import day_of, latest_due_day
 from millpond.events.index import State, forget_day
-from millpond.events.maintenance import EventMaintenance
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from millpond.events.maintenance import MaintenanceRules
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
+    from millpond.kernel.witness import Doubt
 
 __all__ = ("OwnMaintenance",)
 
@@ -39,10 +40,11 @@ class OwnMaintenance:
     """Maintenance of the streams of one queue. `rules` gives the ages when it begins; None: a node sees to it."""
 
     def __init__(
-        self, store: StreamStore, clock: Clock, queue: str, rules: Callable[[], MaintenanceRules | None], forget_ms: int
-    ) -> None:
+        self, store: StreamStore, clock: Clock, queue: str, rules: Callable[[], MaintenanceRules | None],
+        forget_ms: int, doubt: Callable[[], Doubt | None] = lambda: None,
+    ) -> None:  # fmt: skip
         self._store, self._clock, self._queue = store, clock, queue
-        self._rules, self._forget_ms = rules, forget_ms
+        self._rules, self._forget_ms, self._doubt = rules, forget_ms, doubt
         self._stopping = threading.Event()
         self._thread: threading.Thread | None = None
         self._day: int | None = None
@@ -82,7 +84,11 @@ class OwnMaintenance:
         )
         forget = latest_due_day(now_ms, self._forget_ms)
         maintenance = EventMaintenance(self._store, self._clock, rules, self._forget_ms)
-        done = maintenance.expire(self._stopping, streams=self._due(lambda index: _expires(index, drop, forget)))
+        done = MaintenanceReport()
+        if (doubt := self._doubt()) is not None:
+            _LOG.warning("the pond's own old events are kept: %s", doubt)
+        else:
+            done += maintenance.expire(self._stopping, streams=self._due(lambda index: _expires(index, drop, forget)))
         done += maintenance.compress(self._stopping, streams=self._due(lambda index: _compresses(index, pack)))
         for fault in done.faults:
             _LOG.warning("a stream of the pond's own events could not be maintained: %s", fault)

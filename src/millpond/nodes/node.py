@@ -15,10 +15,12 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
+from millpond.events.census import Census
 from millpond.events.client_jobs import ClientJobs
 from millpond.maps.loads.merger import Merger
 from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
+from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.changes import Changes
 from millpond.nodes.drain import Drain
 from millpond.nodes.folder_content import not_backed_up, only_here
@@ -74,6 +76,8 @@ class Node:
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
         self.changes = Changes(self)
+        self.census = Census(pond.events.store)
+        self.newest_backup = NewestBackup(pond, settings)
         self.client_jobs = ClientJobs(pond.folder, pond.events.store, clock)
         self.scheduler = Scheduler(node_jobs(self), state=pond.folder / "jobs.json", clock=clock)
 

@@ -5,7 +5,7 @@
 | `millpond_requests_total` | route, method, status | requests answered |
 | `millpond_request_seconds` | route, method | how long they took, to the last byte |
 | `millpond_requests_running` | | requests being answered |
-| `millpond_requests_refused_total` | kind | requests without the right, over a limit, or from a foreign page |
+| `millpond_requests_refused_total` | surface, kind | requests without the right, over a limit, or from a foreign page |
 | `millpond_requests_memory_bytes`, `millpond_requests_memory_bytes_max` | | memory that requests hold, and may hold |
 | `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
@@ -29,6 +29,7 @@
 | `millpond_versions_branches`, `millpond_versions_sealed_layers`, `…_max` | | of all branches, and the most of one |
 | `millpond_versions_deletions` | | tombstones counted since branches were compacted or committed |
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
+| `millpond_backup_age_seconds` | | of the newest backup where `backups` says; infinite without one |
 | `millpond_log_ahead_seconds` | | by how much the newest entry of the log is ahead of the clock, which was wrong |
 | `millpond_ready` | | 1 when it may be sent work |
 | `millpond_build_info` | version | 1 |
@@ -71,6 +72,7 @@ from millpond.nodes.node import Node
 from millpond.server.armada.messages import LEFT_OUT
 from millpond.server.armada.watching import GRPC, HTTP, Watching
 from millpond.server.connections import Connections
+from millpond.server.event_metrics import EventMetrics
 from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
 from millpond.server.routes.table import WORKS
@@ -97,7 +99,7 @@ class Metrics:
         )  # fmt: skip
         self.running = Gauge("millpond_requests_running", "Requests being answered.", registry=self.registry)
         self.refused = Counter(
-            "millpond_requests_refused", "Requests refused before they were worked on.", ("kind",),
+            "millpond_requests_refused", "Requests refused before they were worked on.", ("surface", "kind"),
             registry=self.registry,
         )  # fmt: skip
         self.registry.register(LEFT_OUT)
@@ -111,9 +113,9 @@ class Metrics:
         build.labels(version("millpond")).set(1)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
 
-    def count_refused(self, kind: str) -> None:
-        """Count a request or a connection that was refused."""
-        self.refused.labels(kind).inc()
+    def count_refused(self, surface: str, kind: str) -> None:
+        """Count a request or a connection that was refused. `surface`: the API, or `connection`."""
+        self.refused.labels(surface, kind).inc()
 
     def show_connections(self, connections: Connections) -> None:
         """Show the number of connections at every scrape."""
@@ -216,6 +218,8 @@ class _State(Collector):
         differing = len(node.comparing.differing)
         yield _gauge("maps_differing", "Maps that are not as the primary has them.", differing)
         yield _gauge("disk_free_bytes", "Bytes free where the pond lies.", node.disk_free())
+        if (backup_ms := node.newest_backup.created_ms) is not None:
+            yield _gauge("backup_age_seconds", "Age of the newest backup.", (node.clock.now_ms() - backup_ms) / 1000)
         yield from self._of_versions()
         yield from self._of_maps()
         yield from self._of_jobs()
@@ -310,6 +314,7 @@ def routes(node: Node, metrics: Metrics) -> APIRouter:
     """`/metrics`: where tokens are wanted, for who may read everything."""
     router = APIRouter(route_class=GuardedRoute, tags=["health"])
     metrics.registry.register(_State(node))
+    metrics.registry.register(EventMetrics(node))
 
     formats: dict[str, Any] = {
         media_type.partition(";")[0]: {} for media_type in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)

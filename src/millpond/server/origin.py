@@ -35,7 +35,7 @@ def checking_origin(app: ASGIApp, node: Node, metrics: Metrics) -> ASGIApp:
         error = _foreign(scope, named) if scope["type"] == "http" else None
         if error is None or node.tokens.wanted():
             return app(scope, receive, send)
-        metrics.refused.labels(error.kind).inc()
+        metrics.count_refused("http", error.kind)
         return error_answer(error)(scope, receive, send)
 
     return checked

@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from types import FrameType, TracebackType
 from typing import Any, Self, cast
@@ -168,7 +169,7 @@ class Service:
         either = before_routing(app.state.versions_api, app, self.node, quick)
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
-        self.connections = Connections(ConnectionLimits.of(settings), self.metrics.count_refused)
+        self.connections = Connections(ConnectionLimits.of(settings), partial(self.metrics.count_refused, "connection"))
         self.connections.busy = lambda: self.memory.queued > 0
         self.metrics.show_connections(self.connections)
         logging.getLogger("uvicorn.access").addFilter(_without_signature)

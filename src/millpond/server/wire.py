@@ -50,6 +50,7 @@ __all__ = (
     "add_error_handlers",
     "answer_failure",
     "error_answer",
+    "is_refusal",
     "relative",
     "reporting_damage",
     "shown_to",
@@ -72,13 +73,15 @@ RETRY_SECONDS = {
 """Error kinds that clients retry automatically, with the pause before the retry."""
 
 
-REFUSED = (401, 403, 413, 429)
-"""Statuses of requests that are counted as refused."""
-OVERLOADED = (
-    "request_memory_full", "request_queue_full", "request_queue_slow", "question_slow", "long_polls_full",
-    "watchers_full",
+_REFUSED = (401, 403, 413, 429)
+_REFUSED_KINDS = frozenset(
+    (*RETRY_SECONDS, "question_slow", "calls_full", "commands_full", "quota_exceeded", "readers_full")
 )  # fmt: skip
-"""Kinds of errors of status 503 that are counted as refused, too."""
+
+
+def is_refusal(error: MillpondError) -> bool:
+    """True for an error that is counted as refused: the right is missing, a limit is met, or the node is busy."""
+    return status_of(error) in _REFUSED or error.kind in _REFUSED_KINDS
 
 
 class RequestBody(BaseModel):
@@ -188,10 +191,9 @@ def answer_failure(request: Request, error: BaseException) -> JSONResponse:
     reported = understood(error)
     if isinstance(reported, Closed) and request.app.state.node.stopping:
         reported = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-    status = status_of(reported)
-    if status in REFUSED or reported.kind in OVERLOADED:
-        request.app.state.metrics.refused.labels(reported.kind).inc()
-    return error_answer(shown_to(request, reported), status)
+    if is_refusal(reported):
+        request.app.state.metrics.count_refused("http", reported.kind)
+    return error_answer(shown_to(request, reported))
 
 
 def add_error_handlers(app: FastAPI) -> None:

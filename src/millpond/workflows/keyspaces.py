@@ -56,8 +56,8 @@ TIMER_TIME = REGISTRY.register(
     "the instant of a timer, by its name, and the one at which it was set",
 )  # fmt: skip
 PLACE = REGISTRY.register(
-    "workflows", "place", (), _FOLDER, "position, then milliseconds",
-    "in the store of a partition: the last entry of its log that was applied, and the time of the last command",
+    "workflows", "place", (), _FOLDER, "position, then milliseconds, twice",
+    "in the store of a partition: the last entry applied of its log, the time of the last command, and the latest",
 )  # fmt: skip
 OUTBOX = REGISTRY.register(
     "workflows", "outbox", ("position", "number"), _FOLDER, "partition, then an entry",

@@ -35,6 +35,7 @@ from millpond.kernel.scans import put_rows
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.protocol import StreamStore
+    from millpond.events.volumes import Append
     from millpond.kernel.space import Space, Transaction
 
 __all__ = ("CLIENT_DAYS", "JOB_ID", "NewJob", "Submissions")
@@ -74,8 +75,9 @@ _CLAIM = JsonForm(_Claim)
 class Submissions:
     """Submissions to the streams of a store, with their rows in a pond's space."""
 
-    def __init__(self, space: Space, store: StreamStore, clock: Clock) -> None:
+    def __init__(self, space: Space, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
         self._space, self._store, self._clock = space, store, clock
+        self._append = append or store.append
         self._turns = tuple(threading.Lock() for _ in range(_TURNS))
 
     def submit(self, stream: StreamName, jobs: Sequence[NewJob]) -> list[str]:
@@ -98,7 +100,7 @@ class Submissions:
                 begun.add(job_id)
                 events += job.events(job_id)
             if events:
-                self._store.append([EventBatch(stream, events)])
+                self._append([EventBatch(stream, events)])
             self._confirm(stream.queue, {client: claim for client, claim in claims.items() if not claim.stored})
             return ids
 

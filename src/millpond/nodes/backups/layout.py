@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
     "backup_id", "fetch_object", "file_name",
-    "find_backup", "list_backups", "log_entries", "part_name", "put_object", "stored_file", "write_backup",
-    "stored_objects", "write_entries", "write_objects",
+    "find_backup", "list_backups", "log_entries", "newest_backup", "part_name", "put_object", "stored_file",
+    "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
 BACKUP_FORMAT = 2
@@ -172,6 +172,15 @@ def list_backups(place: ObjectStore) -> list[Backup]:
     """
     names = [named.name for named in place.list(_FOLDER)]
     return sorted((_read(place, name) for name in names), key=lambda backup: (backup.created_ms, backup.position))
+
+
+def newest_backup(place: ObjectStore, pond: str) -> Backup | None:
+    """The newest backup of a pond. Ids ascend with the time, so few are read.
+
+    Raises: as `list_backups`.
+    """
+    names = sorted((named.name for named in place.list(_FOLDER)), reverse=True)
+    return next((backup for name in names if (backup := _read(place, name)).pond == pond), None)
 
 
 def find_backup(place: ObjectStore, id_: str | None) -> Backup:

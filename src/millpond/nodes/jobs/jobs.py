@@ -38,9 +38,11 @@ from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
 
 if TYPE_CHECKING:
+    from millpond.events.census import Census
     from millpond.events.client_jobs import ClientJobs
     from millpond.maps.loads.merger import Merger
     from millpond.maps.map import Map
+    from millpond.nodes.backups.newest import NewestBackup
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
@@ -96,6 +98,10 @@ class JobContext(Protocol):
     @property
     def client_jobs(self) -> ClientJobs: ...
     @property
+    def census(self) -> Census: ...
+    @property
+    def newest_backup(self) -> NewestBackup: ...
+    @property
     def primary(self) -> str: ...
     def leads(self) -> bool: ...
     def need_primary(self) -> None: ...
@@ -119,6 +125,8 @@ def node_jobs(node: JobContext) -> list[Job]:
         ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
         ("verify", "checks every promise on the data", settings.verify_interval, _verify),
     ]
+    if settings.backups:
+        jobs.append(("backups", "looks for the newest backup", settings.backups_interval, _backups))
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
     # The merger does not wait for a notice of a load, nor the follower for its turn.
@@ -168,7 +176,8 @@ def _of(count: int, of: int, what: str) -> str:
 def _many(count: int, what: str) -> str:
     if count == 1:
         return f"1 {what}"
-    return f"{count:,} {what[:-1]}ies" if what.endswith("y") else f"{count:,} {what}s"
+    consonant = what.endswith("y") and what[-2] not in "aeou"
+    return f"{count:,} {what[:-1]}ies" if consonant else f"{count:,} {what}s"
 
 
 # -- merging ------------------------------------------------------------------------------------------
@@ -347,17 +356,25 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
         compressed = events.compress(
             settings.events_compress_after, bytes_per_second=settings.events_bytes_per_second, stopping=stopping
         )
-    if settings.events_retention:
+    doubt = events.doubt()
+    if settings.events_retention and doubt is None:
         expired = events.expire(settings.events_retention, stopping=stopping)
     lost, faults = 0, list[str]()
-    if settings.events_lost_after:
+    if settings.events_lost_after and doubt is None:
         lost, faults = node.client_jobs.end_lost(settings.events_lost_after, stopping)
+    node.census.turn(stopping)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}
     done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []
     done += [f"dropped {_many(expired.events, 'event')}"] if expired.events else []
     done += [f"ended {_many(lost, 'job')} of lost clients"] if lost else []
+    done += [f"kept what is old: {doubt}"] if doubt else []
     return Outcome("; ".join(done) or "nothing to do", numbers, (*compressed.faults, *expired.faults, *faults))
+
+
+def _backups(node: JobContext, _stopping: threading.Event) -> Outcome:
+    found = node.newest_backup.look()
+    return Outcome(f"the newest is {found}" if found else "there is no backup of this pond")
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:

@@ -25,7 +25,7 @@ from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import share_of
 from millpond.server.armada.status import details_of, grpc_status, trailing_metadata
-from millpond.server.wire import status_of, understood
+from millpond.server.wire import is_refusal, status_of, understood
 
 if TYPE_CHECKING:
     from millpond.events.events import Events
@@ -39,10 +39,12 @@ if TYPE_CHECKING:
     from millpond.server.shares import Shares
 
 __all__ = (
-    "Call", "Context", "Means", "Method", "abort", "admit", "answering", "caller_in_metadata", "count", "known",
-    "parsed", "streaming", "unary",
+    "SURFACE", "Call", "Context", "Means", "Method", "abort", "admit", "answering", "caller_in_metadata", "count",
+    "known", "parsed", "streaming", "unary",
 )  # fmt: skip
 
+SURFACE = "armada"
+"""The name of this API in metrics."""
 _TIMER_SHARE = 0.1
 """The share of `read_timeout` by which a client that takes nothing may be disconnected too early."""
 _MESSAGE_MEMORY = 3
@@ -266,8 +268,8 @@ def count(call: Call, began: float, error: MillpondError | None) -> None:
     means = call.means
     status = "OK" if error is None else grpc_status(error).name
     means.metrics.count_call(call.path, status, means.node.clock.monotonic() - began)
-    if status in ("RESOURCE_EXHAUSTED", "PERMISSION_DENIED", "UNAUTHENTICATED") and error is not None:
-        means.metrics.count_refused(error.kind)
+    if error is not None and (status == "RESOURCE_EXHAUSTED" or is_refusal(error)):
+        means.metrics.count_refused(SURFACE if call.path.startswith("/api.") else "workflows", error.kind)
 
 
 async def abort(call: Call, context: Context, error: MillpondError) -> None:

@@ -16,7 +16,7 @@ from millpond.events.event import BATCH_EVENTS_MAX, EventBatch, NewEvent
 from millpond.events.jobs.active import JobState
 from millpond.events.jobs.submissions import NewJob
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
-from millpond.server.armada.calls import Call, Means, Method, unary
+from millpond.server.armada.calls import SURFACE, Call, Means, Method, unary
 from millpond.server.armada.events_api import serving
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -189,7 +189,7 @@ def _append(
             for job_id in jobs[start : start + _PER_BATCH]:
                 events.append(job_event(first, job_id, now_ms, change))
                 events.append(job_event(second, job_id, now_ms, last or change))
-            means.events.store.append([EventBatch(stream, events)])
+            means.events.volumes.of(SURFACE)([EventBatch(stream, events)])
     call.notes["jobs"] = len(jobs)
     return jobs
 

@@ -31,7 +31,7 @@ from millpond.errors import MillpondError, Unavailable
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.jobs.queues import Queues
 from millpond.events.jobs.submissions import Submissions
-from millpond.server.armada.calls import Means
+from millpond.server.armada.calls import SURFACE, Means
 from millpond.server.armada.events_api import event_methods
 from millpond.server.armada.jobs_api import job_methods
 from millpond.server.armada.queues_api import queue_methods
@@ -102,10 +102,11 @@ def _free(host: str, port: int) -> int:
 def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Metrics) -> Means:
     """The means of the services: the streams and the space of a node's pond."""
     pond, settings = node.pond, node.settings
-    store = pond.events.store
+    store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
+    submissions = Submissions(pond.space, store, node.clock, volume)
     return Means(
-        node, pond.events, Queues(pond.space), Submissions(pond.space, store, node.clock), ActiveJobs(store), watching,
-        memory, metrics, Shares(settings.threads + settings.max_requests_queued),
+        node, pond.events, Queues(pond.space), submissions, ActiveJobs(store), watching, memory, metrics,
+        Shares(settings.threads + settings.max_requests_queued),
     )  # fmt: skip
 
 

@@ -29,11 +29,10 @@ from fastapi import Response
 from millpond.errors import Closed, Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.server.wire import (
-    OVERLOADED,
-    REFUSED,
     RETRY_SECONDS,
     RequestError,
     answer_failure,
+    is_refusal,
     relative,
     status_of,
     understood,
@@ -139,8 +138,8 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
     if isinstance(error, Closed) and state.node.stopping:
         error = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
     status = _status(error)
-    if status in REFUSED or error.kind in OVERLOADED:
-        state.metrics.refused.labels(error.kind).inc()
+    if status == 429 or is_refusal(error):
+        state.metrics.count_refused("lakefs", error.kind)
     headers = _retry(error)
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""

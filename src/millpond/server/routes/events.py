@@ -193,9 +193,11 @@ def routes(node: Node) -> APIRouter:
 
 
 def _add_append(router: APIRouter, node: Node) -> None:
+    volume = node.pond.events.volumes.of("http")
+
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
-        done = node.pond.events.store.append([batch])[0]
+        done = volume([batch])[0]
         if stream.queue == REPORTS_QUEUE:
             node.client_jobs.note(stream.job_set, batch.events)
         for event in batch.events if stream.queue == REPORTS_QUEUE else ():

@@ -104,7 +104,7 @@ class WorkflowService:
         processor = Processor(self._space, self._node.clock, self._pass_on, self.workers, stories=stories)
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
-        append, dropped = self._node.pond.events.store.append, self.stories_dropped.add
+        append, dropped = self._node.pond.events.volumes.of("workflows"), self.stories_dropped.add
         self._teller = Teller(self._space, self._node.clock, append, dropped=dropped)
         self._teller.start()
         return processor

@@ -3,7 +3,8 @@
 Invariants:
 
 * A schedule has one timer: its next instant. The timer's command starts a run, and sets the next one from the instant
-  that was due, so no instant is left out: those that passed while the server was down follow one after another.
+  that was due, so none is left out: those that passed while the server was down follow one after another. Of more than
+  `PASSED_MAX` only the first has a run, or a clock that jumps two days ahead would start thousands.
 * A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
 """
@@ -35,6 +36,8 @@ __all__ = ("delete_schedule", "put_schedule", "run_due")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 5
 _CHARACTERS_MAX = 300
+PASSED_MAX = 100
+"""The instants that passed, while the server was down or its clock behind, that runs are started for."""
 
 
 def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
@@ -80,7 +83,8 @@ def run_due(work: Work, request: ScheduleDue) -> None:
         started.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
         name.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
     work.cause(CommandCaused(root_of(name), started))
-    _set_timer(work, found, request.at, request.major, request.revision)
+    after = _caught_up(found.cron_expression, request.at, work.now)
+    _set_timer(work, found, after, request.major, request.revision)
 
 
 def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
@@ -94,6 +98,17 @@ def _set_timer(work: Work, schedule: ScheduledWfRun, after: int, major: int, rev
     at = _next_instant(schedule.cron_expression, after)
     if at is not None:
         work.set_timer(_timer_name(schedule.id), at, ScheduleDue(schedule.id, at, major, revision))
+
+
+def _caught_up(expression: str, at: int, now: int) -> int:
+    """The instant after which a schedule goes on that ran for `at`: that, or now when too many have passed since."""
+    passed = at
+    for _ in range(PASSED_MAX + 1):
+        following = _next_instant(expression, passed)
+        if following is None or following > now:
+            return at
+        passed = following
+    return now
 
 
 def _next_instant(expression: str, after: int) -> int | None:

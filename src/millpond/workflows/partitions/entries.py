@@ -6,6 +6,7 @@ told.
     "caused"   partition  number  tenant  id  ms  request
     "sent"     position  number
     "story"    position  number
+    "clock"    ms
 
 Invariants:
 * `decode_entry(encode_entry(entry)) == entry`;
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "CausedEntry",
+    "ClockEntry",
     "CommandEntry",
     "LogEntry",
     "SentEntry",
@@ -81,7 +83,14 @@ class StoryEntry:
     dropped: bool = False
 
 
-LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry
+@dataclass(frozen=True, slots=True)
+class ClockEntry:
+    """The owner's time, when earlier entries have later ones: timers that they set are set anew."""
+
+    ms: int
+
+
+LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry | ClockEntry
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -99,6 +108,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             return encode(("sent", position, number))
         case StoryEntry(position, number, dropped):
             return encode(("dropped" if dropped else "story", position, number))
+        case ClockEntry(ms):
+            return encode(("clock", ms))
 
 
 def decode_entry(data: bytes) -> LogEntry:
@@ -125,6 +136,9 @@ def decode_entry(data: bytes) -> LogEntry:
             case "story" | "dropped":
                 position, number = cast("tuple[int, int]", parts)
                 return StoryEntry(position, number, kind == "dropped")
+            case "clock":
+                (ms,) = cast("tuple[int]", parts)
+                return ClockEntry(ms)
     except (ValueError, TypeError) as error:
         raise Corrupt("an entry of the log is damaged", kind="command_damaged", reason=repr(error)) from error
     raise Corrupt("an entry of the log is of no known kind", kind="command_damaged", reason=repr(kind))

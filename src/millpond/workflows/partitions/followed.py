@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, cast
 
 from millpond.errors import Corrupt
@@ -25,6 +25,7 @@ from millpond.kernel.scans import delete_rows
 from millpond.workflows.keyspaces import OUTBOX, PLACE, RECEIVED, SENDING
 from millpond.workflows.partitions.entries import (
     CausedEntry,
+    ClockEntry,
     CommandEntry,
     SentEntry,
     StoryEntry,
@@ -36,7 +37,7 @@ from millpond.workflows.partitions.routing import METADATA, partition_of_key
 from millpond.workflows.processor import Applied, Partition
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
-from millpond.workflows.processor.timers import take_timer
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, pull_back, take_timer
 from millpond.workflows.store.slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
 
@@ -53,10 +54,11 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """The last entry that was applied, and the time of the last command."""
+    """The last entry that was applied, the time of the last command, and the latest one that timers may be set by."""
 
     position: int = 0
     ms: int = 0
+    latest_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +72,7 @@ class Ended:
 def read_place(tx: ReadTransaction) -> Place:
     """The place of a store in its log."""
     row = tx.get(PLACE.pack())
-    return Place() if row is None else Place(*cast("tuple[int, int]", decode(row)))
+    return Place() if row is None else Place(*cast("tuple[int, ...]", decode(row)))
 
 
 def put_out(tx: ReadTransaction, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int, bytes]]:
@@ -103,19 +105,27 @@ class FollowedPartition(Partition):
         for entry in entries:
             if entry.position > place.position:
                 self._position, self._out = entry.position, 0
-                ms, ended = self._apply_entry(tx, entry.data, place.ms)
-                place = Place(entry.position, ms)
+                place, ended = self._apply_entry(tx, entry, place)
                 ends += ended
-        tx.put(PLACE.pack(), encode((place.position, place.ms)))
+        tx.put(PLACE.pack(), encode((place.position, place.ms, place.latest_ms)))
         return ends
 
-    def _apply_entry(self, tx: Transaction, data: bytes, last: int) -> tuple[int, list[Ended]]:
+    def _apply_entry(self, tx: Transaction, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
         try:
-            entry = decode_entry(data)
+            entry = decode_entry(data.data)
         except Corrupt as error:
             # Everybody passes over it alike; to stop for it would stop the partition for ever.
             _LOG.error("entry %s of partition %s is no command: %s", self._position, self.number, error)
-            return last, []
+            return replace(last, position=data.position), []
+        if isinstance(entry, ClockEntry):
+            whole = pull_back(tx, entry.ms, TIMERS_PULLED_PER_WRITE) < TIMERS_PULLED_PER_WRITE
+            return Place(data.position, last.ms, entry.ms if whole else last.latest_ms), []
+        ms, ends = self._apply_command(tx, entry, last.ms)
+        return Place(data.position, ms, max(last.latest_ms, ms)), ends
+
+    def _apply_command(
+        self, tx: Transaction, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
+    ) -> tuple[int, list[Ended]]:
         match entry:
             case CommandEntry(command, ms):
                 now = instant_after(last, ms)

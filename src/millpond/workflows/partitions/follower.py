@@ -8,6 +8,7 @@ Invariants:
 * a reply is given after the entry of its command is durable in the log, applied here, and all that it caused is in the
   logs of the partitions which that concerns;
 * an entry is applied once, also when the process died between two entries: see `followed`;
+* a clock that was ahead delays no timer: the owner puts its time into the log, and all set those timers anew;
 * what only the owner does may be done by two for a while: a timer is taken by one of the entries that name it, and what
   is sent on is numbered.
 """
@@ -23,9 +24,17 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.kernel.steps import step
-from millpond.workflows.partitions.entries import CommandEntry, SentEntry, StoryEntry, TimerEntry, encode_entry
+from millpond.workflows.partitions.entries import (
+    ClockEntry,
+    CommandEntry,
+    SentEntry,
+    StoryEntry,
+    TimerEntry,
+    encode_entry,
+)
 from millpond.workflows.partitions.followed import Ended, FollowedPartition, Place, put_out, read_place
 from millpond.workflows.processor.codec import LoggedCommand
+from millpond.workflows.processor.partition import CLOCK_BACK_MS
 from millpond.workflows.processor.timers import due_timers, next_due
 from millpond.workflows.store import initialize
 
@@ -68,7 +77,7 @@ class Follower:
         self._changed = threading.Condition()
         self._owning = False
         self._fired: set[tuple[int, str, Key]] = set()
-        self._sent = (0, 0)
+        self._sent, self._clock_position = (0, 0), 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"partition {number}", daemon=True)
 
@@ -172,6 +181,7 @@ class Follower:
                 if entries:
                     self._apply(entries)
                 if self._owning:
+                    self._correct_time()
                     self._fire()
                     self._send()
 
@@ -206,6 +216,16 @@ class Follower:
         for end in ends:
             if end.applied is not None:
                 self._end(end.applied.command.id, end.applied.reply, end.applied.error)
+
+    def _correct_time(self) -> None:
+        """Put the time into the log when a clock was ahead that timers were set by: everybody sets them anew."""
+        now = self._clock.now_ms()
+        ahead_ms = self._place.latest_ms - now
+        if ahead_ms > CLOCK_BACK_MS and self._place.position >= self._clock_position:
+            _LOG.warning("the clock of partition %s was %.1f s ahead: its timers are set anew", self.number,
+                         ahead_ms / 1000)  # fmt: skip
+            entry = encode_entry(ClockEntry(now))
+            self._clock_position = self._log.append(self.number, entry).result(_SEND_SECONDS)
 
     def _fire(self) -> None:
         """Put an entry into the log for each timer that is due; entries that came already are applied first."""

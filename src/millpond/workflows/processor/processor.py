@@ -37,7 +37,7 @@ from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition
 from millpond.workflows.processor.rows import queued_after
-from millpond.workflows.processor.timers import next_due, pull_back, take_due
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, next_due, pull_back, take_due
 from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.slices import delete_run
@@ -54,7 +54,6 @@ __all__ = ("Measures", "Processor", "QUEUED_MAX")
 
 COMMANDS_PER_WRITE = 256
 TIMERS_PER_WRITE = 100
-TIMERS_PULLED_PER_WRITE = 5_000
 CLAIMS_PER_WRITE = 256
 APPLY_SECONDS_MIN, APPLY_SECONDS_MAX = 0.001, 0.02
 """The time in which one write applies commands: at least about a sync, so that a write is not all sync."""

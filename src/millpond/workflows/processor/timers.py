@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millpond.workflows.engine import Key, Request
 
 __all__ = (
+    "TIMERS_PULLED_PER_WRITE",
     "DueTimer",
     "cancel_timer",
     "cancel_timers_of",
@@ -40,6 +41,7 @@ __all__ = (
     "take_timer",
 )
 
+TIMERS_PULLED_PER_WRITE = 5_000
 _TIME = struct.Struct(">q")
 _TIMES = struct.Struct(">qq")
 

@@ -99,7 +99,7 @@ class SharedWorkflows(WorkflowService):
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
             node.clock, wanted=lambda: self._group.own, passed_on=self._passed_on, changed=self._owned,
             interval=settings.workflows_checkpoint_interval / 1000,
-            append=node.pond.events.store.append if settings.workflows_events else None,
+            append=node.pond.events.volumes.of("workflows") if settings.workflows_events else None,
             dropped=self.stories_dropped.add,
         )  # fmt: skip
         self.followers = self._ownership.owned

@@ -1,0 +1,51 @@
+"""The volume of what a process appended, by surface: the API that the events came through."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeAlias
+
+if TYPE_CHECKING:
+    from millpond.events.event import Appended, EventBatch
+
+__all__ = ("Append", "Volume", "Volumes")
+
+Append: TypeAlias = "Callable[[Sequence[EventBatch]], list[Appended]]"
+
+
+@dataclass(slots=True)
+class Volume:
+    """Events that were stored, and the bytes of their payloads. An append that is uncertain does not count."""
+
+    append: Append
+    events: int = 0
+    bytes: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
+
+    def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        """As `StreamStore.append`."""
+        outcomes = self.append(batches)
+        # Positions never fall, so what was stored before is the beginning of a batch.
+        payloads = [
+            payload for batch, done in zip(batches, outcomes, strict=True)
+            for payload in batch.columns(done.repeated).payloads
+        ]  # fmt: skip
+        size = sum(map(len, payloads))
+        with self._lock:
+            self.events += len(payloads)
+            self.bytes += size
+        return outcomes
+
+
+class Volumes:
+    """The volumes of a place, each made when its surface first asks for it."""
+
+    def __init__(self, append: Append) -> None:
+        self._append = append
+        self.by_surface: dict[str, Volume] = {}
+
+    def of(self, surface: str) -> Volume:
+        """The append of a surface, counted."""
+        return self.by_surface.setdefault(surface, Volume(self._append))

@@ -1,0 +1,109 @@
+"""A witness of the time of day, for work that cannot be undone: a clock that jumped far ahead is not believed at once.
+
+    look ─ at most 36 hours ahead of the last one and the time that passed ─▶ believed
+    look ─ later than that ─▶ doubted ─ a day later, still so ─▶ believed
+
+A machine that starts with a wrong clock would drop what is to be kept for days yet. Nobody can tell such a clock from a
+machine that was off. So the work rests for a day: long enough for people, or for NTP, to set the clock right.
+
+Invariants:
+* the time of the last look is a row: a restart changes nothing;
+* within a process a doubt ends by monotonic time, so a second jump does not end it;
+* a clock that is set back is believed, for work is late then, and not early; when it comes back from there, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.json_forms import FormError, JsonForm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space, Transaction
+
+__all__ = ("BELIEVED_MS", "JUMP_MS_MAX", "ClockWitness", "Doubt")
+
+JUMP_MS_MAX = 36 * 3_600_000
+"""A clock may be ahead of the latest time that was believed by so much, and by the time that passed since.
+
+What is used every day is no jump."""
+NOTED_MS = 3_600_000
+"""Looks within so long are one write."""
+BELIEVED_MS = 86_400_000
+"""The time after which a clock that jumped further is believed all the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    """The latest time that was believed, and of the first one that is doubted since; 0: none is."""
+
+    at_ms: int
+    doubted_ms: int = 0
+
+
+_FORM = JsonForm(_Seen)
+
+
+@dataclass(frozen=True, slots=True)
+class Doubt:
+    """A clock that is not believed: how far it jumped, and how long it must stand yet."""
+
+    jump_ms: int
+    left_ms: int
+
+    def __str__(self) -> str:
+        jump, left = (f"{ms / 3_600_000:.1f} hours" for ms in (self.jump_ms, self.left_ms))
+        return f"the clock is {jump} ahead of what was expected, and is believed in {left}"
+
+
+class ClockWitness:
+    """The witness of a place: a row of its space. `now_ms` is the time of day that is judged."""
+
+    def __init__(self, space: Space, key: bytes, now_ms: Callable[[], int], clock: Clock) -> None:
+        self._space, self._key, self._now_ms, self._clock = space, key, now_ms, clock
+        self._looked: float | None = None
+        self._doubted: float | None = None
+
+    def look(self) -> Doubt | None:
+        """Look at the clock; None when it is believed.
+
+        Raises: what `now_ms` raises, and the space.
+        """
+        now, passed = self._now_ms(), self._clock.monotonic()
+        elapsed_ms = 0 if self._looked is None else round(1000 * (passed - self._looked))
+        seen, doubt = self._space.write(lambda tx: self._judged(tx, now, elapsed_ms, passed))
+        if self._looked is None or seen.at_ms == now:
+            self._looked = passed
+        if not seen.doubted_ms:
+            self._doubted = None
+        elif self._doubted is None and seen.doubted_ms == now:
+            self._doubted = passed
+        return doubt
+
+    def _judged(self, tx: Transaction, now: int, elapsed_ms: int, passed: float) -> tuple[_Seen, Doubt | None]:
+        seen = self._read(tx)
+        if seen is None or now <= seen.at_ms + elapsed_ms + JUMP_MS_MAX:
+            if seen is not None and not seen.doubted_ms and now - seen.at_ms < NOTED_MS:
+                return seen, None
+            return self._put(tx, _Seen(now if seen is None else max(now, seen.at_ms))), None
+        begun = seen.doubted_ms if 0 < seen.doubted_ms <= now else now
+        stood_ms = now - begun if self._doubted is None else round(1000 * (passed - self._doubted))
+        if begun != now and stood_ms >= BELIEVED_MS:
+            return self._put(tx, _Seen(now)), None
+        left_ms = BELIEVED_MS - (stood_ms if begun != now else 0)
+        return self._put(tx, _Seen(seen.at_ms, begun)), Doubt(now - seen.at_ms - elapsed_ms, left_ms)
+
+    def _read(self, tx: Transaction) -> _Seen | None:
+        row = tx.get(self._key)
+        try:
+            return None if row is None else _FORM.decode(row)
+        except FormError:
+            return None
+
+    def _put(self, tx: Transaction, seen: _Seen) -> _Seen:
+        tx.put(self._key, _FORM.encode(seen))
+        return seen
