@@ -17,14 +17,13 @@ def test_a_run_ends_right_after_some_kills(tmp_path: Path) -> None:
     assert (sum(report.kills.values()), report.runs) == (2, 1)
 
 
-@pytest.mark.full
-@pytest.mark.timeout(7200)
-def test_every_run_ends_right_after_two_hundred_kills(tmp_path: Path) -> None:
-    report = prove(Plan(seed=200, kills=200), tmp_path)
+@pytest.mark.timeout(3600)
+def test_every_run_ends_right_after_many_kills(tmp_path: Path) -> None:
+    """Two hundred take hours where the machine has other work: `make proof`."""
+    report = prove(Plan(seed=200, kills=20), tmp_path)
     assert report.ok, "\n".join(report.lines())
 
 
-@pytest.mark.full
 @pytest.mark.timeout(1800)
 def test_a_run_ends_right_with_the_heartbeat_of_the_client(tmp_path: Path) -> None:
     report = prove(Plan(seed=60, kills=3, runs_at_once=1, heartbeat_seconds=None), tmp_path)
