@@ -88,6 +88,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "events stats": None,
     "events compress": None,
     "events expire": None,
+    "events read": None,
     "watch": None,
     "runs": None,
     "run start": None,

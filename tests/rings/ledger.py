@@ -187,8 +187,8 @@ class Ledger:
         if self.mode == "write":
             self._write()
         elif self.mode in ("compare", "strict"):
-            kept = read_ledger(self.path)
-            for ring, costs in kept.items():
+            before = read_ledger(self.path)
+            for ring, costs in before.items():
                 self.failures += grown(costs, self.rings[ring])
             failed = any(
                 grown(_of_files(costs), self.rings[ring], GROWTH_SECONDS_FAILING) for ring, costs in kept.items()
