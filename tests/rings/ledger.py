@@ -191,7 +191,7 @@ class Ledger:
             for ring, costs in before.items():
                 self.failures += grown(costs, self.rings[ring])
             failed = any(
-                grown(_of_files(costs), self.rings[ring], GROWTH_SECONDS_FAILING) for ring, costs in kept.items()
+                grown(_of_files(costs), self.rings[ring], GROWTH_SECONDS_FAILING) for ring, costs in before.items()
             )
             if self.mode == "strict" and failed and session.exitstatus == pytest.ExitCode.OK:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED

@@ -84,12 +84,12 @@ def merge(target: Map) -> Any:
 
 def condense(target: Map) -> Any:
     """The rows that go, and the digest of those that stay."""
-    return [target.condense(before="1970-01-05").rows_removed, digest(target)]
+    return [target.condense(before="1970-01-05T00:00Z").rows_removed, digest(target)]
 
 
 def retain(target: Map) -> Any:
     """The rows that go, and the digest of those that stay."""
-    return [target.retain(before="1970-01-03").rows_removed, digest(target)]
+    return [target.retain(before="1970-01-03T00:00Z").rows_removed, digest(target)]
 
 
 def compact(target: Map) -> Any:
@@ -142,7 +142,7 @@ def subset(target: Map) -> Any:
 
 def window(target: Map) -> Any:
     """The snapshot of the later half of the times."""
-    return index_of(target.snapshot(window=("1970-01-03", None)))
+    return index_of(target.snapshot(window=("1970-01-03T00:00Z", None)))
 
 
 def index_of(snapshot: Snapshot) -> Any:

@@ -39,7 +39,7 @@ from millpond.versions.site import Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.frozen import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
-from millpond.versions.staging.publishing import Collecting, begin_collecting, end_collecting, renew_collecting
+from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting
 from millpond.versions.unneeded import Unneeded
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ def _collect_ranges(site: Site, state: Marked, garbage: Garbage, grace_ms: int) 
 def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:
     """Delete files, but those that were named meanwhile; the names that need no other look."""
     gone: list[str] = []
-    lease: Collecting | None = begin_collecting(site)
+    until: int | None = begin_collecting(site)
     try:
         step("collect.deleting")
         later = Marked.read(site)
@@ -333,8 +333,8 @@ def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[s
             return gone
         needed = _files(site, later.trees - state.trees)
         for at in range(0, len(unneeded), FILES_A_LEASE):
-            lease = None if lease is None else renew_collecting(site, lease)
-            if lease is None:
+            until = None if until is None else renew_collecting(site, until)
+            if until is None:
                 break  # the next collection goes on
             block = unneeded[at : at + FILES_A_LEASE]
             names = [name for name in block if name not in needed]
@@ -342,8 +342,8 @@ def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[s
             _count(garbage, names)
             gone += block
     finally:
-        if lease is not None:
-            end_collecting(site, lease)
+        if until is not None:
+            end_collecting(site, until)
     step("collect.deleted")
     return gone
 

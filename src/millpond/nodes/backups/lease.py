@@ -41,17 +41,17 @@ class PlaceLease:
 
     def __init__(self, place: ObjectStore, clock: Clock, tag: str, owner: str) -> None:
         self._place, self._clock, self._tag, self._owner = place, clock, tag, owner
-        self._due = clock.monotonic() + LEASE_SECONDS / 2
+        self._until = clock.now_ms() + LEASE_SECONDS * 1000
 
     def extend(self) -> None:
         """Hold the lease longer, once half of its time is over.
 
         Raises: `Fenced` when another one has taken it.
         """
-        passed = self._clock.monotonic()
-        if passed >= self._due:
-            self._swap(self._clock.now_ms() + LEASE_SECONDS * 1000)
-            self._due = passed + LEASE_SECONDS / 2
+        now = self._clock.now_ms()
+        if self._until - now > LEASE_SECONDS * 500:
+            return
+        self._swap(now + LEASE_SECONDS * 1000)
 
     def end(self) -> None:
         """Give the lease back; nothing when another one has taken it."""
@@ -66,6 +66,7 @@ class PlaceLease:
                 "another one changes this place for backups now", kind="backup_fenced", place=self._place.where,
                 hint="begin again when it is done",
             ) from error  # fmt: skip
+        self._until = until
 
 
 @contextmanager
@@ -79,10 +80,8 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
         tagged = place.get_tagged(_NAME)
         expected = tagged.tag
         until = _HOLDER.decode(tagged.data.to_pybytes()).until_ms
-        # One that ends later than any may was written by a clock that was ahead, and must not stand for as long. If its
-        # holder lives all the same, it is fenced, and changes nothing more.
-        if 0 < (left_ms := until - clock.now_ms()) <= LEASE_SECONDS * 1000:
-            raise _busy(place, left_ms // 1000 + 1)
+        if until > clock.now_ms():
+            raise _busy(place, (until - clock.now_ms()) // 1000 + 1)
     owner = clock.random_id()
     try:
         tag = place.swap(_NAME, _bytes(owner, clock.now_ms() + LEASE_SECONDS * 1000), expected)

@@ -88,8 +88,7 @@ def _parse(row: bytes, id_: str) -> ImportRecord:
 
 
 def _is_running(record: ImportRecord, now_ms: int) -> bool:
-    # One that would live longer than any says so by a clock that was ahead: it must not stand for as long.
-    return record.state is ImportState.RUNNING and now_ms < record.alive_until_ms <= now_ms + ALIVE_MS
+    return record.state is ImportState.RUNNING and now_ms < record.alive_until_ms
 
 
 class ImportJobs:

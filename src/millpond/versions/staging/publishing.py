@@ -9,9 +9,8 @@ names, and that a collection is about to delete. So collections are counted, and
 Invariants:
 * Nothing is published while a collection deletes, nor after one that deleted during any part of the build: then the
   builder looks whether its files are there, and begins to look when no collection deletes.
-* A collection that died is over when its row has stayed the same for a minute, by the clock of whoever looks: times of
-  other machines do not count. One that lives renews its row before each hundred files, and deletes nothing more when
-  that comes too late by its own clock; it ends no lease but its own.
+* A collection that died is over when its lease is. One that lives renews it before each hundred files, and deletes
+  nothing more when that comes too late; it ends no lease but its own.
 * A builder or a reader at work on a state that nobody names any more may find its files gone: that is no damage. The
   builder builds again, the reader reads the state that is there now.
 """
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = (
     "COLLECTING_MS_MAX",
     "Collected",
-    "Collecting",
     "begin_collecting",
     "check_published",
     "check_there",
@@ -50,8 +48,7 @@ __all__ = (
 
 COLLECTING_MS_MAX = 60_000
 LOOK_SECONDS = 0.02
-TRIES_MAX = 4_000
-"""Looks while others collect: for longer than a collection that died is waited for."""
+TRIES_MAX = 1_000
 DELETING = -1
 """The number of a collection that is not over: what is built meanwhile is published after another look."""
 MISSING_KINDS = ("range_not_found", "index_not_found")
@@ -83,18 +80,11 @@ def _read(tx: ReadTransaction, uid: str) -> _Count:
         return _Count()
 
 
-def _deletes(site: Site, found: _Count) -> bool:
-    """True while a collection deletes, as far as this process can see."""
-    if not found.deleting_until_ms:
-        return False
-    return not site.turns.sightings.is_over(COLLECTION.pack(site.uid), _FORM.encode(found), COLLECTING_MS_MAX)
-
-
 def collections(site: Site) -> int:
     """The number of collections so far, to be read before building; `DELETING` while one deletes."""
     with site.space.read() as tx:
         found = _read(tx, site.uid)
-    return DELETING if _deletes(site, found) else found.count
+    return DELETING if site.clock.now_ms() < found.deleting_until_ms else found.count
 
 
 def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
@@ -103,7 +93,7 @@ def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
     Raises: `Collected`.
     """
     found = _read(tx, site.uid)
-    if found.count != count or _deletes(site, found):
+    if found.count != count or site.clock.now_ms() < found.deleting_until_ms:
         raise Collected("garbage was collected meanwhile", hint="try again")
 
 
@@ -116,7 +106,6 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
 
     def act(tx: Transaction) -> object:
         check_published(site, tx, count)
-        _clear(site, tx)
         return change(tx)
 
     never = threading.Event()
@@ -176,60 +165,43 @@ def steadily(read: Callable[[], T]) -> T:
     raise Collected("garbage is being collected for too long", hint="try again")
 
 
-@dataclass(frozen=True, slots=True)
-class Collecting:
-    """The lease of a collection: the row of it, and the monotonic time at which it is over."""
-
-    row: _Count
-    due: float
-
-
-def _clear(site: Site, tx: Transaction) -> None:
-    """Forget a collection that died, so that the next process need not wait for it."""
-    found = _read(tx, site.uid)
-    if found.deleting_until_ms:
-        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count)))
-
-
-def begin_collecting(site: Site) -> Collecting:
-    """Begin to delete.
+def begin_collecting(site: Site) -> int:
+    """Begin to delete; the time, in milliseconds, by which it must end.
 
     Raises: `Conflict` when another collection deletes.
     """
-    now, due = site.clock.now_ms(), site.clock.monotonic() + COLLECTING_MS_MAX / 1000
+    now = site.clock.now_ms()
 
-    def begin(tx: Transaction) -> Collecting:
+    def begin(tx: Transaction) -> int:
         found = _read(tx, site.uid)
-        if _deletes(site, found):
+        if now < found.deleting_until_ms <= now + COLLECTING_MS_MAX:
             raise Conflict("garbage is being collected", kind="collection_running", hint="wait until it is over")
-        begun = _Count(found.count + 1, max(now + COLLECTING_MS_MAX, 1))
-        tx.put(COLLECTION.pack(site.uid), _FORM.encode(begun))
-        return Collecting(begun, due)
+        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count + 1, now + COLLECTING_MS_MAX)))
+        return now + COLLECTING_MS_MAX
 
     return site.space.write(begin)
 
 
-def renew_collecting(site: Site, lease: Collecting) -> Collecting | None:
-    """Go on deleting: the new lease; None when its time is over: others may have published."""
-    now, passed = site.clock.now_ms(), site.clock.monotonic()
+def renew_collecting(site: Site, until_ms: int) -> int | None:
+    """Go on deleting: the new time by which it must end; None when its time is over: others may have published."""
+    now = site.clock.now_ms()
 
-    def renew(tx: Transaction) -> Collecting | None:
-        if _read(tx, site.uid) != lease.row or passed >= lease.due:
+    def renew(tx: Transaction) -> int | None:
+        found = _read(tx, site.uid)
+        if found.deleting_until_ms != until_ms or now >= until_ms:
             return None
-        # Other bytes each time, whatever the clock says: by them others see that it lives.
-        renewed = _Count(lease.row.count, max(now + COLLECTING_MS_MAX, lease.row.deleting_until_ms + 1))
-        tx.put(COLLECTION.pack(site.uid), _FORM.encode(renewed))
-        return Collecting(renewed, passed + COLLECTING_MS_MAX / 1000)
+        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count, now + COLLECTING_MS_MAX)))
+        return now + COLLECTING_MS_MAX
 
     return site.space.write(renew)
 
 
-def end_collecting(site: Site, lease: Collecting) -> None:
+def end_collecting(site: Site, until_ms: int) -> None:
     """Let others publish again, unless another collection has begun to delete since."""
 
     def end(tx: Transaction) -> None:
         found = _read(tx, site.uid)
-        if found == lease.row:
+        if found.deleting_until_ms == until_ms:
             tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count)))
 
     site.space.write(end)

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Unavailable
 from millpond.json_forms import FormError, JsonForm
-from millpond.kernel.sightings import Sightings
 from millpond.versions.keyspaces import TURN
 
 if TYPE_CHECKING:
@@ -89,8 +88,6 @@ class Turns:
 
     def __init__(self, space: Space, clock: Clock) -> None:
         self._space, self._clock = space, clock
-        self.sightings = Sightings(clock)
-        """The leases of other processes, also those of collections of garbage."""
         self._locks: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
         self._guard = threading.Lock()
 
