@@ -1,8 +1,8 @@
 """A ledger of what the tests cost: wall and processor seconds by ring and file.
 
-Every run measures. `--ledger=write` keeps the figures in `tests/durations.json`. `--ledger=compare` names
-the files whose processor time grew by half; with `--ledger=strict`, as in CI, one that grew by more than chance
-explains fails the run. It is written from the sample that CI draws. What a fixture of a session or a module takes is an
+Every run measures. `--ledger=write` keeps the figures in `tests/durations.json`. `--ledger=compare`, as in CI,
+names the files whose processor time grew by half; with `--ledger=strict` one that grew by more than chance explains
+fails the run. It is written from the sample that CI draws. What a fixture of a session or a module takes is an
 entry of its own, as which file pays for it is chance.
 
 Invariants:
