@@ -8,8 +8,6 @@ from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from millpond.events.event import Event
 
 __all__ = ("ENDED_BADLY", "details_of", "line_of", "reason_of", "time_of")
@@ -78,9 +76,5 @@ def _reason_of_message(event: Event) -> str:
 
 
 def _ended(container: Any) -> str:
-    return ": ".join(_parts(container))
-
-
-def _parts(container: Any) -> Iterator[str]:
-    yield f"{container.name or 'container'} ended with {container.exitCode}"
-    yield from filter(None, (container.reason, container.message))
+    code = f"{container.name or 'container'} ended with {container.exitCode}"
+    return ": ".join(filter(None, (code, container.reason, container.message)))
