@@ -58,6 +58,8 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full" if everything() else "quick"))
 
 _BUCKETS = itertools.count()
+_RAN = "millpond/unit_ring_ran"
+"""In the cache of pytest: tests are held to their time from the second run on, for the first compiles as it goes."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With 700, as Python has it, four fifths of the time in which trees of code are read goes to looking for garbage."""
 
@@ -77,12 +79,19 @@ def _only_units(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     for name, words in RESOURCES.items():
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
-    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if _only_units(config) else inf)
+    measured = _only_units(config) and config.cache is not None and config.cache.get(_RAN, False)
+    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if measured else inf)
     plugins = [ledger, Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
         plugins.append(Keeper())
     for plugin in plugins:
         config.pluginmanager.register(plugin)
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if _only_units(config) and config.cache is not None and not hasattr(config, "workerinput"):
+        config.cache.set(_RAN, True)
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
