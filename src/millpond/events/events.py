@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
@@ -33,7 +34,7 @@ __all__ = ("Events",)
 _PAGE_STREAMS = 1_000
 
 
-class Events:
+class Events(Exporting):
     """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
 
     def __init__(
