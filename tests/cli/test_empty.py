@@ -90,6 +90,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "events expire": None,
     "events read": None,
     "events export": None,
+    "events import": None,
     "watch": None,
     "runs": None,
     "run start": None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "expire", "export", "listed", "read", "register", "stats")
+__all__ = ("compress", "expire", "export", "imported", "listed", "read", "register", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -62,6 +62,13 @@ def register(app: typer.Typer) -> None:
             "millpond events export --kind failed --out failures.parquet --json",
         )
     )(export)  # fmt: skip
+    group.command(
+        name="import",
+        epilog=examples(
+            "millpond events import nightly.parquet",
+            "millpond events import history.parquet --queue etl --job-set 2025 --json",
+        ),
+    )(imported)
     group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
     group.command(epilog=examples("millpond events expire --after 30d"))(expire)
     group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
@@ -174,6 +181,38 @@ def export(
     else:
         size = console.human_bytes(done.bytes)
         console.say(f"wrote {done.events:,} events of {done.streams:,} streams ({size}) to {out}")
+
+
+def imported(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of Parquet, as `events export` writes it.")],
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="QUEUE", help="The queue of all events.", show_default="the column")
+    ] = None,
+    job_set: Annotated[
+        str | None,
+        typer.Option("--job-set", metavar="JOBSET", help="The job set of all events.", show_default="the column"),
+    ] = None,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Append the events of a file of Parquet with their times; the same file again adds nothing."""
+    from millpond.events.importing import import_file
+    from millpond.json_forms import plain
+
+    with (
+        existing_pond(pond) as opened,
+        console.progress(f"importing {file}", unit="events", quiet=json) as advance,
+    ):
+        done = import_file(opened.events, file, queue, job_set, advance=advance)
+    if json:
+        console.print_json(plain(done))
+        return
+    console.say(f"imported {done.events:,} events; {done.repeated:,} were there before")
+    if done.past_retention:
+        typer.echo(
+            f"{done.past_retention:,} of them are older than the retention: the next maintenance drops them, "
+            "unless events_retention is raised", err=True,
+        )  # fmt: skip
 
 
 def compress(

@@ -66,7 +66,10 @@ class RemoteEvents(Exporting):
             lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
             repeatable=bool(source),
         ).json()
-        return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
+        return Appended(
+            done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]),
+            done.get("past_retention", 0),
+        )  # fmt: skip
 
     def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
         """As `Events.read`. The node filters."""
