@@ -48,6 +48,8 @@ def test_an_append_counts_the_events_that_retention_drops(pond: millpond.Pond, m
     for retention, past in (("off", 0), ("20d", 0), ("1d", 5)):
         monkeypatch.setenv("MILLPOND_EVENTS_RETENTION", retention)
         assert pond.events.append("etl", f"for {retention}", history).past_retention == past
+    monkeypatch.setenv("MILLPOND_EVENTS_RETENTION", "never heard of")
+    assert pond.events.append("etl", "today", [NewEvent(NOON, b"")]).count == 1, "settings are read for history alone"
 
 
 def test_an_exported_file_is_imported_once(pond: millpond.Pond, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -67,7 +67,7 @@ class Events(Exporting):
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         batch = EventBatch(StreamName(queue, job_set), new, source, positions)
-        return with_history(batch, self.store.append([batch])[0], self.store, now_ms, self.retention_ms(queue))
+        return with_history(batch, self.store.append([batch])[0], self.store, now_ms, self.retention_ms)
 
     def appender(self, linger: str | int = LINGER) -> Appender:
         """An appender of single events: those of so long a time are appended together. Close it after use.

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from millpond.events.days import day_of, latest_due_day
+from millpond.events.days import DAY_MAX, day_of, latest_due_day
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from millpond.events.event import Appended, EventBatch
     from millpond.events.protocol import StreamStore
 
@@ -15,14 +17,19 @@ __all__ = ("with_history",)
 
 
 def with_history(
-    batch: EventBatch, done: Appended, store: StreamStore, now_ms: int, retention_ms: int
-) -> Appended:  # fmt: skip
+    batch: EventBatch, done: Appended, store: StreamStore, now_ms: int, retention_ms: Callable[[str], int]
+) -> Appended:
     """The outcome of a batch, with the number of its new events whose days are due to be dropped.
 
-    A late event of a stream that has newer ones goes to a later day, and is not one of them.
+    `retention_ms` is that of a queue; it is asked for where days may be due. A late event of a stream that has newer
+    ones goes to a later day, and is not one of them.
     """
-    due = latest_due_day(now_ms, retention_ms) if retention_ms else -1
-    if not done.count or day_of(min(batch.columns(done.repeated).times)) > due:
+    oldest = day_of(min(batch.columns(done.repeated).times)) if done.count else DAY_MAX
+    if oldest >= day_of(now_ms):
+        return done  # its day has not ended
+    after_ms = retention_ms(batch.stream.queue)
+    due = latest_due_day(now_ms, after_ms) if after_ms else -1
+    if oldest > due:
         return done
     index = store.index(batch.stream)
     days = () if index is None else (day for day, _ in index.days() if day.day <= due)

@@ -202,7 +202,7 @@ def _add_append(router: APIRouter, node: Node) -> None:
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
         events, now_ms = node.pond.events, node.clock.now_ms()
-        done = with_history(batch, volume([batch])[0], events.store, now_ms, events.retention_ms(stream.queue))
+        done = with_history(batch, volume([batch])[0], events.store, now_ms, events.retention_ms)
         if stream.queue == REPORTS_QUEUE:
             node.client_jobs.note(stream.job_set, batch.events)
         for event in batch.events if stream.queue == REPORTS_QUEUE else ():
