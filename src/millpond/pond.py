@@ -75,9 +75,6 @@ __all__ = ("REPORTS", "Pond", "open_pond", "reports_wanted")
 
 REPORTS = "MILLPOND_EVENTS_REPORTS"
 """The environment variable that turns reports of work `off`."""
-_OWN_BYTES_PER_SECOND = 1 << 20
-"""The compressed bytes of own events that a process writes in a second at most, beside its work."""
-_SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_EVENTS_COMPRESS_AFTER", "MILLPOND_EVENTS_RETENTION")
 
 
 def open_pond(
@@ -244,10 +241,14 @@ class Pond(PondFace):
     @opened_once
     def events(self) -> Events:
         """Streams of events."""
+        from millpond.event_rules import event_rules
         from millpond.events.events import Events
         from millpond.events.place import open_streams
 
-        return Events(open_streams(self.space, self.clock, self._events_store), self.clock, space=self.space)
+        store = open_streams(self.space, self.clock, self._events_store)
+        events = Events(store, self.clock, space=self.space)
+        events.retention_ms = lambda _queue: event_rules().retention_ms
+        return events
 
     @opened_once
     def reports(self) -> JobReports:
@@ -287,20 +288,9 @@ class Pond(PondFace):
 
     def _own_rules(self) -> MaintenanceRules | None:
         """The ages at which this process compresses and drops events about the pond's own work; None: a node does."""
-        from millpond.events.maintenance import MaintenanceRules
+        from millpond.event_rules import event_rules
 
-        if self._serving.serving or self._serving.served():
-            return None
-        if not any(name in os.environ for name in _SETTINGS) and not Path("millpond.toml").exists():
-            # To import the settings takes more of a processor than all reports of a load.
-            return MaintenanceRules(bytes_per_second=_OWN_BYTES_PER_SECOND)
-        from millpond.settings import load_settings
-
-        settings = load_settings()
-        return MaintenanceRules(
-            compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
-            bytes_per_second=_OWN_BYTES_PER_SECOND,
-        )  # fmt: skip
+        return None if self._serving.serving or self._serving.served() else event_rules()
 
     def __repr__(self) -> str:
         return f"Pond({str(self.folder)!r})"
@@ -459,11 +449,14 @@ class Pond(PondFace):
     def sql(self, text: str) -> pa.Table:
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
+        The table `events` has the events of all streams; where a map is named so, it is `millpond.events`.
+
         Raises: `Invalid` when the query is not understood.
         """
+        from millpond.event_table import EventTable
         from millpond.maps.sql import query
 
-        return query(self, text)
+        return query(self, text, [EventTable(lambda: self.events)])
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.

@@ -89,6 +89,8 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "events compress": None,
     "events expire": None,
     "events read": None,
+    "events export": None,
+    "events import": None,
     "watch": None,
     "runs": None,
     "run start": None,

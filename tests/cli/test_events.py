@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import json
 import logging
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
@@ -105,6 +107,35 @@ def test_events_are_read_and_watched_by_kind_job_and_header(streams: Shell) -> N
     assert "--kind" in streams("watch", "etl", "nightly", "--kind", "failed", "--exit-when-done", code=5).err
 
 
+def test_events_are_exported_to_parquet(streams: Shell) -> None:
+    said = streams("events", "export", "etl", "--out", "all.parquet").out
+    assert said.startswith("wrote 7 events of 2 streams (") and said.endswith(") to all.parquet\n")
+    words = ("--from", "2024-10-05T00:00Z", "--until", "2024-10-06T00:00Z", "--job", "a", "--out", "some.parquet")
+    done = streams("events", "export", "etl", "night*", *words, "--json").object
+    assert done == {"out": "some.parquet", "streams": 1, "events": 1, "bytes": Path("some.parquet").stat().st_size}
+    assert pq.read_table("some.parquet", columns=["kind", "job"]).to_pylist() == [{"kind": "running", "job": "a"}]
+    assert "end its name in .parquet" in streams("events", "export", "etl", "--out", "all.csv", code=5).err
+    assert "no place in a stream" in streams("events", "export", "--until", "x", "--out", "x.parquet", code=5).err
+    error = streams("events", "export", "etl", "x", "--out", "x.parquet", "--json", code=3).err
+    assert json.loads(error)["error"]["kind"] == "stream_not_found" and not Path("x.parquet").exists()
+
+
+def test_history_that_is_older_than_the_retention_is_imported_with_a_warning(streams: Shell) -> None:
+    streams("events", "export", "etl", "nightly", "--out", "etl.parquet")
+    done = streams("events", "import", "etl.parquet", "--job-set", "again", "--json")
+    assert done.object == {"events": 6, "repeated": 0, "past_retention": 6} and done.err == ""
+    said = streams("events", "import", "etl.parquet", "--job-set", "again")
+    assert (said.out, said.err) == ("imported 0 events; 6 were there before\n", "")
+    said = streams("events", "import", "etl.parquet", "--queue", "other")
+    assert said.out == "imported 6 events; 0 were there before\n"
+    assert said.err.startswith("6 of them are older than the retention") and "events_retention" in said.err
+    (row,) = streams(
+        "query", "select count(*) as n from events where queue = 'other' and kind = 'failed'", "--json"
+    ).objects
+    assert row == {"n": 0}
+    assert "file does not exist" in streams("events", "import", "none.parquet", code=3).err
+
+
 FAILED = pb.Failed(reason="node lost", cluster_id="c").SerializeToString()
 OUT_OF_MEMORY = pb.Failed(
     container_statuses=[pb.ContainerStatus(name="main", exitCode=137, reason="OOMKilled", message="limit 2Gi")]
@@ -201,9 +232,16 @@ def test_the_commands_speak_to_a_node_as_well(millpond: Shell, tmp_path: Path) -
         (day,) = millpond("events", "list", "etl", "nightly", "--json", "--pond", url).objects
         assert (day["day"], day["events"]) == ("2024-10-04", 1)
         assert "there is no such stream" in millpond("events", "list", "etl", "x", "--pond", url, code=3).err
+        millpond("events", "export", "etl", "n*", "--kind", "running", "--out", "out.parquet", "--pond", url)
+        assert pq.read_table("out.parquet").column("payload").to_pylist() == [b"payload"]
         assert millpond("events", "stats", "--json", "--pond", url).object["streams"] == 1
         assert millpond("events", "compress", "--after", "1d", "--json", "--pond", url).object["days"] == 1
         assert millpond("events", "expire", "--after", "7d", "--json", "--pond", url).object["events"] == 1
+        done = millpond("events", "import", "out.parquet", "--queue", "again", "--pond", url, "--json").object
+        assert done == {"events": 1, "repeated": 0, "past_retention": 1}
+        found = "select queue, job_set, job from events where payload = 'payload'::blob"
+        rows = millpond("query", found, "--pond", url, "--json").objects
+        assert rows == [{"queue": "again", "job_set": "nightly", "job": "a"}]
 
 
 def test_no_command_lets_what_others_wrote_steer_the_terminal(millpond: Shell) -> None:

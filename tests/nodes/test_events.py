@@ -57,6 +57,15 @@ def test_events_are_appended_and_read_as_lines(node: Served) -> None:
     assert [(segment["state"], day["day"], day["count"]) for day in segment["days"]] == [("open", "2026-01-01", 3)]
 
 
+def test_history_that_is_older_than_the_retention_is_counted(node: Served) -> None:
+    sent = lines({"time": BEGIN - 30 * DAY}, {"time": BEGIN - 2 * DAY}, {})
+    done = node.post(path(), sent).json()
+    assert (done["count"], done["past_retention"]) == (3, 1)
+    assert node.post(path(), sent).json()["past_retention"] == 0, "late events are of the newest day"
+    with millpond.open(node.url) as remote:
+        assert remote.events.append("etl", "old", [NewEvent(BEGIN - 30 * DAY, b"")] * 2).past_retention == 2
+
+
 def test_what_is_delivered_again_is_stored_once(node: Served) -> None:
     sent = lines({"payload": "a", "position": 1}, {"payload": "b", "position": 2})
     assert node.post(path(source="kafka:0"), sent).json()["count"] == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from millpond.cli.options import (
     Json,
     Kinds,
     PondPlace,
+    Until,
     event_filters,
     examples,
     existing_pond,
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "expire", "listed", "read", "register", "stats")
+__all__ = ("compress", "expire", "export", "imported", "listed", "read", "register", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -53,6 +55,20 @@ def register(app: typer.Typer) -> None:
             "millpond events read etl nightly --kind failed --kind cancelled --json",
         )
     )(read)  # fmt: skip
+    group.command(
+        epilog=examples(
+            "millpond events export etl nightly --out nightly.parquet",
+            "millpond events export etl 'nightly-*' --from 2026-11-01T00:00Z --until 2026-12-01T00:00Z -o 11.parquet",
+            "millpond events export --kind failed --out failures.parquet --json",
+        )
+    )(export)  # fmt: skip
+    group.command(
+        name="import",
+        epilog=examples(
+            "millpond events import nightly.parquet",
+            "millpond events import history.parquet --queue etl --job-set 2025 --json",
+        ),
+    )(imported)
     group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
     group.command(epilog=examples("millpond events expire --after 30d"))(expire)
     group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
@@ -134,6 +150,69 @@ def read(
     with existing_pond(pond) as opened:
         for event in itertools.islice(opened.events.read(queue, job_set, start, filters=filters), limit):
             print_event(StreamEvent(StreamName(queue, job_set), event), raw=raw, json=json)
+
+
+def export(
+    out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file, such as events.parquet.")],
+    queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
+    job_sets: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[JOBSET]...", help="Only these job sets; `*` and `?` stand for those that are there."),
+    ] = None,
+    start: From = "",
+    until: Until = "",
+    kind: Kinds = None,
+    job: Jobs = None,
+    header: Headers = None,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Write events to a file of Parquet, for Spark, DuckDB, Polars or pandas; it is there whole or not at all."""
+    filters = event_filters(kind, job, header)
+    with (
+        existing_pond(pond) as opened,
+        console.progress(f"writing {out}", unit="events", quiet=json) as advance,
+    ):
+        done = opened.events.export(
+            out, queue, job_sets or (), after=start, until=until, filters=filters, advance=advance
+        )
+    if json:
+        console.print_json({"out": str(out), "streams": done.streams, "events": done.events, "bytes": done.bytes})
+    else:
+        size = console.human_bytes(done.bytes)
+        console.say(f"wrote {done.events:,} events of {done.streams:,} streams ({size}) to {out}")
+
+
+def imported(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of Parquet, as `events export` writes it.")],
+    queue: Annotated[
+        str | None, typer.Option("--queue", metavar="QUEUE", help="The queue of all events.", show_default="the column")
+    ] = None,
+    job_set: Annotated[
+        str | None,
+        typer.Option("--job-set", metavar="JOBSET", help="The job set of all events.", show_default="the column"),
+    ] = None,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Append the events of a file of Parquet with their times; the same file again adds nothing."""
+    from millpond.events.importing import import_file
+    from millpond.json_forms import plain
+
+    with (
+        existing_pond(pond) as opened,
+        console.progress(f"importing {file}", unit="events", quiet=json) as advance,
+    ):
+        done = import_file(opened.events, file, queue, job_set, advance=advance)
+    if json:
+        console.print_json(plain(done))
+        return
+    console.say(f"imported {done.events:,} events; {done.repeated:,} were there before")
+    if done.past_retention:
+        typer.echo(
+            f"{done.past_retention:,} of them are older than the retention: the next maintenance drops them, "
+            "unless events_retention is raised", err=True,
+        )  # fmt: skip
 
 
 def compress(

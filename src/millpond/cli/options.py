@@ -30,6 +30,7 @@ __all__ = (
     "Out",
     "PondFolder",
     "PondPlace",
+    "Until",
     "Zone",
     "comma_list",
     "event_filters",
@@ -110,6 +111,11 @@ From = Annotated[
     str,
     typer.Option("--from", metavar="PLACE", help="An id, a time such as 2026-11-24T10:00:00Z, or newest: only events "
                  "after it.", show_default="the first event"),
+]  # fmt: skip
+Until = Annotated[
+    str,
+    typer.Option("--until", metavar="PLACE", help="An id: only events up to it; or a time: only events before it.",
+                 show_default="the newest event"),
 ]  # fmt: skip
 Kinds = Annotated[
     list[str] | None, typer.Option("--kind", metavar="KIND", help="Only events of this kind, or of these: repeat it.")

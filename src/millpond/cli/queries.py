@@ -27,6 +27,7 @@ def register(app: typer.Typer) -> None:
             'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
             "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
             'millpond query "select * from planes where seats > 300" --out large.parquet',
+            "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
         )
     )(query)
     app.command(
@@ -40,12 +41,14 @@ def register(app: typer.Typer) -> None:
 
 
 def query(
-    sql: Annotated[str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; every map is a table.")],
+    sql: Annotated[
+        str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; maps are tables, and so are events.")
+    ],
     out: Out = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Ask in SQL: every map is a table, get_state(map, key, at) looks one key up."""
+    """Ask in SQL: every map is a table, so are events, and get_state(map, key, at) looks one key up."""
     with existing_pond(pond) as opened:
         table = opened.sql(sql)
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import sys
 from collections import Counter, deque
 from collections.abc import Iterator
@@ -19,7 +18,6 @@ from millpond.kernel.cache import Cache
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from millpond.events.interface import EventsLike
     from millpond.events.many_watch import StreamEvent
     from millpond.events.names import StreamName
 
@@ -74,6 +72,7 @@ def watch(
     """Show what happens in job sets: jobs by state and the last events, as they come. Interrupt to end."""
     from millpond.cli.options import existing_pond
     from millpond.clock import SystemClock
+    from millpond.events.selection import named_streams
 
     filters = event_filters(kind, job, header)
     if kind and exit_when_done:
@@ -82,7 +81,7 @@ def watch(
             "--exit-when-done",
         )  # fmt: skip
     with existing_pond(pond) as opened:
-        streams = _streams(opened.events, queue, job_sets)
+        streams = named_streams(opened.events, queue, job_sets)
         with opened.events.watch_many(dict.fromkeys(streams, start), filters=filters) as watched:
             batches = _batches(watched, SystemClock(), exit_when_done=exit_when_done)
             several = len(streams) > 1
@@ -90,25 +89,6 @@ def watch(
                 _print(batches, raw=raw, json=json, several=several)
             else:
                 _show(batches, f"{queue} {streams[0].job_set if not several else f'{len(streams)} job sets'}", several)
-
-
-def _streams(events: EventsLike, queue: str, job_sets: list[str]) -> list[StreamName]:
-    """The streams of names and patterns, each once."""
-    from millpond.errors import NotFound
-    from millpond.events.names import StreamName
-
-    patterns = [job_set for job_set in job_sets if "*" in job_set or "?" in job_set]
-    there = [stream.job_set for stream in events.streams(queue)] if patterns else []
-    found: dict[str, None] = {}
-    for job_set in job_sets:
-        matching = fnmatch.filter(there, job_set) if job_set in patterns else [job_set]
-        if not matching:
-            raise NotFound(
-                "no job set is named so", kind="stream_not_found", queue=queue, job_set=job_set,
-                hint=f"see: millpond events list {queue}",
-            )  # fmt: skip
-        found |= dict.fromkeys(matching)
-    return [StreamName(queue, job_set) for job_set in found]
 
 
 class Story:

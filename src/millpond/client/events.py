@@ -12,6 +12,7 @@ from millpond.errors import NotFound
 from millpond.events.appender import LINGER, Appender
 from millpond.events.batches import Batches
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
+from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_lines import parse_index
@@ -35,7 +36,7 @@ _PATH = "/v1/events"
 _REPORT = JsonForm(MaintenanceReport)
 
 
-class RemoteEvents:
+class RemoteEvents(Exporting):
     """The streams of a pond on nodes, as `millpond.events.events.Events` has them in a folder."""
 
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
@@ -65,7 +66,10 @@ class RemoteEvents:
             lambda node: node.request("POST", _PATH, query=query, body=body, repeatable=bool(source)),
             repeatable=bool(source),
         ).json()
-        return Appended(done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]))
+        return Appended(
+            done["count"], done["repeated"], parse_id(done["first_id"]), parse_id(done["last_id"]),
+            done.get("past_retention", 0),
+        )  # fmt: skip
 
     def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
         """As `Events.read`. The node filters."""

@@ -232,9 +232,10 @@ class RemotePond(PondFace):
 
         Raises: as `Pond.sql`; `Unavailable` when no node can be reached.
         """
+        from millpond.event_table import EventTable
         from millpond.maps.sql import query
 
-        return query(_QueryablePond(self), text)
+        return query(_QueryablePond(self), text, [EventTable(lambda: self.events)])
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from millpond.events.appender import LINGER, Appender
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
+from millpond.events.history import with_history
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
@@ -33,7 +35,7 @@ __all__ = ("Events",)
 _PAGE_STREAMS = 1_000
 
 
-class Events:
+class Events(Exporting):
     """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
 
     def __init__(
@@ -47,6 +49,7 @@ class Events:
         if space is not None:
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
+        self.retention_ms: Callable[[str], int] = lambda _queue: MaintenanceRules().retention_ms
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -54,7 +57,8 @@ class Events:
     ) -> Appended:  # fmt: skip
         """Append events to the stream of a queue and a job set: all of them, or none. Bytes are a payload of now.
 
-        With a `source` and the position of each event in it, what was stored before is left out.
+        With a `source` and the position of each event in it, what was stored before is left out. The outcome counts
+        the events that are `past_retention`: a node drops them with its next maintenance.
 
         Raises:
             Invalid: a name, an event or a position is not acceptable.
@@ -62,7 +66,8 @@ class Events:
         """
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
-        return self.store.append([EventBatch(StreamName(queue, job_set), new, source, positions)])[0]
+        batch = EventBatch(StreamName(queue, job_set), new, source, positions)
+        return with_history(batch, self.store.append([batch])[0], self.store, now_ms, self.retention_ms)
 
     def appender(self, linger: str | int = LINGER) -> Appender:
         """An appender of single events: those of so long a time are appended together. Close it after use.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
@@ -10,6 +11,7 @@ from millpond.events.appender import LINGER, Appender
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended, Event, NewEvent
+    from millpond.events.export import Exported
     from millpond.events.filters import Filters
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
@@ -71,5 +73,9 @@ class EventsLike(Protocol):
     def index(self, queue: str, job_set: str) -> StreamIndex | None: ...
     def indexes(self, queue: str | None = None) -> Iterator[StreamIndex]: ...
     def streams(self, queue: str | None = None) -> Iterator[StreamName]: ...
+    def export(
+        self, out: str | os.PathLike[str], queue: str | None = None, job_sets: str | Iterable[str] = (), *,
+        after: str = "", until: str = "", filters: Filters | None = None, advance: Callable[[int], object] = ...,
+    ) -> Exported: ...  # fmt: skip
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport: ...
     def expire(self, after: str | int = "14d") -> MaintenanceReport: ...

@@ -1,10 +1,13 @@
 """SQL over maps: DuckDB, in which every map is a table and `get_state(map, key, at)` looks keys up.
 
+    select kind, count(*) from events where queue = 'etl' group by kind
     select key, count(*), avg(temp) from weather where key in ('JFK', 'LGA') group by key
     select f.*, get_state('weather', origin, time_hour).temp from flights f
 
 * A map's table is read as a stream by the map's own `scan`, wherever it lies: DuckDB hands down the columns and
   conditions it can, and they become reads of just the keys and times they name.
+* What else the pond has as a table, such as its events, is read the same way. A map of that name has it; the table is
+  always there in the schema `millpond`: `millpond.events`.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
@@ -35,7 +38,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Where
 
-__all__ = ("QueryablePond", "QueryableMap", "Lookups", "query")
+__all__ = ("QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
@@ -67,6 +70,16 @@ class QueryableMap(Protocol):
     def snapshot(self) -> Lookups: ...
 
 
+class QueryableTable(Protocol):
+    """A table that is no map. Its `scan` takes a condition of pyarrow's, and yields no other rows."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader: ...
+
+
 class QueryablePond(Protocol):
     """A pond as SQL needs it."""
 
@@ -75,8 +88,8 @@ class QueryablePond(Protocol):
     def maps(self) -> Sequence[QueryableMap]: ...
 
 
-def query(pond: QueryablePond, text: str) -> pa.Table:
-    """The answer to a query over the maps of a pond.
+def query(pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = ()) -> pa.Table:
+    """The answer to a query over the maps of a pond, and its other tables.
 
     Raises:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
@@ -91,7 +104,7 @@ def query(pond: QueryablePond, text: str) -> pa.Table:
         try:
             kind = _check_statement(connection, text)
             text = run.with_lookups(connection, text)
-            run.add_tables(connection)
+            run.add_tables(connection, tables)
             connection.execute("set lock_configuration = true")
             if kind == "SELECT" and run.looks_up:
                 check_plan(connection, text, run.definition)
@@ -124,7 +137,7 @@ def _as_ours(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondE
         return Invalid(
             "a query reads maps, nothing else", kind="sql_not_a_map", reason=reason, hint="load the file into a map"
         )
-    known = f"maps: {', '.join(maps)}" if maps else "the pond has no maps yet: create one first"
+    known = f"maps: {', '.join(maps)}; and events" if maps else "the pond has no maps yet, only the table events"
     hint = known if "Table with name" in reason else None
     return Invalid("the query is not understood", kind="sql", reason=reason, hint=hint)
 
@@ -140,10 +153,15 @@ class _Run:
 
     # -- tables ---------------------------------------------------------------------------------------
 
-    def add_tables(self, connection: duckdb.DuckDBPyConnection) -> None:
-        """Make every map a table."""
+    def add_tables(self, connection: duckdb.DuckDBPyConnection, tables: Sequence[QueryableTable]) -> None:
+        """Make every map a table, and the others in their own schema; there too where no map has the name."""
         for pond_map in self.maps.values():
-            connection.register(pond_map.name, _MapTable(self, pond_map))
+            connection.register(pond_map.name, _Table(self, presented_schema(pond_map.definition), pond_map.scan))
+        connection.execute("create schema millpond")
+        for table in tables:
+            connection.register(f"the {table.name}", _Table(self, table.schema, table.scan))  # no map is named so
+            for place in ("millpond", *(() if table.name in self.maps else ("main",))):
+                connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The same batches; what they raise is kept."""
@@ -220,28 +238,28 @@ def _duckdb_type(kind: pa.DataType) -> str:
     }[kind]  # fmt: skip
 
 
-class _MapTable(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A map as the dataset that DuckDB reads: it asks for a scanner, once for each place the table is named."""
+class _Table(pads.Dataset):  # type: ignore[misc]  # pyarrow has no types
+    """A table as the dataset that DuckDB reads: it asks for a scanner, once for each place the table is named."""
 
-    def __init__(self, run: _Run, pond_map: QueryableMap) -> None:
-        self._run, self._map = run, pond_map
+    def __init__(self, run: _Run, schema: pa.Schema, scan: Callable[[Any, Any], pa.RecordBatchReader]) -> None:
+        self._run, self._schema, self._scan = run, schema, scan
 
     @property
     def schema(self) -> pa.Schema:
-        return presented_schema(self._map.definition)
+        return self._schema
 
-    def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _MapScan:
+    def scanner(self, columns: list[str] | None = None, filter: pc.Expression | None = None, **_: object) -> _Scan:
         try:
-            reader = self._map.scan(filter, columns)
+            reader = self._scan(filter, columns)
         except Exception as error:
             self._run.failures.append(error)  # as it was: DuckDB would call it a wrong query
             raise
         batches = self._run.noting(iter(reader))
-        return _MapScan(pa.RecordBatchReader.from_batches(reader.schema, batches))
+        return _Scan(pa.RecordBatchReader.from_batches(reader.schema, batches))
 
 
 @dataclass(frozen=True, slots=True)
-class _MapScan:
+class _Scan:
     """All that DuckDB wants of a scanner. Arrow's own reads ahead in threads that outlive a query which has enough."""
 
     reader: pa.RecordBatchReader

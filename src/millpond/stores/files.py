@@ -40,6 +40,7 @@ __all__ = (
     "sweep_unfinished",
     "sync",
     "unfinished_file",
+    "whole_file",
     "write_file_atomically",
 )
 
@@ -111,7 +112,17 @@ def make_folder(folder: Path, mode: int = 0o777) -> None:
 def write_file_atomically(
     file: Path, data: bytes | memoryview, *, through: Path | None = None, mode: int = 0o666
 ) -> None:
-    """Write a whole file under its name, durably: after a crash it is the old or the new one.
+    """Write a whole file under its name, durably: after a crash it is the old or the new one. As `whole_file`.
+
+    Raises: `Unavailable` when the disk is full; the file is as it was then.
+    """
+    with whole_file(file, through=through, mode=mode) as unfinished:
+        unfinished.write(data)
+
+
+@contextmanager
+def whole_file(file: Path, *, through: Path | None = None, mode: int = 0o666) -> Iterator[BinaryIO]:
+    """A file to write to, which has its name when the block ends, durably; after an error or a crash it is the old one.
 
     Any number of threads and processes may write one name: the file is always what one of them wrote. The bytes are
     written in the folder `through` first (of the same file system), or beside the file under a hidden name. `mode` is
@@ -124,7 +135,7 @@ def write_file_atomically(
         disk_errors(file),
         unfinished_file(through or file.parent, f".{file.name}." if beside else "", mode) as unfinished,
     ):
-        unfinished.write(data)
+        yield unfinished
         unfinished.flush()
         # First the bytes, then the name, then the folder that holds the name: a crash in between leaves the old file.
         os.fsync(unfinished.fileno())

@@ -51,7 +51,7 @@ from millpond.maps.predicates.tree import (
 from millpond.shown import shown
 from millpond.times.instants import parse_moment
 
-__all__ = ("Predicate", "Where", "condition_of", "predicate")
+__all__ = ("Predicate", "Where", "condition_of", "predicate", "typed_spans")
 
 TESTS_MAX = 1_000
 """Arrow works through a condition by calls within calls, and has a stack for so many."""
@@ -86,10 +86,9 @@ def predicate(definition: MapDefinition, where: Where) -> Predicate:
     if where is None or (isinstance(where, list | tuple) and not where):
         return Predicate(None, (), {})
     schema = presented_schema(definition)
-    condition = condition_of(definition, where)
     if isinstance(where, pc.Expression):
-        spans = {name: span for name, span in spans_of(condition).items() if _of_its_type(span, schema, name)}
-        return Predicate(where, tuple(schema.names), spans)
+        return Predicate(where, tuple(schema.names), typed_spans(where, schema))
+    condition = condition_of(definition, where)
     return Predicate(_expression(condition, schema), tuple(dict.fromkeys(columns_of(condition))), spans_of(condition))
 
 
@@ -164,6 +163,11 @@ def _stored_key(definition: MapDefinition, column: str, value: Any) -> str | int
         raise Invalid(
             error.message, kind=error.kind, hint=error.hint, **(error.values | {"column": column})
         ) from error  # fmt: skip
+
+
+def typed_spans(where: pc.Expression, schema: pa.Schema) -> dict[str, Span]:
+    """The spans that an expression of pyarrow's leaves of the columns of a schema, as far as it is understood."""
+    return {name: span for name, span in spans_of(parts_of(where)).items() if _of_its_type(span, schema, name)}
 
 
 def _of_its_type(span: Span, schema: pa.Schema, name: str) -> bool:

@@ -31,6 +31,7 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
+from millpond.events.history import with_history
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_lines import shown_index
 from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
@@ -88,6 +89,9 @@ class AppendedResponse(BaseModel):
     repeated: int = Field(description="events that were stored before")
     first_id: str = Field(description="of the new events; empty when there is none")
     last_id: str = Field(description="the last id of the stream")
+    past_retention: int = Field(
+        description="new events of days that `events_retention` drops: they go with the next maintenance"
+    )
 
 
 class DayResponse(BaseModel):
@@ -197,7 +201,8 @@ def _add_append(router: APIRouter, node: Node) -> None:
 
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
-        done = volume([batch])[0]
+        events, now_ms = node.pond.events, node.clock.now_ms()
+        done = with_history(batch, volume([batch])[0], events.store, now_ms, events.retention_ms)
         if stream.queue == REPORTS_QUEUE:
             node.client_jobs.note(stream.job_set, batch.events)
         for event in batch.events if stream.queue == REPORTS_QUEUE else ():
@@ -214,7 +219,7 @@ def _add_append(router: APIRouter, node: Node) -> None:
         note_change(request, queue=queue, job_set=job_set, events=done.count)
         return {
             "count": done.count, "repeated": done.repeated, "first_id": format_id(done.first_id) if done.count else "",
-            "last_id": format_id(done.last_id),
+            "last_id": format_id(done.last_id), "past_retention": done.past_retention,
         }  # fmt: skip
 
 

@@ -1,6 +1,6 @@
 """Streams of events in Spark: read them in batches or as a stream, append to them, compress and expire them as jobs.
 
-columns.py                  events as rows, and rows as events
+columns.py                  rows as events
 selection.py plan.py        the events that are wanted, and the tasks that read them
 places.py                   the streams of a pond in a folder, in Redis, or on nodes
 source.py                   `format("millpond.events")`

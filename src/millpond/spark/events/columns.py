@@ -1,7 +1,4 @@
-"""Events as rows, and rows as events.
-
-A row that is read tells the queue, the job set, the id and the day of its event, besides what the producer gave. A row
-that is written has no id and no day: the stream assigns them.
+"""Rows as events. Those that are read are in `millpond.events.rows`; one that is written has no id and no day.
 
 Invariants:
 * what is read of events that were written as rows is what was written, with times in whole milliseconds;
@@ -10,7 +7,6 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -30,25 +26,9 @@ from pyspark.sql.types import (
 )
 
 from millpond.errors import Invalid
-from millpond.events.event import NO_HEADERS, Event, NewEvent, have_headers
-from millpond.events.index import Day
-from millpond.events.names import StreamName
+from millpond.events.event import NO_HEADERS, NewEvent
 
-__all__ = ("EVENTS", "ORDER", "STAGED", "RowForm", "event_of", "event_rows", "form_of")
-
-EVENTS = pa.schema(
-    [
-        pa.field("queue", pa.string(), nullable=False),
-        pa.field("job_set", pa.string(), nullable=False),
-        pa.field("id", pa.string(), nullable=False),
-        pa.field("day", pa.date32(), nullable=False),
-        pa.field("time", pa.timestamp("us", tz="UTC"), nullable=False),
-        pa.field("kind", pa.string(), nullable=False),
-        pa.field("payload", pa.binary(), nullable=False),
-        pa.field("headers", pa.map_(pa.string(), pa.string()), nullable=False),
-    ]
-)
-"""The columns of events that are read."""
+__all__ = ("ORDER", "STAGED", "RowForm", "event_of", "form_of")
 
 STAGED = pa.schema(
     [
@@ -71,32 +51,6 @@ _TYPES: dict[str, tuple[tuple[type[DataType], ...], str]] = {
 }  # fmt: skip
 _HEADERS = msgspec.json.Decoder(dict[str, str])
 _JSON = msgspec.json.Encoder(order="sorted")
-
-
-def event_rows(stream: StreamName, events: Sequence[Event], days: Sequence[Day]) -> pa.RecordBatch:
-    """Events of some days of a stream as rows of `EVENTS`."""
-    numbers, times, payloads, kinds, headers = zip(*events, strict=True)
-    count = len(events)
-    places = np.searchsorted(np.array([day.last_id for day in days], "i8"), np.array(numbers, "i8"))
-    of_days = np.array([day.day for day in days], "i4")[places]
-    return pa.RecordBatch.from_arrays(
-        [
-            pa.repeat(pa.scalar(stream.queue, pa.string()), count),
-            pa.repeat(pa.scalar(stream.job_set, pa.string()), count),
-            pa.array([f"{number:016x}" for number in numbers], pa.string()),
-            pa.array(of_days, pa.int32()).cast(pa.date32()),
-            pa.array(np.array(times, "i8") * 1_000, pa.int64()).cast(EVENTS.field("time").type),
-            pa.array(kinds, pa.string()), pa.array(payloads, pa.binary()), _header_maps(headers),
-        ],
-        schema=EVENTS,
-    )  # fmt: skip
-
-
-def _header_maps(headers: Sequence[Mapping[str, str]]) -> pa.Array:
-    if have_headers(headers):
-        return pa.array([list(some.items()) for some in headers], EVENTS.field("headers").type)
-    nothing = pa.array([], pa.string())
-    return pa.MapArray.from_arrays(pa.array(np.zeros(len(headers) + 1, "i4")), nothing, nothing)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import InputPartition
 
 from millpond.events.index import Day, State
 from millpond.events.names import StreamName
-from millpond.spark.events.columns import event_rows
+from millpond.events.rows import event_rows
 from millpond.spark.events.places import read_matching
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ from pyspark.sql.types import StructType
 
 from millpond.errors import Invalid
 from millpond.events.ids import ID_MAX
-from millpond.spark.events.columns import EVENTS, form_of
+from millpond.events.rows import EVENTS
+from millpond.spark.events.columns import form_of
 from millpond.spark.events.places import events_place
 from millpond.spark.events.reader import EventsReader, PushingEventsReader
 from millpond.spark.events.selection import selection_of, starting_place

@@ -1,0 +1,134 @@
+"""The events of a pond as a table of SQL: `select kind, count(*) from events where queue = 'etl' group by kind`.
+
+A query reads what its conditions leave, as far as streams and days can tell:
+
+| a condition on | leaves |
+|---|---|
+| `queue`, `job_set` | those streams; both by their values: without a list of the others |
+| `id`, `appended`, `day` | the part of each stream |
+| `kind`, `job` | those events |
+
+`time` and the rest are looked at event by event: a producer may give any time. Rows come page by page.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.events.filters import ALL, EventFilter, filter_of
+from millpond.events.ids import ID_MAX, is_id, parse_id, place_before
+from millpond.events.rows import TABLE, read_rows
+from millpond.maps.predicates.bounds import Span
+from millpond.maps.predicates.from_arrow import parts_of
+from millpond.maps.predicates.predicate import typed_spans
+from millpond.maps.predicates.tree import Unknown, columns_of
+
+if TYPE_CHECKING:
+    import pyarrow.compute as pc
+
+    from millpond.events.index import Day, StreamIndex
+    from millpond.events.interface import EventsLike
+
+__all__ = ("EventTable",)
+
+STREAMS_NAMED_MAX = 1_000
+"""Streams that are looked up by their names; those of more are listed."""
+_EVERYTHING = Span()
+_EPOCH = datetime.date(1970, 1, 1)
+
+
+class EventTable:
+    """The events of a pond, which are opened when the first of them is read."""
+
+    name = "events"
+    schema = TABLE
+
+    def __init__(self, events: Callable[[], EventsLike]) -> None:
+        self._events = events
+
+    def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+        """The events that satisfy a condition, batch by batch.
+
+        Raises: as `Events.read`, with the batches.
+        """
+        names = TABLE.names if columns is None else list(columns)
+        schema = pa.schema([TABLE.field(name) for name in names])
+        return pa.RecordBatchReader.from_batches(schema, self._batches(where, names))
+
+    def _batches(self, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
+        events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
+        wanted, tested = _Wanted(spans), set() if where is None else _columns(where)
+        schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
+        for index in wanted.indexes(events):
+            after, until = wanted.bounds([day for day, _ in index.days()])
+            for batch in read_rows(events, index, after, until, schema=schema, matching=wanted.matching):
+                rows = batch if where is None else batch.filter(where)
+                if rows.num_rows:
+                    yield rows.select(names)
+
+
+def _columns(where: pc.Expression) -> set[str]:
+    """The columns that a condition may look at."""
+    condition = parts_of(where)
+    return set(TABLE.names if condition == Unknown(()) else columns_of(condition))
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """The spans that a condition leaves of the columns."""
+
+    spans: Mapping[str, Span]
+
+    def span(self, name: str) -> Span:
+        return self.spans.get(name, _EVERYTHING)
+
+    def indexes(self, events: EventsLike) -> Iterator[StreamIndex]:
+        """The indexes of the streams that are wanted."""
+        if any(span.empty for span in self.spans.values()):
+            return
+        queues, job_sets = self.span("queue").points, self.span("job_set").points
+        if queues is not None and job_sets is not None and len(queues) * len(job_sets) <= STREAMS_NAMED_MAX:
+            found = (events.index(*names) for names in product(sorted(queues), sorted(job_sets)))
+            yield from (index for index in found if index is not None)
+            return
+        for queue in (None,) if queues is None else sorted(queues):
+            for index in events.indexes(queue):
+                if all(_holds(self.span(part), name) for part, name in index.stream._asdict().items()):
+                    yield index
+
+    def bounds(self, days: Sequence[Day]) -> tuple[int, int]:
+        """The places of a stream between which its wanted events are: after the one, up to the other."""
+        ids, appended, dates = self.span("id"), self.span("appended"), self.span("day")
+        after = [0] if appended.lower is None else [place_before(appended.lower)]
+        until = [ID_MAX] if appended.upper is None else [place_before(appended.upper + 1)]
+        after += [parse_id(ids.lower) - 1] if is_id(ids.lower or "") else []
+        until += [parse_id(ids.upper)] if is_id(ids.upper or "") else []
+        after += [day.last_id for day in days if dates.lower is not None and day.day < _number(dates.lower)]
+        until += [day.first_id - 1 for day in days if dates.upper is not None and day.day > _number(dates.upper)]
+        return max(after), min(until)
+
+    @property
+    def matching(self) -> EventFilter:
+        """The filter that events pass before they become rows."""
+        found = {name: points for name in ("kind", "job") if (points := self.span(name).points)}
+        try:
+            return filter_of(found)
+        except Invalid:  # they are too many: the rows are filtered
+            return ALL
+
+
+def _holds(span: Span, text: str) -> bool:
+    if span.points is not None:
+        return text in span.points
+    return (span.lower is None or text >= span.lower) and (span.upper is None or text <= span.upper)
+
+
+def _number(day: datetime.date) -> int:
+    return (day - _EPOCH).days
