@@ -12,6 +12,7 @@ from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import SERVER_TIME, append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
+from millpond.events.redis.jobs import RedisClaims, RedisQueues
 from millpond.events.redis.keys import Place
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.registry import due_streams, list_streams
@@ -120,6 +121,14 @@ class RedisStore:
         forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
         keys = self._place.keys_of(stream)
         return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+
+    def queue_rows(self) -> RedisQueues:
+        """See `HoldsJobs.queue_rows`."""
+        return RedisQueues(self._servers, self._place)
+
+    def claims(self) -> RedisClaims:
+        """See `HoldsJobs.claims`."""
+        return RedisClaims(self._servers, self._place)
 
     def check(self) -> Report:
         """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""
