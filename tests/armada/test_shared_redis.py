@@ -8,6 +8,7 @@ from pathlib import Path
 
 import grpc
 import pytest
+import urllib3
 from google.protobuf.empty_pb2 import Empty
 
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -40,3 +41,36 @@ def test_nodes_share_queues_and_ids_of_clients(nodes: tuple[ArmadaServer, Armada
     assert elsewhere.submit("etl", "night", item(client_id="load-1")) != ids[:1]
     there.call("api.QueueService/DeleteQueue", pb.QueueName(name="etl"), Empty)
     assert status(here.submit, "etl", "night") is grpc.StatusCode.PERMISSION_DENIED
+
+
+def test_nodes_whose_redis_lost_its_keys_say_so(tmp_path: Path) -> None:
+    redis = RedisServer()
+    with ExitStack() as stack:
+        stack.callback(redis.remove)
+        redis.start()
+        nodes = []
+        for name in ("a", "b"):
+            (tmp_path / name).mkdir()
+            (tmp_path / name / "millpond.toml").write_text(f'events_store = "{redis.url("p")}"\n')
+            nodes.append(stack.enter_context(serving(tmp_path / name / "pond")))
+        here, there = nodes
+        queue = here.queue()
+        here.submit(queue, "night", item(client_id="load-1"))
+        last_id, _ = there.stored(queue, "night")[-1]
+        assert _ready(here) == (200, "")
+        with redis.client() as client:
+            client.flushall()
+        assert status(here.submit, queue, "night") is grpc.StatusCode.PERMISSION_DENIED  # queues are gone, too
+        here.call("api.QueueService/CreateQueue", pb.Queue(name=queue, priority_factor=1), pb.Queue)
+        here.submit(queue, "night", item(client_id="load-1"))
+        lines = there.lines(queue, "night", {"Millpond-Watch": "all"}, fromMessageId=last_id)
+        assert [line["result"].get("marker") for line in lines] == ["GAP", None, None]
+        state, reasons = _ready(here)
+        assert state == 503 and "restart the node to go on without it" in reasons
+        assert b"\nmillpond_events_losses_total 1.0\n" in urllib3.request("GET", f"{here.url}/metrics").data
+
+
+def _ready(node: ArmadaServer) -> tuple[int, str]:
+    """The status with which a node says that it is ready, or not, and why not."""
+    found = urllib3.request("GET", f"{node.url}/readyz")
+    return found.status, ", ".join(found.json()["reasons"])

@@ -94,17 +94,13 @@ class Claims(Protocol):
 class HoldsJobs(Protocol):
     """A backend that machines share, with the rows of jobs beside the streams."""
 
-    def queue_rows(self) -> QueueRows:
-        """Its queues."""
-
-    def claims(self) -> Claims:
-        """Its claims."""
+    job_rows: tuple[QueueRows, Claims]
 
 
 def job_rows(space: Space, store: StreamStore) -> tuple[QueueRows, Claims]:
     """The rows of jobs of a pond: where its streams are, if machines share those; else in its space."""
     if isinstance(store, HoldsJobs):
-        return store.queue_rows(), store.claims()
+        return store.job_rows
     return SpaceQueues(space), SpaceClaims(space)
 
 
