@@ -42,7 +42,7 @@ __all__ = ("JOB_ID", "NewJob", "Submissions")
 JOB_ID = "job_id"
 """The header of an event that names its job."""
 TURN_SECONDS = 40.0
-"""A claim is one submission's to settle for so long. An append to Redis ends, or fails, in less than half of it."""
+"""A claim is one submission's to settle for so long. An append is sent to Redis in less than half of it, or fails."""
 PATIENCE_SECONDS = 45.0
 """For how long a submission waits for claims that others settle, or died at."""
 _PAUSE_SECONDS = 0.02
