@@ -251,6 +251,9 @@ def test_a_commit_is_picked(sdk: LakeFSClient, forked: str, server: Server) -> N
     assert made.message == "new"
     assert made.metadata == {"k": "v", "cherry-pick-origin": picked.id, "cherry-pick-committer": "esti"}
     assert server.branch(forked).get("new") == b"1"
+    clash = f"/repositories/{forked}/branches/main/cherry-pick"
+    answer = server.call("POST", clash, {"ref": sdk.commits_api.get_commit(forked, "dev~1").id})
+    assert (answer.status, answer.json()["message"]) == (409, "update branch: conflict found")
     merged = merge(sdk, forked, "dev", strategy="source-wins")
     creation = lakefs_sdk.CherryPickCreation(ref=merged)
     assert refused(lambda: sdk.branches_api.cherry_pick(forked, "dev", creation)) == (

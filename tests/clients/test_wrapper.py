@@ -116,12 +116,27 @@ def test_an_empty_object_is_read(main: lakefs.Branch) -> None:
     assert made.reader("rb").read() == b""
 
 
-def test_a_copy_shares_its_bytes(repo: lakefs.Repository, main: lakefs.Branch) -> None:
-    upload(main, "a")
+def test_a_copy_has_bytes_of_its_own(server: Server, repo: lakefs.Repository, main: lakefs.Branch) -> None:
+    made = main.object("a").upload(data=b"body", content_type="text/plain", metadata={"k": "v"})
     repo.branch("dev").create("main")
-    copied = main.object("a").copy("dev", "copied")
+    copied, stat = main.object("a").copy("dev", "copied"), made.stat()
+    found = copied.stat()
     assert copied.reader("rb").read() == b"body"
-    assert copied.stat().physical_address == main.object("a").stat().physical_address
+    assert found.physical_address != stat.physical_address
+    assert (found.checksum, found.size_bytes, found.content_type, found.metadata) == (
+        stat.checksum, 4, "text/plain", {"k": "v"},
+    )  # fmt: skip
+    own = server.branch(repo.id)
+    assert own.copy("a", "shared").address == own.stat("a").address
+
+
+def test_a_copy_of_bytes_that_are_gone(server: Server, repo: lakefs.Repository, main: lakefs.Branch) -> None:
+    upload(main, "a")
+    place, name = (branch := server.branch(repo.id)).site.place(branch.stat("a").address)
+    place.delete(name)
+    path = f"/repositories/{repo.id}/branches/main/objects/copy?dest_path=b"
+    assert server.call("POST", path, {"src_path": "a"}).status == 410
+    assert not main.object("b").exists()
 
 
 def test_many_objects_are_deleted(main: lakefs.Branch) -> None:

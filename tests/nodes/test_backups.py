@@ -327,6 +327,36 @@ def test_one_at_a_time_changes_a_place(tmp_path: Path, place: Place) -> None:
                 lease.extend()
 
 
+def test_a_backup_whose_lease_was_taken_by_another_clock_is_not_listed(tmp_path: Path, place: Place) -> None:
+    def taken(_: int) -> None:
+        ahead = ManualClock(place.clock.now_ms() + LEASE_SECONDS * 1000)
+        with leased(place.objects, ahead):
+            pass
+
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1)
+        with pytest.raises(Fenced):
+            create_backup(source, place.objects, place.scratch(), place.clock, advance=taken)
+    assert list_backups(place.objects) == []
+
+
+@pytest.mark.parametrize("jump", [-86_400_000, 86_400_000])
+def test_a_lease_is_extended_in_time_whatever_its_clock_says(place: Place, jump: int) -> None:
+    with leased(place.objects, place.clock) as lease:
+        place.clock.now += jump
+        place.clock.advance(LEASE_SECONDS * 1000 - 1)
+        lease.extend()
+        place.clock.advance(1_000)
+        with pytest.raises(Conflict, match="at work"), leased(place.objects, place.clock):
+            pass
+
+
+def test_a_dead_holder_whose_clock_was_ahead_blocks_nobody_for_as_long(place: Place) -> None:
+    leased(place.objects, ManualClock(place.clock.now_ms() + 86_400_000)).__enter__()
+    with leased(place.objects, place.clock) as lease:
+        lease.confirm()
+
+
 def test_a_restore_spares_what_is_there(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1)

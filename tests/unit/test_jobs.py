@@ -16,8 +16,9 @@ from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.jobs import active as active_jobs
 from millpond.events.jobs.active import ActiveJobs, JobState, fold
 from millpond.events.jobs.job_ids import draw_job_id
-from millpond.events.jobs.queues import DEFINITION_BYTES_MAX, QUEUES_MAX, Queue, Queues
-from millpond.events.jobs.submissions import CLIENT_DAYS, NewJob, Submissions
+from millpond.events.jobs.queues import DEFINITION_BYTES_MAX, Queue, Queues
+from millpond.events.jobs.rows import CLIENT_DAYS, QUEUES_MAX, SpaceClaims, SpaceQueues
+from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY
 from millpond.events.names import StreamName
 from millpond.stores.memory import MemorySpace
@@ -39,7 +40,7 @@ class Place:
     def __init__(self) -> None:
         self.space, self.clock = MemorySpace(), ManualClock(BEGIN)
         self.store = EmbeddedStore(self.space, self.clock)
-        self.submissions = Submissions(self.space, self.store, self.clock)
+        self.submissions = Submissions(SpaceClaims(self.space), self.store, self.clock)
 
     def events(self, stream: StreamName = STREAM) -> list[tuple[str, str]]:
         return [(event.headers["job_id"], event.kind) for event in self.store.read(stream).events]
@@ -74,7 +75,7 @@ def test_ids_of_jobs_sort_by_time_and_differ() -> None:
 
 
 def test_queues_are_created_updated_listed_and_deleted() -> None:
-    queues = Queues(MemorySpace())
+    queues = Queues(SpaceQueues(MemorySpace()))
     for name in ("b", "a", "ü/:_%", "x" * 255):
         queues.create(Queue(name, b"one"))
     with pytest.raises(AlreadyExists):
@@ -94,12 +95,12 @@ def test_queues_are_created_updated_listed_and_deleted() -> None:
 
 
 def test_queues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    queues = Queues(MemorySpace())
+    queues = Queues(SpaceQueues(MemorySpace()))
     for bad in (Queue(""), Queue("x" * 256), Queue("a", b"x" * (DEFINITION_BYTES_MAX + 1)), Queue("\ud800")):
         with pytest.raises(Invalid):
             queues.create(bad)
     assert QUEUES_MAX > 2
-    monkeypatch.setattr("millpond.events.jobs.queues.QUEUES_MAX", 2)
+    monkeypatch.setattr("millpond.events.jobs.rows.QUEUES_MAX", 2)
     queues.create(Queue("a"))
     queues.create(Queue("b"))
     with pytest.raises(Unavailable):
@@ -127,7 +128,7 @@ def test_a_submission_that_a_crash_cut_is_settled_by_the_next(step: str) -> None
     dying = Dying(place.space, place.clock)
     setattr(dying, step, True)
     with pytest.raises(KeyboardInterrupt):
-        Submissions(place.space, dying, place.clock).submit(STREAM, [job("a"), job("b")])
+        Submissions(SpaceClaims(place.space), dying, place.clock).submit(STREAM, [job("a"), job("b")])
     place.store.append([EventBatch(STREAM, [NewEvent(BEGIN, b"", "running", {"job_id": "another"})])])
     ids = place.submissions.submit(STREAM, [job("b"), job("a")])
     assert place.submissions.submit(STREAM, [job("a"), job("b")]) == ids[::-1]

@@ -15,7 +15,7 @@ from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
-from millpond.events.protocol import StreamRules
+from millpond.events.protocol import Losing, StreamRules
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
@@ -151,6 +151,11 @@ class Events(Exporting):
 
     def _maintenance(self, rules: MaintenanceRules) -> EventMaintenance:
         return EventMaintenance(self.store, self._clock, rules, self._forget_ms)
+
+    @property
+    def losses(self) -> int:
+        """The number of times that the backend lost streams while this process used it."""
+        return self.store.losses.count if isinstance(self.store, Losing) else 0
 
     def close(self) -> None:
         """End all watches, and let go of the backend."""

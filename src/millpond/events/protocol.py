@@ -24,7 +24,19 @@ from millpond.events.names import StreamName
 if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
-__all__ = ("PAGE_BYTES", "Checkable", "Due", "StreamRules", "StreamStore", "Switch", "Together", "Work", "never")
+__all__ = (
+    "PAGE_BYTES",
+    "Checkable",
+    "Due",
+    "Losing",
+    "Losses",
+    "StreamRules",
+    "StreamStore",
+    "Switch",
+    "Together",
+    "Work",
+    "never",
+)
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at about so many bytes, or after one event."""
@@ -85,6 +97,20 @@ class Checkable(Protocol):
         Raises:
             Unavailable: the storage is out of reach.
         """
+
+
+@dataclass(slots=True)
+class Losses:
+    """The number of times that a backend lost streams while this process used it."""
+
+    count: int = 0
+
+
+@runtime_checkable
+class Losing(Protocol):
+    """A backend that may lose what was stored, and notices."""
+
+    losses: Losses
 
 
 @runtime_checkable

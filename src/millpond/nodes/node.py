@@ -216,6 +216,8 @@ class Node:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
             reasons.append(self.follower.soundness.not_appending())
+        if self.pond.events.losses:
+            reasons.append("the Redis of its streams lost what was stored: restart the node to go on without it")
         return reasons + self._differing() + self._disk_reasons()
 
     def _differing(self) -> list[str]:

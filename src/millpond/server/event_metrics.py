@@ -5,6 +5,7 @@
 | `millpond_events_appended_total`, `millpond_events_appended_bytes_total` | surface | events, bytes of their payloads |
 | `millpond_events_streams` | | streams at the last whole count: each run of the job counts 20,000 |
 | `millpond_events_days`, `millpond_events_stored_bytes` | state | their days, and the bytes that these take |
+| `millpond_events_losses_total` | | how often the Redis of the streams lost them |
 | `millpond_events_ahead_seconds` | | how far the id of the newest event is ahead of the clock |
 | `millpond_events_maintenance_lag_seconds` | work | since when the oldest day is due to be compressed, or dropped |
 
@@ -45,6 +46,8 @@ class EventMetrics(Collector):
         yield from self._of_appends()
         yield from self._of_census()
         yield self._lags()
+        losses = self._node.pond.events.losses
+        yield CounterMetricFamily("millpond_events_losses", "Times that Redis lost the streams.", value=losses)
 
     def _of_appends(self) -> Iterator[Metric]:
         events = CounterMetricFamily("millpond_events_appended", "Events that were stored.", labels=["surface"])

@@ -27,7 +27,7 @@ from millpond.versions.imports.importing import Imports
 from millpond.versions.merges import Merging, Resolution, Strategy, cherry_pick, merge_into, revert
 from millpond.versions.multipart import Uploads
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
-from millpond.versions.objects.uploads import data_name, upload
+from millpond.versions.objects.uploads import data_name, read_bytes, upload
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference
 from millpond.versions.resets import reset_all, reset_hard, reset_path, restore_prefix
@@ -94,14 +94,21 @@ class Branch(Reference):
         """Delete a path; False when nothing was there, which is no error."""
         return delete_paths(self.site, self.name, [path], force=force) > 0
 
-    def copy(self, path: str, target: str, *, ref: str | None = None, force: bool = False) -> Entry:
-        """Put the entry at a path, of this branch or of a ref, at another one; the bytes are shared.
+    def copy(
+        self, path: str, target: str, *, ref: str | None = None, shared: bool = True, force: bool = False
+    ) -> Entry:
+        """Put the entry at a path, of this branch or of a ref, at another one; the bytes are shared, or copied.
 
-        Raises: `NotFound` for the path.
+        Raises: `NotFound` for the path, or for bytes that are to be copied, kind `data_missing`.
         """
-        source = self if ref is None else Reference(self.site, ref)
-        entry = replace(source.stat(path), path=target, mtime=self.site.seconds())
-        put_entry(self.site, self.name, entry, force=force)
+        source, site = self if ref is None else Reference(self.site, ref), self.site
+        entry = replace(source.stat(path), path=target, mtime=site.seconds())
+        if not shared:
+            place, name = source.site.place(entry.address)
+            chunks = read_bytes(place, name, 0, entry.size)
+            stored = upload(site.data, data_name(site.clock.now_ms(), site.clock.random_id()), chunks)
+            entry = replace(entry, address=stored.address)
+        put_entry(site, self.name, entry, force=force)
         return entry
 
     def commit(

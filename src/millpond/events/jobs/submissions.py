@@ -1,6 +1,6 @@
 """Submissions: jobs get an id and their first events, once, also when they are submitted again.
 
-A job with an id of its client takes three steps, for its events may lie in another place than the pond's space:
+A job with an id of its client takes three steps, for its events may lie in another place than the rows of jobs:
 
     claim      a row: queue, client id → job id, and the last id of the stream before the append
     append     the events of all jobs of the submission, in one batch
@@ -10,41 +10,42 @@ Invariants:
 * whoever submits a client's id again gets the first job's id; its events are appended only if they are not there;
 * a row that was claimed and not confirmed, because the node died, is settled by whoever comes next: the stream is read
   from where it ended before the append;
-* submissions with ids of clients to one queue take turns, so no two settle the same row at once;
-* a row is forgotten `CLIENT_DAYS` after it was claimed, by those who claim others.
+* a row is settled by one submission at a time. In a process those to one queue take turns; machines that share rows
+  take each claim for `TURN_SECONDS`, and end what they are at in half of that, or leave it.
 """
 
 from __future__ import annotations
 
 import threading
 import zlib
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
+from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.job_ids import draw_job_id
-from millpond.events.keyspaces import CLIENT, CLIENT_DAY
-from millpond.events.names import StreamName, queue_part
-from millpond.json_forms import JsonForm
-from millpond.kernel.scans import put_rows
+from millpond.events.jobs.rows import Claim
+from millpond.events.names import StreamName
+from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.jobs.rows import Claims
     from millpond.events.protocol import StreamStore
     from millpond.events.volumes import Append
-    from millpond.kernel.space import Space, Transaction
 
-__all__ = ("CLIENT_DAYS", "JOB_ID", "NewJob", "Submissions")
+__all__ = ("JOB_ID", "NewJob", "Submissions")
 
-CLIENT_DAYS = 14
-"""The days for which the ids of clients are remembered."""
 JOB_ID = "job_id"
 """The header of an event that names its job."""
-_FORGOTTEN_AT_ONCE = 2
+TURN_SECONDS = 40.0
+"""A claim is one submission's to settle for so long. An append is sent to Redis in less than half of it, or fails."""
+PATIENCE_SECONDS = 45.0
+"""For how long a submission waits for claims that others settle, or died at."""
+_PAUSE_SECONDS = 0.02
 _TURNS = 64
 
 FirstEvents: TypeAlias = Callable[[str], Sequence[NewEvent]]
@@ -58,25 +59,11 @@ class NewJob:
     client_id: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class _Claim:
-    """The row of a client's id. `after` is the last id of the stream of `job_set` before the job's events."""
-
-    job_id: str
-    job_set: str
-    day: int
-    after: int
-    stored: bool = False
-
-
-_CLAIM = JsonForm(_Claim)
-
-
 class Submissions:
-    """Submissions to the streams of a store, with their rows in a pond's space."""
+    """Submissions to the streams of a store."""
 
-    def __init__(self, space: Space, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
-        self._space, self._store, self._clock = space, store, clock
+    def __init__(self, claims: Claims, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
+        self._claims, self._store, self._clock = claims, store, clock
         self._append = append or store.append
         self._turns = tuple(threading.Lock() for _ in range(_TURNS))
 
@@ -85,39 +72,75 @@ class Submissions:
 
         Raises:
             Invalid: an event is not acceptable.
-            Unavailable: the storage is full or out of reach. `Uncertain`: the jobs may be stored; submit those again
-                that have ids of the client.
+            Unavailable: the storage is full or out of reach, or other submissions do not end. `Uncertain`: the jobs may
+                be stored; submit those again that have ids of the client.
         """
         clients = [job.client_id for job in jobs if job.client_id]
-        with self._turn(stream.queue) if clients else nullcontext():
-            claims = self._claimed(stream, clients) if clients else {}
-            ids = [claims[job.client_id].job_id if job.client_id else draw_job_id(self._clock) for job in jobs]
-            events: list[NewEvent] = []
-            begun: set[str] = set()
-            for job, job_id in zip(jobs, ids, strict=True):
-                if job_id in begun or (job.client_id and claims[job.client_id].stored):
-                    continue
-                begun.add(job_id)
-                events += job.events(job_id)
-            if events:
-                self._append([EventBatch(stream, events)])
-            self._confirm(stream.queue, {client: claim for client, claim in claims.items() if not claim.stored})
+        if not clients:
+            return self._stored(stream, jobs, {})
+        with self._turns[zlib.crc32(stream.queue.encode()) % _TURNS], self._claimed(stream, clients) as claims:
+            ids = self._stored(stream, jobs, claims)
+            new = {client: replace(claim, stored=True) for client, claim in claims.items() if not claim.stored}
+            if new:
+                self._claims.confirm(stream.queue, new)
             return ids
 
-    def _turn(self, queue: str) -> AbstractContextManager[object]:
-        return self._turns[zlib.crc32(queue.encode()) % _TURNS]
+    def _stored(self, stream: StreamName, jobs: Sequence[NewJob], claims: Mapping[str, Claim]) -> list[str]:
+        """The ids of jobs, after the events of those that are not stored were appended."""
+        ids = [claims[job.client_id].job_id if job.client_id else draw_job_id(self._clock) for job in jobs]
+        events: list[NewEvent] = []
+        begun: set[str] = set()
+        for job, job_id in zip(jobs, ids, strict=True):
+            if job_id in begun or (job.client_id and claims[job.client_id].stored):
+                continue
+            begun.add(job_id)
+            events += job.events(job_id)
+        if events:
+            self._append([EventBatch(stream, events)])
+        return ids
 
-    def _claimed(self, stream: StreamName, clients: Sequence[str]) -> dict[str, _Claim]:
-        """The claims of ids of clients; those that are `stored` have their events."""
+    @contextmanager
+    def _claimed(self, stream: StreamName, clients: Sequence[str]) -> Iterator[dict[str, Claim]]:
+        """The claims of ids of clients, to be settled inside; those that are `stored` have their events."""
         index = self._store.index(stream)
         after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
-        drawn = {client: _Claim(draw_job_id(self._clock), stream.job_set, day, after) for client in clients}
-        claims = self._space.write(lambda tx: _claim(tx, stream.queue, drawn))
-        unsettled = {client: claim for client, claim in claims.items() if not claim.stored and claim != drawn[client]}
-        found = self._found(stream.queue, unsettled)
-        return {client: replace(claim, stored=True) if client in found else claim for client, claim in claims.items()}
+        drawn = {client: Claim(draw_job_id(self._clock), stream.job_set, day, after) for client in clients}
+        claims = self._taken(stream.queue, drawn)
+        due = self._clock.monotonic() + TURN_SECONDS / 2
+        taken = [claim.job_id for claim in claims.values() if not claim.stored]
+        try:
+            old = {client: claim for client, claim in claims.items() if not claim.stored and claim != drawn[client]}
+            found = self._found(stream.queue, old)
+            self._check_time(stream.queue, due)
+            yield {
+                client: replace(claim, stored=True) if client in found else claim for client, claim in claims.items()
+            }
+        except Uncertain:
+            raise  # what may yet come is waited for
+        except BaseException:
+            self._claims.give_back(stream.queue, taken)
+            raise
 
-    def _found(self, queue: str, unsettled: Mapping[str, _Claim]) -> set[str]:
+    def _check_time(self, queue: str, due: float) -> None:
+        if self._clock.monotonic() >= due:
+            raise _busy(queue)
+
+    def _taken(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
+        """The claims of clients, when each is stored, or this submission's to settle."""
+        holder, due = self._clock.random_id(), self._clock.monotonic() + PATIENCE_SECONDS
+        pause = _PAUSE_SECONDS * (1 + int(holder, 16) % 5)  # two that take some of the same do not meet for ever
+        claims = self._claims.claim(queue, drawn)
+        while True:
+            wanted = {claim.job_id for claim in claims.values() if not claim.stored}
+            taken = self._claims.take(queue, wanted, holder)
+            if taken == wanted:
+                return claims
+            self._claims.give_back(queue, taken)
+            self._check_time(queue, due)
+            self._clock.wait(threading.Event(), self._clock.monotonic() + pause)
+            claims = self._claims.claim(queue, claims)
+
+    def _found(self, queue: str, unsettled: Mapping[str, Claim]) -> set[str]:
         """The clients' ids, of some that were claimed before, whose jobs are in their streams."""
         found: set[str] = set()
         by_job_set: dict[str, dict[str, str]] = {}
@@ -131,38 +154,9 @@ class Submissions:
                 page = self._store.read(StreamName(queue, job_set), page.after)
         return found
 
-    def _confirm(self, queue: str, claims: Mapping[str, _Claim]) -> None:
-        if claims:
-            rows = {_key(queue, client): _CLAIM.encode(replace(claim, stored=True)) for client, claim in claims.items()}
-            self._space.write(lambda tx: put_rows(tx, list(rows.items())))
 
-
-def _claim(tx: Transaction, queue: str, drawn: Mapping[str, _Claim]) -> dict[str, _Claim]:
-    """The claims that hold: those that were there, or else new ones; as many old ones, and more, are forgotten."""
-    claims: dict[str, _Claim] = {}
-    for client, new in drawn.items():
-        row = tx.get(_key(queue, client))
-        claim = new if row is None else _CLAIM.decode(row)
-        if row is not None and claim.day < new.day - CLIENT_DAYS:
-            tx.delete(CLIENT_DAY.pack(claim.day, queue_part(queue), queue_part(client)))
-            claim = new
-        if claim is new:
-            tx.put(_key(queue, client), _CLAIM.encode(new))
-            tx.put(CLIENT_DAY.pack(new.day, queue_part(queue), queue_part(client)), b"")
-        claims[client] = claim
-    today = max((claim.day for claim in drawn.values()), default=0)
-    _forget(tx, today - CLIENT_DAYS, _FORGOTTEN_AT_ONCE * len(drawn))
-    return claims
-
-
-def _forget(tx: Transaction, before: int, limit: int) -> None:
-    if before <= 0:
-        return
-    for key in list(islice(tx.keys(CLIENT_DAY.range((0,), (before,))), limit)):
-        _, *client = CLIENT_DAY.unpack(key)
-        tx.delete(CLIENT.pack(*client))
-        tx.delete(key)
-
-
-def _key(queue: str, client: str) -> bytes:
-    return CLIENT.pack(queue_part(queue), queue_part(client))
+def _busy(queue: str) -> Unavailable:
+    return Unavailable(
+        "jobs with these ids of the client are being submitted elsewhere", kind="submission_busy", queue=shown(queue),
+        hint="submit them again in a moment",
+    )  # fmt: skip

@@ -150,7 +150,7 @@ def _call(keys: StreamKeys, deliveries: Sequence[_Delivery], now_ms: int, rules:
     arguments: list[Argument] = [max(now_ms, SERVER_TIME), rules.ahead_ms, keys.name, names]
     for delivery in deliveries:
         arguments += delivery.arguments
-    keys_used = (keys.head, keys.raw, keys.sources, keys.index, *keys.due, keys.names)
+    keys_used = (keys.head, keys.raw, keys.sources, keys.index, *keys.due, keys.names, keys.lost)
     return script_call(APPEND, keys.shard, keys_used, arguments)
 
 

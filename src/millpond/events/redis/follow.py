@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -40,10 +40,14 @@ _NETWORK = (redis.exceptions.RedisError, OSError, ValueError)
 
 @dataclass(slots=True)
 class _Followed:
-    """A stream that somebody follows, or did a moment ago: the newest id that is known, and its users."""
+    """A stream that somebody follows, or did a moment ago: the newest id that is known, and its users.
+
+    `lost`: the id up to which events were lost with all keys of their server.
+    """
 
     keys: StreamKeys
     last_id: int = 0
+    lost: int = 0
     users: int = 0
     left: float = 0.0
 
@@ -136,8 +140,23 @@ class Followers:
             known = {channel: one.last_id for channel, one in self._followed.items()}
         rows = self._servers.run([Call(one.shard, (b"GET", one.head)) for one in keys], repeat=True)
         for one, row in zip(keys, rows, strict=True):
-            if row is not None:
-                self._note(one.head, Head.decode(row).last_id, known.get(one.head, -1))
+            last_id = 0 if row is None else Head.decode(row).last_id
+            self._note(one.head, last_id, known.get(one.head, -1))
+        if absent := [one for one, row in zip(keys, rows, strict=True) if row is None]:
+            self._look_for_losses(absent)
+
+    def _look_for_losses(self, absent: Sequence[StreamKeys]) -> None:
+        """Note up to which ids streams that are not there were lost."""
+        calls = [Call(one.shard, (b"GET", one.lost)) for one in absent]
+        marks = self._servers.run(calls, repeat=True)
+        if None in marks:
+            self._servers.settle()
+            marks = self._servers.run(calls, repeat=True)
+        with self._news:
+            for keys, mark in zip(absent, marks, strict=True):
+                if (one := self._followed.get(keys.head)) is not None:
+                    one.lost = max(one.lost, int.from_bytes(mark or b"", "big"))
+            self._news.notify_all()
 
     def _listen(self, streams: Iterable[StreamKeys]) -> None:
         """Subscribe to the channels of streams where that has not been done; threads do the rest."""
@@ -209,11 +228,14 @@ class Followers:
 
 
 def _with_news(followed: Mapping[StreamName, _Followed], cursors: Mapping[StreamName, int]) -> set[StreamName]:
-    """The streams that end after their cursors, or before them: a server that took over may lack their end.
+    """The streams that end after their cursors, or before them: a server may have lost their end, or all of them.
 
     Their heads were looked at since the cursors are known.
     """
-    return {stream for stream, after in cursors.items() if followed[stream].last_id not in (0, after)}
+    return {
+        stream for stream, after in cursors.items()
+        if followed[stream].last_id not in (0, after) or after < followed[stream].lost
+    }  # fmt: skip
 
 
 def _subscribe(listener: _Listener, channel: bytes) -> None:

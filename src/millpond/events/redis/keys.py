@@ -50,6 +50,7 @@ class StreamKeys:
     staged: bytes
     due: tuple[bytes, bytes, bytes]
     names: bytes
+    lost: bytes
 
     def batches_of(self, last_day: int) -> bytes:
         """The key of the batches of a compressed segment."""
@@ -83,7 +84,7 @@ class Place:
         assert len(due) == 3
         return StreamKeys(
             stream, shard, name.encode(), key("head"), key("index"), key("raw"), key("sources"), key("batches") + b":",
-            key("staged") + b":", due, self.names(shard),
+            key("staged") + b":", due, self.names(shard), self.lost(shard),
         )  # fmt: skip
 
     @staticmethod
@@ -98,6 +99,10 @@ class Place:
     def names(self, shard: int) -> bytes:
         """The names of a shard's streams."""
         return f"{self.tags[shard]}:names".encode()
+
+    def lost(self, shard: int) -> bytes:
+        """The mark of a shard: the id up to which its streams were lost."""
+        return f"{self.tags[shard]}:lost".encode()
 
     def head(self, name: bytes) -> bytes:
         """The head of a stream whose name is escaped."""

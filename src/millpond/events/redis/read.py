@@ -23,22 +23,25 @@ __all__ = ("read_index", "read_page")
 
 def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) -> Page:
     """As `StreamStore.read`."""
-    call = script_call(READ, keys.shard, (keys.head, keys.index, keys.raw), (id_bytes(after), bytes_max, keys.batches))
+    keys_used = (keys.head, keys.index, keys.raw, keys.lost)
+    call = script_call(READ, keys.shard, keys_used, (id_bytes(after), bytes_max, keys.batches))
     (reply,) = servers.run([call], repeat=True)
-    if not reply:
-        return Page([], after)
-    head = Head.decode(reply[0])
+    lost, found = int.from_bytes(reply[0], "big"), reply[1:]
+    is_lost = 0 < after < lost
+    if not found:
+        return Page([], max(after, lost), gap=is_lost)
+    head = Head.decode(found[0])
     if head.last_id == after:
         return Page([], after)
     if head.last_id < after:
         return replace(read_page(servers, keys, restart_place(after, head.last_id), bytes_max), gap=True)
     cursor = max(after, head.dropped_id)
     events: list[Event] = []
-    for id_, row in zip(reply[2::2], reply[3::2], strict=True):
+    for id_, row in zip(found[2::2], found[3::2], strict=True):
         events += decode(row, cursor, _base(id_, row))
         if events:
             cursor = events[-1].number
-    return Page(events, cursor, bool(reply[1]), 0 < after < head.dropped_id)
+    return Page(events, cursor, bool(found[1]), is_lost or 0 < after < head.dropped_id)
 
 
 def _base(id_: bytes, row: bytes) -> int:

@@ -11,9 +11,8 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
 
 __all__ = ("Call", "Servers", "script_call")
 
-_LOG = logging.getLogger(__name__)
 CONNECT_SECONDS = 5
 SILENCE_SECONDS = 30
 """A server that answers nothing for so long counts as lost."""
@@ -77,6 +75,7 @@ class _Attempt:
     again: list[int] = field(default_factory=list)
     waits: bool = False
     moved: bool = False
+    unmarked: bool = False
     lost: Exception | None = None
     lacking: int = 0
     failed: Exception | None = None
@@ -94,8 +93,9 @@ class Servers:
         self._lock = threading.Lock()
         self._pools: dict[Address, ConnectionPool] = {}
         self._checked: set[Address] = set()
-        self._filled: set[Address] = set()
         self._check_due = 0.0
+        self.settle: Callable[[], None] = lambda: None
+        """Makes what is missing in the place: called now and then, and when a script misses it."""
         self._routes: list[Address | None] = [None] * len(self._slots)
         self._is_known = False
         self._is_cluster = False
@@ -171,6 +171,8 @@ class Servers:
                     place=self.location.shown, lacking=attempt.lacking, replicas=self.location.replicas,
                     hint="deliver the events again: with a source, those that are stored are left out",
                 )  # fmt: skip
+            if attempt.unmarked:
+                self.settle()
             pending = attempt.again
             moves += attempt.moved
             # Servers that disagree who has a slot are given a moment.
@@ -257,10 +259,7 @@ class Servers:
             except redis.exceptions.AskError as error:
                 self._ask(Address(error.host, error.port), calls, place, attempt, replies)
             except redis.exceptions.ResponseError as error:
-                if is_passing(error):
-                    _later(attempt, [place], error)
-                else:
-                    attempt.failed = error
+                _refused(attempt, place, error)
             except _NETWORK as error:
                 connection.disconnect()
                 if not is_passing(error):
@@ -305,10 +304,7 @@ class Servers:
             connection.read_response()
             replies[place] = connection.read_response()
         except redis.exceptions.ResponseError as error:
-            if is_passing(error) or isinstance(error, redis.exceptions.AskError):
-                _later(attempt, [place], error)
-            else:
-                attempt.failed = error
+            _refused(attempt, place, error)
         except _NETWORK as error:
             connection.disconnect()
             attempt.lost = error
@@ -327,6 +323,7 @@ class Servers:
             self._checked.clear()
             self.refresh()
             self._check_due = self._clock.monotonic() + CHECK_SECONDS
+            self.settle()
 
     def refresh(self) -> None:
         """Find out which server has which shard.
@@ -386,12 +383,6 @@ class Servers:
                 "this Redis is too old", kind="redis_version", server=str(address), version=version,
                 hint=f"use Redis {REDIS_MAJOR} or later",
             )  # fmt: skip
-        if not any(name.startswith("db") for name in about):
-            if address in self._filled:
-                _LOG.error("the Redis %s lost all of its keys, and the streams of %s", address, self.location.shown)
-            self._filled.discard(address)
-        else:
-            self._filled.add(address)
         self._checked.add(address)
         return about
 
@@ -418,6 +409,16 @@ class Servers:
     def _check_open(self) -> None:
         if self.closed.is_set():
             raise Closed("the streams are closed", kind="events_closed")
+
+
+def _refused(attempt: _Attempt, place: int, error: redis.exceptions.ResponseError) -> None:
+    if is_passing(error) or isinstance(error, redis.exceptions.AskError):
+        _later(attempt, [place], error)
+    elif "MILLPOND_LOST" in str(error):
+        attempt.again.append(place)
+        attempt.unmarked = True
+    else:
+        attempt.failed = error
 
 
 def _later(attempt: _Attempt, places: Sequence[int], reason: Exception) -> None:

@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 
 from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
-from millpond.events.protocol import PAGE_BYTES, StreamRules, never
+from millpond.events.protocol import PAGE_BYTES, Losses, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import SERVER_TIME, append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
+from millpond.events.redis.jobs import RedisClaims, RedisQueues
 from millpond.events.redis.keys import Place
+from millpond.events.redis.marks import Marks
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
@@ -52,6 +54,10 @@ class RedisStore:
         self._rules = rules or StreamRules()
         self._place = Place(location.place)
         self._servers = Servers(location, self._place, clock)
+        self.losses = Losses()
+        marks = Marks(self._place, clock, lambda calls: self._servers.run(calls, repeat=True), self.losses)
+        self._servers.settle = marks.settle
+        self.job_rows = RedisQueues(self._servers, self._place), RedisClaims(self._servers, self._place)
         self._followers = Followers(self._servers, self._place, clock)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:

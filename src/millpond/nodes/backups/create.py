@@ -116,7 +116,7 @@ class _Creation:
         left_out = facts.get("only_here", ()) if own is None else facts["not_backed_up"]
         backup = replace(backup or self._with_base(last), left_out=tuple(left_out), own=own)
         step("backup.files_stored")
-        self._lease.extend()
+        self._lease.confirm()
         write_backup(self._place, backup)
         step("backup.written")
         self._report.backup = backup

@@ -1,7 +1,10 @@
 """The right to change a place for backups: one creation or clean-up at a time, over all machines.
 
 `current.json` says who is at work and until when. It is changed by compare-and-swap. A process that died holds it until
-its time is over; one that lives extends it as it goes on.
+its time is over; one that lives extends it as it goes on, whatever its time of day does meanwhile.
+
+Clocks of machines differ. A holder whose clock is behind may lose the lease early, and a lease that ends later than
+twice its length, by a clock that was ahead, counts as over. So a holder confirms it before it lists or deletes.
 """
 
 from __future__ import annotations
@@ -37,21 +40,27 @@ _HOLDER = JsonForm(_Holder)
 
 
 class PlaceLease:
-    """The lease on a place, held. Call `extend` before each step."""
+    """The lease on a place, held. Call `extend` before each step, and `confirm` before one that others rely on."""
 
     def __init__(self, place: ObjectStore, clock: Clock, tag: str, owner: str) -> None:
         self._place, self._clock, self._tag, self._owner = place, clock, tag, owner
-        self._until = clock.now_ms() + LEASE_SECONDS * 1000
+        self._due = clock.monotonic() + LEASE_SECONDS / 2
 
     def extend(self) -> None:
         """Hold the lease longer, once half of its time is over.
 
         Raises: `Fenced` when another one has taken it.
         """
-        now = self._clock.now_ms()
-        if self._until - now > LEASE_SECONDS * 500:
-            return
-        self._swap(now + LEASE_SECONDS * 1000)
+        if self._clock.monotonic() >= self._due:
+            self.confirm()
+
+    def confirm(self) -> None:
+        """Hold the lease longer from now on.
+
+        Raises: `Fenced` when another one has taken it.
+        """
+        self._due = self._clock.monotonic() + LEASE_SECONDS / 2
+        self._swap(self._clock.now_ms() + LEASE_SECONDS * 1000)
 
     def end(self) -> None:
         """Give the lease back; nothing when another one has taken it."""
@@ -66,7 +75,6 @@ class PlaceLease:
                 "another one changes this place for backups now", kind="backup_fenced", place=self._place.where,
                 hint="begin again when it is done",
             ) from error  # fmt: skip
-        self._until = until
 
 
 @contextmanager
@@ -80,8 +88,8 @@ def leased(place: ObjectStore, clock: Clock) -> Iterator[PlaceLease]:
         tagged = place.get_tagged(_NAME)
         expected = tagged.tag
         until = _HOLDER.decode(tagged.data.to_pybytes()).until_ms
-        if until > clock.now_ms():
-            raise _busy(place, (until - clock.now_ms()) // 1000 + 1)
+        if 0 < (left_ms := until - clock.now_ms()) <= LEASE_SECONDS * 2000:
+            raise _busy(place, left_ms // 1000 + 1)
     owner = clock.random_id()
     try:
         tag = place.swap(_NAME, _bytes(owner, clock.now_ms() + LEASE_SECONDS * 1000), expected)

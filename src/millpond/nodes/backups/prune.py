@@ -94,6 +94,7 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
         staying = {id(b) for pond in ponds for b in [b for b in backups if b.pond == pond][-keep:]}
         gone = [backup for backup in backups if id(backup) not in staying]
         # First what names, then what is named: whatever is interrupted, a backup that is listed is whole.
+        lease.confirm()
         place.delete(*(f"backups/{backup.id}.json" for backup in gone))
         step("prune.backups_deleted")
         lease.extend()
@@ -102,7 +103,7 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
         for folder in ("files", "parts"):
             names = [listed.name for listed in place.list(folder) if listed.name not in needed]
             for at in range(0, len(names), _DELETED_AT_ONCE):
-                lease.extend()
+                lease.confirm()
                 place.delete(*names[at : at + _DELETED_AT_ONCE])
             removed += len(names)
         step("prune.files_deleted")

@@ -30,6 +30,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.jobs.queues import Queues
+from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import Submissions
 from millpond.server.armada.calls import SURFACE, Means
 from millpond.server.armada.events_api import event_methods
@@ -103,9 +104,10 @@ def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Me
     """The means of the services: the streams and the space of a node's pond."""
     pond, settings = node.pond, node.settings
     store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
-    submissions = Submissions(pond.space, store, node.clock, volume)
+    queues, claims = job_rows(pond.space, store)
     return Means(
-        node, pond.events, Queues(pond.space), submissions, ActiveJobs(store), watching, memory, metrics,
+        node, pond.events, Queues(queues), Submissions(claims, store, node.clock, volume), ActiveJobs(store), watching,
+        memory, metrics,
         Shares(settings.threads + settings.max_requests_queued),
     )  # fmt: skip
 

@@ -77,6 +77,7 @@ _MESSAGES = {
     "tag_name": "argument tag: tag id: invalid value: validation error",
     "ref_invalid": "ref: invalid value: validation error",
     "ref_staged": "reference '{ref}': reference to staging area with $ is not a commit",
+    "merge_conflict": "update branch: conflict found",
     "merge_strategy": "argument strategy: invalid value: validation error",
     "parent_number": "given commit does not have the given parent number: parent {parent}",
     "setting_changed": "precondition failed",

@@ -1,6 +1,6 @@
 """History: the log of a commit, and the merge base of two.
 
-    log          from a commit back, newest first: by date, then by generation, then by id, each commit once
+    log          from a commit back, newest first: by date, then by generation, then as they are found, each commit once
     merge base   the commit that both reach, found from both sides at once by generation
 
 Invariants:
@@ -13,6 +13,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
 from typing import TypeAlias
 
 from millpond.versions.graph.commits import Commit
@@ -33,12 +34,13 @@ class Window:
 
 
 def log(load: Load, start: str, window: Window | None = None) -> Iterator[Commit]:
-    """The commits from `start` back, the newest first; of one date children come before parents, then greater ids."""
+    """The commits from `start` back, the newest first; of one second, children before parents, first parents first."""
     window = window or Window()
-    ready = [_Newest(load(start))]
+    found = count()
+    ready = [_in_log(load(start), next(found))]
     seen = {start}
     while ready:
-        commit = heapq.heappop(ready).commit
+        commit = heapq.heappop(ready)[-1]
         if window.since is None or commit.created >= window.since:
             yield commit
         if commit.id == window.stop_at:
@@ -46,20 +48,12 @@ def log(load: Load, start: str, window: Window | None = None) -> Iterator[Commit
         for parent in commit.parents[:1] if window.first_parent else commit.parents:
             if parent not in seen:
                 seen.add(parent)
-                heapq.heappush(ready, _Newest(load(parent)))
+                heapq.heappush(ready, _in_log(load(parent), next(found)))
 
 
-class _Newest:
-    """A commit whose order is that of a log."""
-
-    __slots__ = ("commit", "place")
-
-    def __init__(self, commit: Commit) -> None:
-        self.commit = commit
-        self.place = (commit.created, commit.generation, commit.id)
-
-    def __lt__(self, other: _Newest) -> bool:
-        return self.place > other.place
+def _in_log(commit: Commit, number: int) -> tuple[int, int, int, Commit]:
+    """A commit behind its place in a log; `number` is how many were found before it."""
+    return -commit.created, -commit.generation, number, commit
 
 
 def ancestors(load: Load, start: str) -> Iterator[Commit]:

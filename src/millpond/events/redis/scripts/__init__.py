@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWITCH", "Script")
+__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH", "Script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +35,5 @@ INDEX = _script("index")
 PULL_BACK = _script("pull_back", _WHEN_FULL)
 READ = _script("read")
 STAGE = _script("stage", _WHEN_FULL)
+SWAP = _script("swap")
 SWITCH = _script("switch", _WHEN_FULL)

@@ -1,6 +1,6 @@
 -- Appends deliveries to one stream: ids, days and source positions are decided here, all at once.
 --
--- KEYS  head, raw, sources, index, due (compress, expire, forget), names
+-- KEYS  head, raw, sources, index, due (compress, expire, forget), names, lost
 -- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, name, names in full, then for each delivery:
 --           source, first position, last position, events, rows, then for each row: day, events, bytes, row
 -- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream,
@@ -15,6 +15,7 @@ local function is_below(one, other)
     return d < h
 end
 
+lost_id(KEYS[9])
 local now, name = tonumber(ARGV[1]), ARGV[3]
 if now < 0 then
     local time = redis.call('TIME')

@@ -58,6 +58,12 @@ local function parse_head(row)
     return head
 end
 
+-- The id up to which the streams of a shard were lost. Without this mark the server has lost its keys since a node marked
+-- the shard, and nothing is stored before it is marked again.
+local function lost_id(key)
+    return redis.call('GET', key) or error('MILLPOND_LOST')
+end
+
 local function read_head(key)
     local row = redis.call('GET', key)
     return row and parse_head(row) or nil

@@ -1,20 +1,21 @@
 -- Reads the rows of a page, segment by segment, as they stand at one moment.
 --
--- KEYS  head, index, raw
+-- KEYS  head, index, raw, lost
 -- ARGV  after (8 bytes), the greatest number of bytes, the beginning of the keys of batches
--- Gives nothing for a stream that is not there; else: the head, 1 where more follows, then for each row its id (raw
--- entries only) and its bytes.
+-- Gives the id up to which streams were lost; then, of a stream that is there: the head, 1 where more follows, and for
+-- each row its id (raw entries only) and its bytes.
 
+local lost = lost_id(KEYS[4])
 local row = redis.call('GET', KEYS[1])
 if not row then
-    return {}
+    return { lost }
 end
 local head = parse_head(row)
 local ms, counter = id_from(ARGV[1])
 if is_after(head.dropped_ms, head.dropped_counter, ms, counter) then
     ms, counter = head.dropped_ms, head.dropped_counter
 end
-local reply = { row, 0 }
+local reply = { lost, row, 0 }
 if not is_after(head.ms, head.counter, ms, counter) then
     return reply
 end
@@ -25,7 +26,7 @@ local bytes_max, size, rows = tonumber(ARGV[2]), 0, 0
 local function add(id, batch)
     size = size + (#batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
     if rows > 0 and size > bytes_max then
-        reply[2] = 1
+        reply[3] = 1
         return false
     end
     rows = rows + 1

@@ -257,7 +257,8 @@ def _copy(call: Call) -> Response:
     if wanted.shallow:
         raise ApiError(501, "Not Implemented")
     branch = call.branch
-    entry = branch.copy(wanted.src_path, target, ref=wanted.src_ref or None, force=wanted.force)
+    # clients of lakeFS find that a copy has an address of its own
+    entry = branch.copy(wanted.src_path, target, ref=wanted.src_ref or None, shared=call.own, force=wanted.force)
     return stats_answer(branch.site, entry)
 
 
