@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.errors import NotFound
+from millpond.events.age_settings import StoredAges
 from millpond.events.appender import LINGER, Appender
+from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.filters import Filters, filter_of
 from millpond.events.keyspaces import CLOCK
@@ -18,10 +21,12 @@ from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.kernel.witness import ClockWitness
+from millpond.shown import shown
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.age_settings import AgeSettings
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
     from millpond.events.protocol import StreamStore
@@ -47,6 +52,8 @@ class Events:
         if space is not None:
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
+        self.settings: AgeSettings = StoredAges(store)
+        self.on_deleted: Callable[[StreamName, str | None], None] = lambda stream, job: None
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -131,6 +138,8 @@ class Events:
     ) -> MaintenanceReport:
         """Compress the days that ended so long ago: a duration, or milliseconds. Ids and events stay as they are.
 
+        Job sets with a rule in `settings` are compressed at its age instead; with an `after` of 0, only these.
+
         Raises:
             Invalid: the duration is not understood. `Unavailable`: the store cannot be written to.
         """
@@ -146,6 +155,26 @@ class Events:
 
     def _maintenance(self, rules: MaintenanceRules) -> EventMaintenance:
         return EventMaintenance(self.store, self._clock, rules, self._forget_ms)
+
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
+        """Delete the events of a job set, or those of one job of it; how many.
+
+        Every reader finds all of a day, or none. The stream goes on with greater ids, watchers of a job set get a gap,
+        and sources do not store anew what was stored once. To delete a job compresses the days that have its events.
+        When it is interrupted, maintenance ends it.
+
+        Raises:
+            NotFound: there is no such stream, or it has no event of the job.
+            Unavailable, Uncertain: the store is out of reach, or its answer was lost.
+        """
+        stream = StreamName(queue, job_set).check()
+        if self.store.index(stream) is None:
+            raise NotFound(
+                "there is no such stream", kind="stream_not_found", queue=shown(queue), job_set=shown(job_set)
+            )
+        count = self.store.delete(stream) if job is None else delete_job(self.store, stream, job)
+        self.on_deleted(stream, job)
+        return count
 
     def close(self) -> None:
         """End all watches, and let go of the backend."""

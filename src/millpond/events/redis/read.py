@@ -38,7 +38,8 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
         events += decode(row, cursor, _base(id_, row))
         if events:
             cursor = events[-1].number
-    return Page(events, cursor, bool(reply[1]), 0 < after < head.dropped_id)
+    # The newest events may have been deleted: a reader that found no others is behind them.
+    return Page(events, cursor if events else head.last_id, bool(reply[1]), 0 < after < head.dropped_id)
 
 
 def _base(id_: bytes, row: bytes) -> int:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
+from millpond.events.erasure import Remains
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import SERVER_TIME, append_batches
@@ -18,14 +19,14 @@ from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
-from millpond.events.redis.switch import expire_days, switch_segments
+from millpond.events.redis.switch import delete_days, erase_events, expire_days, switch_segments
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.event import Appended, EventBatch, Page
     from millpond.events.index import DaySegment, StreamIndex
     from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, Work
+    from millpond.events.protocol import Due, NoteKind, Work
     from millpond.kernel.verify import Report
 
 __all__ = ("RedisStore",)
@@ -120,6 +121,27 @@ class RedisStore:
         forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
         keys = self._place.keys_of(stream)
         return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+
+    def delete(self, stream: StreamName) -> int:
+        """See `StreamStore.delete`."""
+        now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
+        return delete_days(self._servers, self._place.keys_of(stream), now_ms)
+
+    def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
+        """See `StreamStore.erase`."""
+        remains = Remains(seen, job_id, last_id)
+        return erase_events(self._servers, self._place.keys_of(stream), remains, self._clock.random_id())
+
+    def notes(self, kind: NoteKind) -> dict[str, bytes]:
+        """See `StreamStore.notes`."""
+        (pairs,) = self._servers.run([Call(0, (b"HGETALL", self._place.notes(kind)))], repeat=True)
+        return {name.decode(): row for name, row in zip(pairs[::2], pairs[1::2], strict=True)}
+
+    def note(self, kind: NoteKind, name: str, row: bytes | None) -> None:
+        """See `StreamStore.note`."""
+        key = self._place.notes(kind)
+        command = (b"HDEL", key, name) if row is None else (b"HSET", key, name, row)
+        self._servers.run([Call(0, command)], repeat=True)
 
     def check(self) -> Report:
         """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""
