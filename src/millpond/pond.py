@@ -245,9 +245,12 @@ class Pond(PondFace):
     def events(self) -> Events:
         """Streams of events."""
         from millpond.events.events import Events
+        from millpond.events.open_jobs import OpenJobs
         from millpond.events.place import open_streams
 
-        return Events(open_streams(self.space, self.clock, self._events_store), self.clock, space=self.space)
+        store = open_streams(self.space, self.clock, self._events_store)
+        open_jobs = OpenJobs(self.folder / "running", host_name(), is_alive)
+        return Events(store, self.clock, space=self.space, open_jobs=open_jobs)
 
     @opened_once
     def reports(self) -> JobReports:
@@ -256,15 +259,14 @@ class Pond(PondFace):
 
     @opened_once
     def _reporter(self) -> Reporter:
-        from millpond.events.open_jobs import OpenJobs
         from millpond.events.own_maintenance import OwnMaintenance
         from millpond.events.protocol import StreamRules
         from millpond.events.reports import QUEUE as REPORTS_QUEUE
         from millpond.events.reports import Reporter
 
-        streams, rules, doubt = self.events.store, StreamRules(), self.events.doubt
-        own = OwnMaintenance(streams, self.clock, REPORTS_QUEUE, self._own_rules, rules.forget_ms, doubt)
-        return Reporter(streams, self.clock, OpenJobs(self.folder / "running", host_name(), is_alive), own)
+        events, forget_ms = self.events, StreamRules().forget_ms
+        own = OwnMaintenance(events.store, self.clock, REPORTS_QUEUE, self._own_rules, forget_ms, events.doubt)
+        return Reporter(events.store, self.clock, events.open_jobs, own)
 
     @opened_once
     def repositories(self) -> Repositories:
@@ -297,10 +299,7 @@ class Pond(PondFace):
         from millpond.settings import load_settings
 
         settings = load_settings()
-        return MaintenanceRules(
-            compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
-            bytes_per_second=_OWN_BYTES_PER_SECOND,
-        )  # fmt: skip
+        return MaintenanceRules(settings.events_compress_after, settings.events_retention, _OWN_BYTES_PER_SECOND)
 
     def __repr__(self) -> str:
         return f"Pond({str(self.folder)!r})"

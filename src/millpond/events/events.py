@@ -16,7 +16,9 @@ from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
+from millpond.events.open_jobs import NoMarks
 from millpond.events.protocol import StreamRules
+from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from millpond.events.age_settings import AgeSettings
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
+    from millpond.events.open_jobs import Marks
     from millpond.events.protocol import StreamStore
     from millpond.kernel.space import Space
     from millpond.kernel.witness import Doubt
@@ -42,7 +45,13 @@ class Events:
     """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
 
     def __init__(
-        self, store: StreamStore, clock: Clock, rules: StreamRules | None = None, *, space: Space | None = None
+        self,
+        store: StreamStore,
+        clock: Clock,
+        rules: StreamRules | None = None,
+        *,
+        space: Space | None = None,
+        open_jobs: Marks | None = None,
     ) -> None:
         self.store = store
         self._clock = clock
@@ -53,7 +62,7 @@ class Events:
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
         self.settings: AgeSettings = StoredAges(store)
-        self.on_deleted: Callable[[StreamName, str | None], None] = lambda stream, job: None
+        self.open_jobs: Marks = open_jobs or NoMarks()
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -173,7 +182,8 @@ class Events:
                 "there is no such stream", kind="stream_not_found", queue=shown(queue), job_set=shown(job_set)
             )
         count = self.store.delete(stream) if job is None else delete_job(self.store, stream, job)
-        self.on_deleted(stream, job)
+        if queue == REPORTS_QUEUE:
+            self.open_jobs.forget(job_set, job)
         return count
 
     def close(self) -> None:
