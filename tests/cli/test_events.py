@@ -256,7 +256,7 @@ def test_a_job_set_or_a_job_is_deleted_when_it_is_confirmed(streams: Shell) -> N
     assert "no events of this job" in streams("events", "delete", "etl", "nightly", "--job", "a", "-y", code=3).err
     done = streams("events", "delete", "etl", "nightly", "--yes", "--json").object
     assert done == {"queue": "etl", "job_set": "nightly", "job": None, "events": 3}
-    assert streams("events", "read", "etl", "nightly", "--json").object == []
+    assert streams("events", "read", "etl", "nightly", "--json").objects == []
     assert "there is no such stream" in streams("events", "delete", "etl", "x", "--yes", code=3).err
 
 

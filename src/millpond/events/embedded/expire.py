@@ -43,7 +43,9 @@ def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_
     """As `StreamStore.expire`."""
     keys, count = keys_of(stream), 0
     while True:
-        outcome = space.write(lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms)))
+        outcome = space.write(
+            lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms), ROWS_PER_WRITE)
+        )
         count += outcome.count
         if outcome.done:
             return count
@@ -102,9 +104,7 @@ class _Outcome:
         return self.rows_left > 0
 
 
-def _expire_some(
-    tx: Transaction, keys: Keys, day: int, forget_day: int, rows_left: int = ROWS_PER_WRITE
-) -> _Outcome:  # fmt: skip
+def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int, rows_left: int) -> _Outcome:
     before = Head.read(tx, keys)
     if before is None:
         return _Outcome(0, rows_left)
