@@ -80,7 +80,7 @@ def delete(store: StreamStore) -> None:
 
 def erase(store: StreamStore) -> None:
     """Delete the events of a job, likewise."""
-    if not store.notes(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
+    if not store.notes.read(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
         delete_job(store, STREAM, "7")
     maintain(store)
 

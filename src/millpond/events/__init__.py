@@ -24,6 +24,6 @@ Invariants, of every backend; each has a test that fails without it:
 6. Each day of a stream is listed until its events are gone, also after a crash; and due days are found in a registry,
    never by a scan of all streams.
 7. No two pairs of queue and job set share a row, whatever characters are in them.
-8. What is deleted is there as a whole or not at all, for each day and each reader: a stream in one write, a job in one write
-   for each segment. A deletion that began is ended by maintenance. It takes back no id, and no position of a source.
+8. Of what is deleted a page has all of a day or nothing: a stream goes in one write, a job in one for each segment. A
+   deletion that began is ended by maintenance. It takes back no id, and no position of a source.
 """

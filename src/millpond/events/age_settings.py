@@ -93,23 +93,23 @@ class StoredAges(AgeSettings):
             Corrupt: a rule cannot be read.
         """
         try:
-            rules = map(_FORM.decode, self._store.notes(NoteKind.AGES).values())
+            rules = map(_FORM.decode, self._store.notes.read(NoteKind.AGES).values())
             found = [rule for rule in rules if queue in (None, rule.queue)]
         except FormError as error:
             raise Corrupt("a rule about the ages of events cannot be read", kind="events_damaged") from error
         return sorted(found, key=lambda rule: (rule.queue, rule.job_set is not None, rule.job_set or ""))
 
     def _put(self, rule: AgeRule) -> None:
-        name, known = note_name(rule.queue, rule.job_set), self._store.notes(NoteKind.AGES)
+        name, known = note_name(rule.queue, rule.job_set), self._store.notes.read(NoteKind.AGES)
         if name not in known and len(known) >= RULES_MAX:
             raise Unavailable(
                 "there are as many rules about the ages of events as there may be", kind="event_ages_full",
                 rules_max=RULES_MAX, hint="set one for a queue instead of its job sets",
             )  # fmt: skip
-        self._store.note(NoteKind.AGES, name, _FORM.encode(rule))
+        self._store.notes.put(NoteKind.AGES, name, _FORM.encode(rule))
 
     def _drop(self, queue: str, job_set: str | None) -> None:
-        self._store.note(NoteKind.AGES, note_name(queue, job_set), None)
+        self._store.notes.remove(NoteKind.AGES, note_name(queue, job_set))
 
 
 def ages_in(store: StreamStore, own: MaintenanceRules) -> Ages:

@@ -76,7 +76,7 @@ def delete_job(store: StreamStore, stream: StreamName, job_id: str) -> int:
             job_set=shown(stream.job_set), job=shown(job_id), hint="a job is named by the header job_id of its events",
         )  # fmt: skip
     erasure = _Erasure(*stream, job_id, last_id)
-    store.note(NoteKind.ERASURE, erasure.name, _FORM.encode(erasure))
+    store.notes.put(NoteKind.ERASURE, erasure.name, _FORM.encode(erasure))
     step("events.erasure_noted")
     return _finish(store, erasure)
 
@@ -88,7 +88,7 @@ def finish_deletions(store: StreamStore) -> list[str]:
         Unavailable: the store is out of reach.
     """
     faults: list[str] = []
-    for name, row in store.notes(NoteKind.ERASURE).items():
+    for name, row in store.notes.read(NoteKind.ERASURE).items():
         try:
             _finish(store, _FORM.decode(row))
         except Unavailable:
@@ -121,7 +121,7 @@ def _finish(store: StreamStore, erasure: _Erasure) -> int:
                 count += store.erase(erasure.stream, segment, erasure.job_id, erasure.last_id)
         except Fenced:
             continue  # days were compressed or dropped meanwhile
-        store.note(NoteKind.ERASURE, erasure.name, None)
+        store.notes.remove(NoteKind.ERASURE, erasure.name)
         return count
     raise Conflict(
         "the days of the stream change all the time", kind="events_busy", stream=erasure.stream,

@@ -1,4 +1,4 @@
-"""What is left of days without the events of a job: pure, the same for every backend."""
+"""Days without the events of a job: pure, the same for every backend."""
 
 from __future__ import annotations
 

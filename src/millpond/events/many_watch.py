@@ -101,7 +101,7 @@ class ManyWatch(WaitingBatches[StreamEvent]):
 
     @property
     def gap_counts(self) -> dict[StreamName, int]:
-        """How often events of each stream were missed."""
+        """The number of gaps in each stream."""
         return {stream: watch.gaps for stream, watch in self._watches.items()}
 
     @property

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
 __all__ = (
-    "HIDDEN_DAY", "PAGE_BYTES", "Checkable", "Due", "NoteKind", "StreamRules", "StreamStore", "Switch", "Together",
-    "Work", "never",
+    "HIDDEN_DAY", "PAGE_BYTES", "Checkable", "Due", "NoteKind", "Notes", "StreamRules", "StreamStore", "Switch",
+    "Together", "Work", "never",
 )  # fmt: skip
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -117,6 +117,19 @@ class Together(Protocol):
         """As `StreamStore.expire`."""
 
 
+class Notes(Protocol):
+    """Small rows that a place holds beside its streams."""
+
+    def read(self, kind: NoteKind) -> dict[str, bytes]:
+        """All of a kind, by their names."""
+
+    def put(self, kind: NoteKind, name: str, row: bytes) -> None:
+        """Put one in the place of the one that was there."""
+
+    def remove(self, kind: NoteKind, name: str) -> None:
+        """Remove one, if it is there."""
+
+
 class StreamStore(Protocol):
     """A backend of streams. Safe to share between threads; several processes may use one place at a time."""
 
@@ -204,11 +217,9 @@ class StreamStore(Protocol):
             Fenced: the segment is not what was seen.
         """
 
-    def notes(self, kind: NoteKind) -> dict[str, bytes]:
-        """The small rows of a kind, by their names."""
-
-    def note(self, kind: NoteKind, name: str, row: bytes | None) -> None:
-        """Put a small row, or remove it."""
+    @property
+    def notes(self) -> Notes:
+        """The small rows beside the streams."""
 
     def close(self) -> None:
         """Let go of the backend; closing twice is harmless."""

@@ -299,7 +299,7 @@ class Watch(WaitingBatches[Event]):
         self._tail: _Tail | None = None
         self._closed = False
         self.gaps = 0
-        """How often events were missed, because they had expired, were deleted, or the store lost them."""
+        """The number of gaps: events had expired, were deleted, or the store lost them."""
 
     @property
     def gap(self) -> bool:

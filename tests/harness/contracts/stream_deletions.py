@@ -41,20 +41,20 @@ __all__ = ("DeletionContract",)
 OWN = MaintenanceRules(compress_after_ms=2 * DAY_MS, retention_ms=5 * DAY_MS, bytes_per_second=0)
 
 
-def of_jobs(*jobs: str, time_ms: int = NOON) -> EventBatch:
+def _of_jobs(*jobs: str, time_ms: int = NOON) -> EventBatch:
     """An event for each job, whose payload is its name."""
     events = [NewEvent(time_ms, job.encode(), "queued", {"job_id": job}) for job in jobs]
     return EventBatch(STREAM, events)
 
 
-def jobs_of(store: StreamStore) -> str:
+def _jobs_of(store: StreamStore) -> str:
     return "".join(payloads_of(store))
 
 
-def three_days(site: StreamSite, store: StreamStore, jobs: Sequence[str] = ("aba", "bab", "ccb")) -> None:
+def _three_days(site: StreamSite, store: StreamStore, jobs: Sequence[str] = ("aba", "bab", "ccb")) -> None:
     """A compressed day, a closed one and an open one."""
     for number, of_day in enumerate(jobs):
-        store.append([of_jobs(*of_day, time_ms=site.clock.now)])
+        store.append([_of_jobs(*of_day, time_ms=site.clock.now)])
         if number < 2:
             site.clock.now += DAY_MS
     store.close_day(STREAM, TODAY + 1)
@@ -67,7 +67,7 @@ class DeletionContract:
     # --- a stream
 
     def test_a_deleted_stream_has_no_events_and_its_ids_go_on(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store)
+        _three_days(site, store)
         last = everything(store)[-1].number
         other = append(store, "other", stream=StreamName("etl", "other"))
         assert store.delete(STREAM) == 9
@@ -137,28 +137,28 @@ class DeletionContract:
     # --- a job
 
     def test_the_events_of_a_job_go_and_all_others_stay(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store)
+        _three_days(site, store)
         before = everything(store)
         assert delete_job(store, STREAM, "b") == 4
         assert everything(store) == [event for event in before if event.payload != b"b"]
         assert days(store) == [(0, "compressed", 2), (1, "compressed", 1), (2, "compressed", 2)]
-        assert index_of(store).last_id == before[-1].number and store.notes(NoteKind.ERASURE) == {}
-        assert store.append([of_jobs("b")])[0].first_id > before[-1].number and jobs_of(store) == "aaaccb"
+        assert index_of(store).last_id == before[-1].number and store.notes.read(NoteKind.ERASURE) == {}
+        assert store.append([_of_jobs("b")])[0].first_id > before[-1].number and _jobs_of(store) == "aaaccb"
         assert check_store(store).ok
         with pytest.raises(NotFound) as caught:
             delete_job(store, STREAM, "x")
         assert caught.value.kind == "job_not_found"
 
     def test_days_without_the_job_are_left_alone(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store, ["ab", "b", "c"])
+        _three_days(site, store, ["ab", "b", "c"])
         assert delete_job(store, STREAM, "a") == 1
         assert days(store) == [(0, "compressed", 1), (1, "closed", 1), (2, "open", 1)]
 
     def test_a_day_of_one_job_alone_goes_with_it(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store, ["a", "bb", "a"])
+        _three_days(site, store, ["a", "bb", "a"])
         before = everything(store)
         assert delete_job(store, STREAM, "b") == 2
-        assert jobs_of(store) == "aa" and [day for day, *_ in days(store)] == [0, 2]
+        assert _jobs_of(store) == "aa" and [day for day, *_ in days(store)] == [0, 2]
         assert delete_job(store, STREAM, "a") == 2
         assert days(store) == [] and [due.stream for due in store.due(Work.FORGET, TODAY + 9, limit=9)] == [STREAM]
         page = store.read(STREAM, before[0].number)
@@ -166,7 +166,7 @@ class DeletionContract:
         assert store.follow({STREAM: page.after}, site.clock.monotonic()) == set(), "nothing is news"
 
     def test_an_interrupted_deletion_is_ended_by_maintenance(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store)
+        _three_days(site, store)
 
         class Stopped(Exception):
             pass
@@ -182,26 +182,26 @@ class DeletionContract:
 
         with pytest.raises(Stopped):
             delete_job(Stopping(), STREAM, "b")  # type: ignore[arg-type]
-        assert jobs_of(store) == "abababccb" and len(store.notes(NoteKind.ERASURE)) == 1
+        assert _jobs_of(store) == "abababccb" and len(store.notes.read(NoteKind.ERASURE)) == 1
         assert EventMaintenance(site.open(), site.clock, OWN, RULES.forget_ms).compress().failed == 0
-        assert jobs_of(store) == "aaacc" and store.notes(NoteKind.ERASURE) == {} and finish_deletions(store) == []
+        assert _jobs_of(store) == "aaacc" and store.notes.read(NoteKind.ERASURE) == {} and finish_deletions(store) == []
 
     def test_a_segment_that_somebody_changed_is_not_erased(self, site: StreamSite, store: StreamStore) -> None:
-        three_days(site, store)
+        _three_days(site, store)
         (seen, *_) = index_of(store).segments
         store.expire(STREAM, TODAY)
         with pytest.raises(Fenced):
             store.erase(STREAM, seen, "b", 1 << 62)
 
     def test_active_jobs_follow_deletions(self, site: StreamSite, store: StreamStore) -> None:
-        store.append([of_jobs("a", "b")])
+        store.append([_of_jobs("a", "b")])
         active = ActiveJobs(site.open())
         for expected, act in (("ab", None), ("a", "b"), ("", "all")):
             if act is not None:
                 delete_job(store, STREAM, act) if act == "b" else store.delete(STREAM)
             with active.of(STREAM) as jobs:
                 assert "".join(jobs) == expected
-        store.append([of_jobs("c")])
+        store.append([_of_jobs("c")])
         with active.of(STREAM) as jobs:
             assert list(jobs) == ["c"]
 

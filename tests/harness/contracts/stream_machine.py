@@ -202,7 +202,7 @@ class StreamMachine(RuleBasedStateMachine):
             self.model[stream] = _ModelStream()
 
     @rule(stream=_streams)
-    def delete(self, stream: StreamName) -> None:
+    def _delete_stream(self, stream: StreamName) -> None:
         """Delete a stream: it has a new last id, no events, and the positions of its sources."""
         model, store = self.model[stream], self._other()
         left = model.left()
@@ -216,7 +216,7 @@ class StreamMachine(RuleBasedStateMachine):
         model.last_closed = True
 
     @rule(stream=_streams, job=_jobs)
-    def delete_job(self, stream: StreamName, job: str) -> None:
+    def _delete_job(self, stream: StreamName, job: str) -> None:
         """Delete the events of a job: the days up to the last of them are compressed, and ids stay."""
         model, store = self.model[stream], self._other()
         gone = [known for known in model.left() if known.job == job]

@@ -43,9 +43,7 @@ def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_
     """As `StreamStore.expire`."""
     keys, count = keys_of(stream), 0
     while True:
-        outcome = space.write(
-            lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms), ROWS_PER_WRITE)
-        )
+        outcome = space.write(lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms), ROWS_PER_WRITE))
         count += outcome.count
         if outcome.done:
             return count

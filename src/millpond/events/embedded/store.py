@@ -14,12 +14,12 @@ from millpond.errors import Closed
 from millpond.events.embedded.append import append_events, close_open_day
 from millpond.events.embedded.erase import erase_events
 from millpond.events.embedded.expire import delete_days, expire_days, expire_together
+from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.switch import switch_segments, switch_together
 from millpond.events.embedded.work import pull_back
-from millpond.events.keyspaces import NOTE
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.kernel.space import moment_of
 from millpond.kernel.steps import step
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.events.event import Appended, EventBatch, Page
     from millpond.events.index import DaySegment, StreamIndex
     from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, NoteKind, Switch, Work
+    from millpond.events.protocol import Due, Switch, Work
     from millpond.kernel.space import Space, Transaction
 
 __all__ = ("EmbeddedStore",)
@@ -48,6 +48,7 @@ class EmbeddedStore:
         self._news = threading.Condition()
         self._appends = 0
         self._closed = False
+        self.notes = EmbeddedNotes(self._opened)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; here all batches are stored, or none."""
@@ -171,16 +172,6 @@ class EmbeddedStore:
     def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
         """See `StreamStore.erase`."""
         return erase_events(self._opened(), stream, seen, job_id, last_id)
-
-    def notes(self, kind: NoteKind) -> dict[str, bytes]:
-        """See `StreamStore.notes`."""
-        with self._opened().read() as tx:
-            return {str(NOTE.unpack(key)[1]): row for key, row in tx.scan(NOTE[kind.value].range())}
-
-    def note(self, kind: NoteKind, name: str, row: bytes | None) -> None:
-        """See `StreamStore.note`."""
-        key = NOTE.pack(kind.value, name)
-        self._opened().write(lambda tx: tx.put(key, row) if row is not None else tx.delete(key) and None)
 
     def close(self) -> None:
         """Let followers go; the space stays open, for it is the pond's."""

@@ -14,6 +14,7 @@ from millpond.events.redis.append import SERVER_TIME, append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.keys import Place
+from millpond.events.redis.notes import RedisNotes
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from millpond.events.event import Appended, EventBatch, Page
     from millpond.events.index import DaySegment, StreamIndex
     from millpond.events.names import StreamName
-    from millpond.events.protocol import Due, NoteKind, Work
+    from millpond.events.protocol import Due, Work
     from millpond.kernel.verify import Report
 
 __all__ = ("RedisStore",)
@@ -54,6 +55,7 @@ class RedisStore:
         self._place = Place(location.place)
         self._servers = Servers(location, self._place, clock)
         self._followers = Followers(self._servers, self._place, clock)
+        self.notes = RedisNotes(self._servers, self._place)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; each batch is stored wholly or not at all."""
@@ -131,17 +133,6 @@ class RedisStore:
         """See `StreamStore.erase`."""
         remains = Remains(seen, job_id, last_id)
         return erase_events(self._servers, self._place.keys_of(stream), remains, self._clock.random_id())
-
-    def notes(self, kind: NoteKind) -> dict[str, bytes]:
-        """See `StreamStore.notes`."""
-        (pairs,) = self._servers.run([Call(0, (b"HGETALL", self._place.notes(kind)))], repeat=True)
-        return {name.decode(): row for name, row in zip(pairs[::2], pairs[1::2], strict=True)}
-
-    def note(self, kind: NoteKind, name: str, row: bytes | None) -> None:
-        """See `StreamStore.note`."""
-        key = self._place.notes(kind)
-        command = (b"HDEL", key, name) if row is None else (b"HSET", key, name, row)
-        self._servers.run([Call(0, command)], repeat=True)
 
     def check(self) -> Report:
         """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""
