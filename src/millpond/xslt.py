@@ -30,7 +30,6 @@ from __future__ import annotations
 import base64
 import logging
 import re
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -39,6 +38,7 @@ from typing import Any, Protocol
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.extras import need
+from millpond.kernel.cache import Cache
 from millpond.maps.model.definition import Kind
 from millpond.times.instants import clear_instant, parse_instant
 
@@ -149,7 +149,7 @@ class _Run:
     pond: _Holder
     now_ms: int
     maps: dict[str, _LookupMap] = field(default_factory=dict)
-    answers: OrderedDict[tuple[str, str, int], Answer] = field(default_factory=OrderedDict)
+    answers: Cache[tuple[str, str, int], Answer] = field(default_factory=lambda: Cache(ANSWERS_MAX))
 
     def answer(self, question: _Question) -> Answer:
         """The answer; empty for a fault whose warnings are ignored."""
@@ -194,14 +194,7 @@ class _Run:
         return self._remembered(names[-1], key, at)
 
     def _remembered(self, name: str, key: str, at: int) -> Answer:
-        question = (name, key, at)
-        if question in self.answers:
-            self.answers.move_to_end(question)
-            return self.answers[question]
-        found = self.answers[question] = self._look_up(name, key, at)
-        if len(self.answers) > ANSWERS_MAX:
-            self.answers.popitem(last=False)
-        return found
+        return self.answers.get_or_make((name, key, at), lambda: self._look_up(name, key, at))
 
     def _look_up(self, name: str, key: str, at: int) -> Answer:
         map = self.maps.get(name)

@@ -109,7 +109,7 @@ def troubled(node: Served) -> Served:
         node.node.scheduler.run(job)
     node.node.repairs.begin(None)
     assert node.node.repairs.wait(60)
-    node.node.merger.error = str(Corrupt("x", kind="y", file=node.pond.folder / "shards" / "m" / "data.mdb"))
+    node.node.merger.worker.failure = Corrupt("x", kind="y", file=node.pond.folder / "shards" / "m" / "data.mdb")
     return node
 
 

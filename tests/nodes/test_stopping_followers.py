@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from millpond.client.stopping import Interrupt, wait_ended
+from millpond.client.stopping import Interrupt
 from millpond.errors import Unavailable
+from millpond.kernel.worker import wait_ended
 from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load

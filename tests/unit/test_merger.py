@@ -55,7 +55,7 @@ def status(merger: Merger, name: str) -> dict[str, Any]:
 def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merger) -> None:
     merger.start()
     merger.start()
-    assert merger.alive
+    assert merger.worker.alive
     position = bring(pond, "one", 1, wait=True)
     assert pond.map("one").get("a", at=5) == 1
     state = status(merger, "one")
@@ -67,7 +67,7 @@ def test_a_load_that_waits_is_merged_in_the_background(pond: Pond, merger: Merge
     merger.stop()
     report = merger.report(order.position)
     assert report is None or report.map == "one"
-    assert not merger.alive
+    assert not merger.worker.alive
     bring(pond, "one", 2)
     assert pond.log.applied("one") == order.position + 1, "nobody merges in a served pond but its merger"
 
@@ -185,7 +185,7 @@ def test_stopping_waits_for_the_transaction_and_not_for_what_waits(pond: Pond, m
         assert reached.wait(SECONDS)
         stopping = threading.Thread(target=merger.stop)
         stopping.start()
-        assert merger._stopping.wait(SECONDS)
+        assert merger.worker.stopping.wait(SECONDS)
         go_on.set()
         stopping.join(SECONDS)
     assert not stopping.is_alive()
@@ -206,8 +206,7 @@ def test_stopped_maintenance_is_resumed(pond: Pond) -> None:
     def stop_at_maintenance(step: str) -> None:
         if step == "merge.dequeued" and not monkey.is_set():
             monkey.set()
-            merger._stopping.set()
-            merger._wake.set()
+            merger.worker.interrupt()
 
     with listening(stop_at_maintenance):
         merger.start()
@@ -236,7 +235,7 @@ def test_a_dropped_map_leaves_the_merger_at_peace(pond: Pond, merger: Merger) ->
         pond.log.wait_applied(last, ["two"], timeout=SECONDS)
         merger.stop()
     assert [entry["map"] for entry in merger.status()] == ["two"]
-    assert merger.error == ""
+    assert merger.worker.failure is None
     assert pond.verify().ok
     assert len(list((pond.folder / "shards").iterdir())) == 1
 

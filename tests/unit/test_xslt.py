@@ -248,4 +248,5 @@ def test_answers_remembered_are_bounded(pond: Any, monkeypatch: pytest.MonkeyPat
     run = xslt._Run(pond, 0)
     for number in range(5):
         run.answer(xslt._Question("ip_to_host", f"10.0.0.{number}", None, False, False, False))
-    assert [key for _, key, _ in run.answers] == ["10.0.0.3", "10.0.0.4"]
+    left = [number for number in range(5) if ("ip_to_host", f"10.0.0.{number}", 0) in run.answers]
+    assert left == [3, 4]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import sys
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -14,6 +14,7 @@ from millpond.cli.event_details import ENDED_BADLY, details_of, line_of, time_of
 from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters, examples
 from millpond.cli.terminal import console
 from millpond.errors import Invalid
+from millpond.kernel.cache import Cache
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -116,7 +117,7 @@ class Story:
     def __init__(self) -> None:
         self.events = 0
         self.last: deque[StreamEvent] = deque(maxlen=_LAST_EVENTS)
-        self._jobs: OrderedDict[tuple[StreamName, str], tuple[str, int]] = OrderedDict()
+        self._jobs: Cache[tuple[StreamName, str], tuple[str, int]] = Cache(JOBS_MAX)
         self._counts: Counter[str] = Counter()
 
     def add(self, found: StreamEvent) -> None:
@@ -132,16 +133,13 @@ class Story:
             return
         job = (stream, event.headers["job_id"])
         state = _QUEUED if event.kind == "failed" and event.headers.get(_RETRYABLE) == "true" else event.kind
-        before, at_ms = self._jobs.get(job, (None, 0))
+        before, at_ms = self._jobs.get(job) or (None, 0)
         if before in DONE_KINDS and state not in DONE_KINDS and event.time_ms < at_ms:
             return
         if before is not None:
             self._counts[before] -= 1
-        self._jobs[job] = (state, event.time_ms)
-        self._jobs.move_to_end(job)
+        self._jobs.put(job, (state, event.time_ms))
         self._counts[state] += 1
-        if len(self._jobs) > JOBS_MAX:
-            self._jobs.popitem(last=False)
 
     @property
     def counts(self) -> dict[str, int]:

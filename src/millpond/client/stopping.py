@@ -1,22 +1,16 @@
-"""Ending work for sure: what it waits for is broken off, and its thread has ended before what it works on is closed.
+"""Ending work for sure: what its thread waits for is broken off, so that it ends before what it works on is closed.
 
 interrupt.set() ─▶ pauses end · connections are shut down, new ones are refused ─▶ the thread sees it, and ends
-wait_ended(thread) ─▶ now the pond may be closed
 """
 
 from __future__ import annotations
 
-import logging
 import socket
 import threading
 import weakref
 from contextlib import suppress
 
-__all__ = ("Interrupt", "wait_ended")
-
-TELL_SECONDS = 10.0
-"""So often it is said that a thread is still waited for."""
-_LOG = logging.getLogger(__name__)
+__all__ = ("Interrupt",)
 
 
 class Interrupt(threading.Event):
@@ -49,15 +43,3 @@ class Interrupt(threading.Event):
             if self.is_set():
                 raise ConnectionAbortedError("the node is stopping")
             self._sockets.add(opened)
-
-
-def wait_ended(thread: threading.Thread, what: str) -> None:
-    """Wait until a thread has ended, however long that takes, and say so now and then.
-
-    There is no limit after which to go on: the pond would be closed under the thread.
-    """
-    while True:
-        thread.join(TELL_SECONDS)
-        if not thread.is_alive():
-            return
-        _LOG.warning("waiting for %s to end", what)

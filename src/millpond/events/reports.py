@@ -18,7 +18,7 @@ import logging
 import os
 import re
 import threading
-from collections import Counter, OrderedDict, deque
+from collections import Counter, deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Protocol
@@ -27,6 +27,7 @@ from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
 from millpond.events.open_jobs import OpenJob
+from millpond.kernel.cache import Cache
 from millpond.kernel.job_reports import NO_JOB
 
 if TYPE_CHECKING:
@@ -132,7 +133,7 @@ class Reporter:
         self._due = False  # an event is pending that ends a job, or whose job has a story already
         self._omitted: Counter[str] = Counter()
         self._noted: set[OpenJob] = set()
-        self._of_clients: OrderedDict[str, None] = OrderedDict()
+        self._of_clients: Cache[str, bool] = Cache(CLIENT_JOBS_MAX)
         self._thread: threading.Thread | None = None
         self._allowance, self._counted_at = JOBS_AT_ONCE, clock.monotonic()
 
@@ -151,10 +152,7 @@ class Reporter:
 
     def leave_to_client(self, job_id: str) -> None:
         """See `JobReports.leave_to_client`."""
-        with self._changed:
-            self._of_clients[job_id] = None
-            while len(self._of_clients) > CLIENT_JOBS_MAX:
-                self._of_clients.popitem(last=False)
+        self._of_clients.put(job_id, True)
 
     def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
         """See `JobReports.begin`."""

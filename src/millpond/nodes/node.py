@@ -204,10 +204,10 @@ class Node:
             reasons.append("it is stopping")
         elif not self.started:
             reasons.append("it is starting")
-        if self.started and not self.merger.alive and not self.stopping:
+        if self.started and not self.merger.worker.alive and not self.stopping:
             reasons.append("the merger has ended")
-        if self.merger.error:
-            reasons.append(f"the merger cannot see what waits: {self.merger.error}")
+        if self.merger.worker.failure is not None:
+            reasons.append(f"the merger cannot see what waits: {self.merger.worker.failure}")
         unready = self.follower.soundness.unready()
         if self.drain.active:
             reasons.append("it is drained")

@@ -11,10 +11,9 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
+from millpond.kernel.cache import Cache
 from millpond.kernel.space import WouldBlock
 from millpond.stores.objects import Objects
 
@@ -40,46 +39,22 @@ class CachedObjects(Objects):
     def __init__(self, inner: Objects, *, bytes_max: int = RANGES_BYTES_MAX) -> None:
         self.inner = inner
         self.where = inner.where
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._ranges: OrderedDict[str, pa.RecordBatch] = OrderedDict()
-        self._indexes: OrderedDict[str, Index] = OrderedDict()
-        self._lock = threading.Lock()
+        self._ranges: Cache[str, pa.RecordBatch] = Cache(bytes_max, lambda batch: int(batch.nbytes))
+        self._indexes: Cache[str, Index] = Cache(INDEXES_MAX)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.inner,))
 
     def opened_range(self, id_: str, open_: Callable[[], pa.RecordBatch], *, keep: bool = True) -> pa.RecordBatch:
         """The entries of a range: those held, else what `open_` reads; without `keep` that is not held."""
-        with self._lock:
-            held = self._ranges.get(id_)
-            if held is not None:
-                self._ranges.move_to_end(id_)
-                return held
-        batch = open_()
-        if not keep:
-            return batch
-        with self._lock:
-            if id_ not in self._ranges:
-                self._ranges[id_] = batch
-                self._bytes += batch.nbytes
-            while self._bytes > self._bytes_max and len(self._ranges) > 1:
-                self._bytes -= self._ranges.popitem(last=False)[1].nbytes
-        return batch
+        if keep:
+            return self._ranges.get_or_make(id_, open_)
+        held = self._ranges.get(id_)
+        return open_() if held is None else held
 
     def opened_index(self, id_: str, load: Callable[[], Index]) -> Index:
         """An index: the one held, else what `load` reads."""
-        with self._lock:
-            held = self._indexes.get(id_)
-            if held is not None:
-                self._indexes.move_to_end(id_)
-                return held
-        index = load()
-        with self._lock:
-            self._indexes[id_] = index
-            while len(self._indexes) > INDEXES_MAX:
-                self._indexes.popitem(last=False)
-        return index
+        return self._indexes.get_or_make(id_, load)
 
     def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
         self.inner.put(name, data)

@@ -28,9 +28,9 @@ from typing import Any, Self, cast
 
 import uvicorn
 
-from millpond.client.stopping import wait_ended
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, Unavailable
+from millpond.kernel.worker import wait_ended
 from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.access import auditing

@@ -22,6 +22,7 @@ from typing import Any, Protocol
 
 from millpond.errors import MillpondError
 from millpond.json_forms import plain
+from millpond.kernel.worker import WorkerThread
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
@@ -80,41 +81,31 @@ class Merger:
         self._reports: dict[int, MaintenanceReport] = {}
         self._order: deque[int] = deque()
         self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopping = threading.Event()
-        self._thread: threading.Thread | None = None
+        self.worker = WorkerThread("the merger's look at what waits", self._begin_due, pond.loading.clock)
+        self._pool: ThreadPoolExecutor | None = None
         self.pause = Pause(self.nudge)
-        self.error = ""
         self._rested = inf
 
     def start(self) -> None:
         """Begin; starting twice is harmless."""
-        if self._thread is not None:
+        if self.worker.started:
             return
-        self._stopping.clear()
-        self._thread = threading.Thread(target=self._run, name="millpond-merger", daemon=True)
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="millpond-merge")
         self.loads.listeners.append(self.nudge)
-        self._thread.start()
-        self.nudge()
+        self.worker.start()
 
     def stop(self) -> None:
         """End after the transactions that run; stopping twice is harmless."""
-        if self._thread is None:
+        if self._pool is None:
             return
-        self._stopping.set()
-        self._wake.set()
-        self._thread.join()
-        self._thread = None
+        self.worker.stop()
+        self._pool.shutdown()
+        self._pool = None
         self.loads.listeners.remove(self.nudge)
 
     def nudge(self) -> None:
         """Look what waits, now."""
-        self._wake.set()
-
-    @property
-    def alive(self) -> bool:
-        """True when its thread is at work."""
-        return self._thread is not None and self._thread.is_alive()
+        self.worker.wake()
 
     def report(self, position: int) -> MaintenanceReport | None:
         """The report of the maintenance order at a position; None when another merger ran it, or it was long ago."""
@@ -147,20 +138,11 @@ class Merger:
 
     # -- at work --------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        clock = self.loading.clock
-        with ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="millpond-merge") as pool:
-            while not self._stopping.is_set():
-                self._wake.clear()
-                try:
-                    for name in self._due():
-                        pool.submit(self._work, name)
-                except Exception as error:
-                    self.error = str(error)
-                    _LOG.exception("the merger could not look what waits")
-                else:
-                    self.error = ""
-                clock.wait(self._wake, min(clock.monotonic() + LOOK_AGAIN_SECONDS, self._rested))
+    def _begin_due(self) -> float:
+        assert self._pool is not None, "started"
+        for name in self._due():
+            self._pool.submit(self._work, name)
+        return min(self.loading.clock.monotonic() + LOOK_AGAIN_SECONDS, self._rested)
 
     def _due(self) -> Iterator[str]:
         """The maps that something waits for and nobody works on, marked as worked on.
@@ -183,7 +165,7 @@ class Merger:
             yield name
 
     def _going(self) -> bool:
-        return not self._stopping.is_set() and self.pause.going
+        return not self.worker.stopping.is_set() and self.pause.going
 
     def _work(self, name: str) -> None:
         merged, began = Merged(), self.loading.clock.monotonic()

@@ -12,12 +12,11 @@ Invariant: a stamp is taken before the files are read, so a file that changes me
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
+from millpond.kernel.cache import Cache
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest, verify_part
 from millpond.maps.parts.validate import validate_part
@@ -48,9 +47,8 @@ class AcceptedParts:
     """The parts that were accepted, by id; threads may share it."""
 
     def __init__(self) -> None:
-        self._stamps: OrderedDict[str, _Stamp] = OrderedDict()
-        self._manifests: OrderedDict[_Stamp, PartManifest] = OrderedDict()
-        self._lock = threading.Lock()
+        self._stamps: Cache[str, _Stamp] = Cache(PARTS_MAX)
+        self._manifests: Cache[_Stamp, PartManifest] = Cache(MANIFESTS_MAX)
 
     def verify(self, folder: Path, definition: MapDefinition) -> PartManifest:
         """The manifest of a part of a map, whose files are whole and hold what it states.
@@ -59,9 +57,7 @@ class AcceptedParts:
         """
         stamp = _stamp(folder)
         if stamp is not None:
-            with self._lock:
-                known = self._manifests.get(stamp)
-            manifest = known or read_manifest(folder)
+            manifest = self._manifests.get(stamp) or read_manifest(folder)
             if self._is_known(manifest, stamp, definition):
                 return manifest
         manifest = verify_part(folder)
@@ -85,21 +81,15 @@ class AcceptedParts:
 
     def _is_known(self, manifest: PartManifest, stamp: _Stamp, definition: MapDefinition) -> bool:
         """True for the same files, of the same map: other rows may be sound for another one."""
-        with self._lock:
-            same = self._stamps.get(manifest.id) == stamp
+        same = self._stamps.get(manifest.id) == stamp
         return same and (manifest.map, manifest.incarnation) == (definition.name, definition.incarnation)
 
     def _remember(self, manifest: PartManifest, stamp: _Stamp | None) -> None:
         if stamp is None:
             return
-        with self._lock:
-            self._stamps[manifest.id] = stamp
-            self._stamps.move_to_end(manifest.id)
-            if stamp[0].size <= MANIFEST_BYTES_MAX:
-                self._manifests[stamp] = manifest
-            for known, most in ((self._stamps, PARTS_MAX), (self._manifests, MANIFESTS_MAX)):
-                while len(known) > most:
-                    known.popitem(last=False)
+        self._stamps.put(manifest.id, stamp)
+        if stamp[0].size <= MANIFEST_BYTES_MAX:
+            self._manifests.put(stamp, manifest)
 
 
 def _stamp(folder: Path) -> _Stamp | None:

@@ -29,6 +29,7 @@ from millpond.clock import Clock
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.schedule import Schedule
+from millpond.kernel.worker import WorkerThread
 from millpond.stores.files import write_file_atomically
 
 __all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")
@@ -125,8 +126,8 @@ class Scheduler:
         self._state, self._clock = state, clock
         self._changed = threading.Condition()
         self.listeners: list[Callable[[], None]] = []
-        self._wake, self._stopping = threading.Event(), threading.Event()
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("the clock of jobs", self._begin_due, clock)
+        self._stopping = self._worker.stopping
         # As many threads as jobs: no run waits for another job's.
         self._pool = ThreadPoolExecutor(max(1, len(self._jobs)), thread_name_prefix="job")
 
@@ -135,7 +136,7 @@ class Scheduler:
 
         Raises: `Corrupt` when the file with the pauses cannot be read: better than to run what was paused.
         """
-        assert self._thread is None, "started once"
+        assert not self._worker.started, "started once"
         paused = _read_paused(self._state)
         now = self._elapsed_ms()
         for name, state in self._jobs.items():
@@ -144,17 +145,14 @@ class Scheduler:
             _hold(state)
             start = now + round(interval * state.job.lag)
             self._schedule.add(name, start=start, interval=interval, now=now, paused=state.paused)
-        self._thread = threading.Thread(target=self._run_due, name="job-clock", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """End: running jobs come to an end, no other begins. Stopping twice is harmless."""
         with self._changed:
-            self._stopping.set()
-            self._wake.set()
+            self._worker.interrupt()
         self._notify()
-        if self._thread is not None:
-            self._thread.join()
+        self._worker.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _elapsed_ms(self) -> int:
@@ -162,7 +160,7 @@ class Scheduler:
         return round(1000 * self._clock.monotonic())
 
     def _is_going(self) -> bool:
-        return self._thread is not None and not self._stopping.is_set()
+        return self._worker.started and not self._stopping.is_set()
 
     # -- seen -----------------------------------------------------------------------------------------
 
@@ -197,7 +195,7 @@ class Scheduler:
             if not self._is_going():
                 raise _stopped()
             self._schedule.request(name)
-            self._wake.set()
+            self._worker.wake()
             return state.begun + 1
 
     def has_ended(self, name: str, number: int) -> bool:
@@ -260,7 +258,7 @@ class Scheduler:
             state.paused = paused
             _hold(state)
             self._schedule.set_paused(name, paused, self._elapsed_ms())
-            self._wake.set()
+            self._worker.wake()
         return self.status(name)[0]
 
     def _job_state(self, name: str) -> _JobState:
@@ -273,20 +271,18 @@ class Scheduler:
 
     # -- at work --------------------------------------------------------------------------------------
 
-    def _run_due(self) -> None:
-        while not self._stopping.is_set():
-            self._wake.clear()
-            with self._changed:
-                begun = self._schedule.begin(self._elapsed_ms())
-                for name in begun:
-                    self._jobs[name].begun += 1
-                due = self._schedule.next_due()
-            try:
-                for name in begun:
-                    self._pool.submit(self._work, self._jobs[name])
-            except RuntimeError:
-                return  # the process ends
-            self._clock.wait(self._wake, None if due is None else due / 1000)
+    def _begin_due(self) -> float | None:
+        with self._changed:
+            begun = self._schedule.begin(self._elapsed_ms())
+            for name in begun:
+                self._jobs[name].begun += 1
+            due = self._schedule.next_due()
+        try:
+            for name in begun:
+                self._pool.submit(self._work, self._jobs[name])
+        except RuntimeError:
+            return None  # the process ends
+        return None if due is None else due / 1000
 
     def _work(self, state: _JobState) -> None:
         if self._stopping.is_set():
@@ -307,7 +303,7 @@ class Scheduler:
             state.failures += error is not None
             state.running_since_ms = None
             if self._schedule.end(state.job.name):
-                self._wake.set()
+                self._worker.wake()
         self._notify()
 
     def _notify(self) -> None:

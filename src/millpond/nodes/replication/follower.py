@@ -31,10 +31,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from millpond.client.stopping import Interrupt, wait_ended
+from millpond.client.stopping import Interrupt
 from millpond.clock import Clock
 from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import plain
+from millpond.kernel.worker import wait_ended
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer

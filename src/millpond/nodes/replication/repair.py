@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from millpond.client.stopping import wait_ended
 from millpond.client.wire_errors import to_wire
 from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
+from millpond.kernel.worker import wait_ended
 from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.clone import clone_map
 from millpond.nodes.replication.follower import Follower

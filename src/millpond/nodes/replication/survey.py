@@ -23,10 +23,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
-from millpond.client.stopping import wait_ended
 from millpond.clock import Clock
 from millpond.errors import MillpondError
 from millpond.kernel.space import Space, Transaction
+from millpond.kernel.worker import WorkerThread
 from millpond.maps.model.keyspaces import CONFIRMED
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.peer import Peer
@@ -62,8 +62,7 @@ class Survey:
         self._space, self._members, self._soundness, self._clock = space, members, soundness, clock
         self._readiness, self._leases = soundness.readiness, soundness.leases
         self._seconds, self._skew_max_ms, self._after = seconds, skew_max_ms, after
-        self._wake, self._stopping = threading.Event(), False
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("the survey of the peers", self._round, clock, retry_seconds=UNSETTLED_SECONDS)
         self._lock = threading.Lock()
         self._confirmed = self._read()
         self._heard: dict[str, Heard] = {}
@@ -75,38 +74,25 @@ class Survey:
 
     def start(self) -> None:
         """Begin to ask; peers whose addresses are unknown now are asked when they are known."""
-        if self._thread is None:
-            self._stopping = False
-            self._thread = threading.Thread(target=self._run, name="survey", daemon=True)
-            self._thread.start()
+        self._worker.start()
 
     def nudge(self) -> None:
         """Begin the next round now."""
-        self._wake.set()
+        self._worker.wake()
 
     def interrupt(self) -> None:
         """Begin no further round; `stop` follows."""
-        self._stopping = True
-        self._wake.set()
+        self._worker.interrupt()
 
     def stop(self) -> None:
         """Stop, and wait for the round that runs."""
-        self.interrupt()
-        if self._thread is not None:
-            wait_ended(self._thread, "the thread that asks the peers")
-            self._thread = None
+        self._worker.stop()
 
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                self.ask_all()
-            except Exception:
-                _LOG.exception("asking the peers failed unexpectedly")
-            settled = not self.failures and not self._readiness.unheard() and self._soundness.settled()
-            pause = self._seconds if settled else min(self._seconds, UNSETTLED_SECONDS)
-            self._clock.wait(self._wake, self._clock.monotonic() + pause)
-            if not self._stopping:
-                self._wake.clear()
+    def _round(self) -> float:
+        self.ask_all()
+        settled = not self.failures and not self._readiness.unheard() and self._soundness.settled()
+        pause = self._seconds if settled else min(self._seconds, UNSETTLED_SECONDS)
+        return self._clock.monotonic() + pause
 
     # -- exchanges ----------------------------------------------------------------------------------------
 
@@ -174,7 +160,7 @@ class Survey:
         self._note(status.url, status)
         with self._lock:
             if self.failures.pop(status.url, None) is not None:
-                self._wake.set()
+                self._worker.wake()
         own = self._status_for(status.url)
         granted = status.url in self._members.urls and status.url not in self._members.current.leaving
         if self._members.role != "primary" or not granted or not self._soundness.appends():

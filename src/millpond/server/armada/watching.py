@@ -17,7 +17,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
@@ -28,6 +28,7 @@ from anyio.to_thread import run_sync
 from millpond.errors import Closed, MillpondError, Unavailable
 from millpond.events.ids import parse_id
 from millpond.events.watchers import EVENT_BYTES, FETCH_BYTES
+from millpond.kernel.cache import Cache
 from millpond.server.shares import Shares
 
 if TYPE_CHECKING:
@@ -80,8 +81,7 @@ class Watching:
         self._shares = Shares(watchers_max)
         self.counts: Counter[str] = Counter()
         """The streams that are watched, by protocol: one for each watcher of a stream."""
-        self._slices: OrderedDict[tuple[StreamName, int, int], Slice] = OrderedDict()
-        self._held_bytes = 0
+        self._slices: Cache[tuple[StreamName, int, int], Slice] = Cache(HELD_BYTES_MAX, lambda held: held.size)
         self._reading: dict[tuple[StreamName, int, int], asyncio.Task[Slice]] = {}
         self._reads = asyncio.Semaphore(READS_MAX)
         self._closed: MillpondError | None = None
@@ -182,7 +182,6 @@ class Watching:
         key = (stream, mark, after)
         held = self._slices.get(key)
         if held is not None:
-            self._slices.move_to_end(key)
             return held
         reading = self._reading.get(key)
         if reading is None:
@@ -200,12 +199,8 @@ class Watching:
     def _hold(self, of: tuple[StreamName, int], after: int, slices: list[Slice]) -> None:
         for made in slices:
             if (*of, after) not in self._slices:
-                self._slices[*of, after] = made
-                self._held_bytes += made.size
+                self._slices.put((*of, after), made)
             after = made.after
-        while self._held_bytes > HELD_BYTES_MAX:
-            _, oldest = self._slices.popitem(last=False)
-            self._held_bytes -= oldest.size
 
 
 def _cut(stream: StreamName, events: Sequence[Event], *, gap: bool) -> list[Slice]:

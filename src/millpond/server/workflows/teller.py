@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millpond.errors import Invalid, MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.kernel.steps import step
+from millpond.kernel.worker import WorkerThread
 from millpond.workflows.stories import delete_stories, drop_stories, oldest_stories, stories_after, story_places
 
 if TYPE_CHECKING:
@@ -88,18 +90,18 @@ class Teller:
         self._ended, self._dropped = ended or self._delete, dropped
         self._after: StoryPlace = (0, 0)
         self._seen, self._queued, self._lost = (0, 0), 0, 0
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="stories", daemon=True)
+        self._worker = WorkerThread("stories of runs", self._tell, clock, retry_seconds=RETRY_SECONDS)
 
     def start(self) -> None:
         """Begin to tell."""
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Tell what waits, if that is possible now, and end. The space is its owner's to close."""
-        self._stop.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        if self._worker.started:
+            self._worker.stop()
+            with suppress(Exception):  # it stays for the next owner
+                self._tell()
 
     def turn(self) -> int:
         """Tell one page of the stories that wait; how many there were.
@@ -139,20 +141,14 @@ class Teller:
             _LOG.error("stories of runs are told again, but for the oldest that waited. dropped=%s", self._lost)
             self._lost = 0
 
-    def _run(self) -> None:
-        ending = False
-        while not ending:
-            ending = self._stop.is_set()
-            pause = PAUSE_SECONDS
-            try:
-                while self.turn() == STORIES_PER_APPEND:
-                    pass
-            except Exception as error:
-                known = isinstance(error, MillpondError)
-                _LOG.warning("stories of runs wait: %s", error, exc_info=None if known else error)
-                pause = RETRY_SECONDS
-                self._make_room()
-            self._clock.wait(self._stop, self._clock.monotonic() + pause)
+    def _tell(self) -> float:
+        try:
+            while self.turn() == STORIES_PER_APPEND:
+                pass
+        except Exception:
+            self._make_room()
+            raise
+        return self._clock.monotonic() + PAUSE_SECONDS
 
     def _make_room(self) -> None:
         try:

@@ -12,9 +12,10 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import TypeAlias
+
+from millpond.kernel.cache import Cache
 
 __all__ = ("Offer", "Sensor")
 
@@ -29,7 +30,7 @@ class Sensor:
 
     def __init__(self, offer: Offer) -> None:
         self._offer = offer
-        self._counts: OrderedDict[tuple[str, str], tuple[str, int]] = OrderedDict()
+        self._counts: Cache[tuple[str, str], tuple[str, int]] = Cache(BRANCHES_MAX)
         self._lock = threading.Lock()
         self._closed = False
 
@@ -40,39 +41,30 @@ class Sensor:
         with self._lock:
             if self._closed:
                 return
-            before, counted = self._counts.get((uid, branch), (token, 0))
+            before, counted = self._counts.get((uid, branch)) or (token, 0)
             counted = tombstones + (counted if before == token else 0)
             offered = counted - counted % threshold
-            self._remember((uid, branch), token, counted - offered)
+            self._counts.put((uid, branch), (token, counted - offered))
         if offered and not self._offer(uid, branch, token):
             with self._lock:
                 # Others may have counted on meanwhile, with another token even, or the branch was compacted.
                 found = self._counts.get((uid, branch))
                 if found is not None and found[0] == token:
-                    self._remember((uid, branch), token, found[1] + offered)
+                    self._counts.put((uid, branch), (token, found[1] + offered))
 
     def counted(self, uid: str, branch: str) -> int:
         """The tombstones counted since the last offer that was taken."""
-        with self._lock:
-            return self._counts.get((uid, branch), ("", 0))[1]
+        return (self._counts.get((uid, branch)) or ("", 0))[1]
 
     def total(self) -> int:
         """The tombstones counted on all branches."""
-        with self._lock:
-            return sum(count for _, count in self._counts.values())
+        return sum(count for _, count in self._counts.values())
 
     def forget(self, uid: str, branch: str) -> None:
         """Begin anew for a branch."""
-        with self._lock:
-            self._counts.pop((uid, branch), None)
+        self._counts.pop((uid, branch))
 
     def close(self) -> None:
         """Offer nothing any more."""
         with self._lock:
             self._closed = True
-
-    def _remember(self, place: tuple[str, str], token: str, counted: int) -> None:
-        self._counts[place] = (token, counted)
-        self._counts.move_to_end(place)
-        while len(self._counts) > BRANCHES_MAX:
-            self._counts.popitem(last=False)

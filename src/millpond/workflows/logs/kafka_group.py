@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
+
+from millpond.clock import SystemClock
+from millpond.kernel.worker import WorkerThread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,25 +52,22 @@ class KafkaGroup:
         self.own: frozenset[int] = frozenset()
         self._owners: dict[int, str] = {}
         self._members: tuple[str, ...] = (address,)
-        self._stop = threading.Event()
-        self._threads = [
-            threading.Thread(target=act, name="group", daemon=True) for act in (self._take_part, self._look)
-        ]
+        self._clock = SystemClock()
+        self._part = WorkerThread("the group of workflows", self._take_part, self._clock, retry_seconds=_LOOK_SECONDS)
+        self._view = WorkerThread("members of the group", self._look, self._clock, retry_seconds=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Join the group."""
         self._consumer.subscribe(
             [self._topic], on_assign=self._assigned, on_revoke=self._revoked, on_lost=self._revoked
         )  # fmt: skip
-        for thread in self._threads:
-            thread.start()
+        self._part.start()
+        self._view.start()
 
     def stop(self) -> None:
         """Leave: the others get the partitions at once. So nothing may be written for them any more."""
-        self._stop.set()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        self._part.stop()
+        self._view.stop()
         try:
             # A member with an instance id, as each is here, leaves when it unsubscribes; when it is closed alone, it
             # is expected back until its session is over.
@@ -91,13 +90,9 @@ class KafkaGroup:
 
     # -- inside ---------------------------------------------------------------------------------------
 
-    def _take_part(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self._consumer.poll(0.2)
-            except KafkaException as error:
-                _LOG.warning("the group of workflows: %s", error)
-                self._stop.wait(_LOOK_SECONDS)
+    def _take_part(self) -> float:
+        self._consumer.poll(0.2)
+        return self._clock.monotonic()
 
     def _assigned(self, consumer: Consumer, more: list[TopicPartition]) -> None:
         # From the end on, and paused at once: the group is for the assignment alone.
@@ -114,18 +109,14 @@ class KafkaGroup:
         _LOG.info("partitions of workflows: %s", sorted(own))
         self._changed()
 
-    def _look(self) -> None:
-        while not self._stop.wait(_LOOK_SECONDS):
-            try:
-                wanted = self._admin.describe_consumer_groups([self._group], request_timeout=_CALL_SECONDS)
-                found = wanted[self._group].result()
-            except KafkaException as error:
-                _LOG.debug("the group of workflows cannot be described: %s", error)
-                continue
-            owners = {
-                part.partition: member.client_id for member in found.members if member.assignment is not None
-                for part in member.assignment.topic_partitions
-            }  # fmt: skip
-            if owners:  # none while members are joining: what was known still is the best guess
-                self._owners = owners
-            self._members = tuple(sorted({*(member.client_id for member in found.members), self.address}))
+    def _look(self) -> float:
+        described = self._admin.describe_consumer_groups([self._group], request_timeout=_CALL_SECONDS)
+        found = described[self._group].result()
+        owners = {
+            part.partition: member.client_id for member in found.members if member.assignment is not None
+            for part in member.assignment.topic_partitions
+        }  # fmt: skip
+        if owners:  # none while members are joining: what was known still is the best guess
+            self._owners = owners
+        self._members = tuple(sorted({*(member.client_id for member in found.members), self.address}))
+        return self._clock.monotonic() + _LOOK_SECONDS

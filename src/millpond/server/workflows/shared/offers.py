@@ -14,12 +14,12 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import threading
 from collections import deque
 from typing import TYPE_CHECKING
 
 from littlehorse.model import ScheduledTask, TaskRunId
 
+from millpond.kernel.worker import WorkerThread
 from millpond.workflows.engine import TaskClaim, run_id
 from millpond.workflows.processor.rows import queued_after
 from millpond.workflows.tasks.queues import TaskQueues
@@ -55,26 +55,23 @@ class Offers:
         self._added: deque[tuple[int, Queue, Queued]] = deque()
         self._forgotten: deque[tuple[int, Queue]] = deque()
         self._owning: frozenset[int] = frozenset()
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="offers", daemon=True)
+        self._worker = WorkerThread("offers of tasks", self._offer_all, clock, retry_seconds=_RETRY_SECONDS)
 
     def start(self) -> None:
         """Begin to offer."""
         self._workers.watch(self._look)
-        self._thread.start()
+        self._worker.start()
 
     def stop(self) -> None:
         """Offer nothing more."""
         self._workers.unwatch(self._look)
-        self._stop.set()
-        self._wake.set()
-        self._thread.join()
+        self._worker.stop()
 
     def own(self, owned: frozenset[int]) -> None:
         """Offer the tasks of these partitions."""
         self._owning = owned
         self._looked.extend(tuple(self._polled))
-        self._wake.set()
+        self._worker.wake()
 
     def queued(self, number: int, applied: Sequence[Applied]) -> None:
         """Note the tasks that commands of a partition queued."""
@@ -82,25 +79,20 @@ class Offers:
             for queued in end.queued:
                 self._added.append((number, (end.command.tenant, queued.definition), queued))
         if self._added:
-            self._wake.set()
+            self._worker.wake()
 
     def _look(self, queue: Queue) -> None:
         self._looked.append(queue)
-        self._wake.set()
+        self._worker.wake()
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            self._clock.wait(self._wake, None)
-            self._wake.clear()
-            try:
-                self._offer()
-            except Exception:
-                _LOG.exception("tasks are not offered")
-                self._looked.extend(tuple(self._polled))
-                self._clock.wait(self._stop, self._clock.monotonic() + _RETRY_SECONDS)
-                self._wake.set()
+    def _offer_all(self) -> None:
+        try:
+            self._offer()
+        except Exception:
+            self._looked.extend(tuple(self._polled))
+            raise
 
     def _offer(self) -> None:
         owning = self._owning

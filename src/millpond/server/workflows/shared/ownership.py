@@ -12,12 +12,12 @@ Invariants:
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
+from millpond.kernel.worker import WorkerThread
 from millpond.server.workflows.teller import Teller
 from millpond.workflows.partitions import METADATA, Follower, open_store
 
@@ -63,23 +63,18 @@ class Ownership:
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
         self.metadata = self._opened(METADATA)
-        self._wake, self._stop = threading.Event(), threading.Event()
-        self._threads = [
-            threading.Thread(target=act, name="ownership", daemon=True) for act in (self._settle_all, self._save_all)
-        ]
+        self._settling = WorkerThread("the partitions of this node", self._settle, clock, retry_seconds=_RETRY_SECONDS)
+        self._saving = WorkerThread("checkpoints of partitions", self._save_all, clock, retry_seconds=_LOOK_SECONDS)
 
     def start(self) -> None:
         """Begin to open what is wanted."""
-        for thread in self._threads:
-            thread.start()
+        self._settling.start()
+        self._saving.start()
 
     def stop(self) -> None:
         """Own nothing any more, answer the commands that wait, and close everything."""
-        self._stop.set()
-        self._wake.set()
-        for thread in self._threads:
-            if thread.ident is not None:
-                thread.join()
+        self._settling.stop()
+        self._saving.stop()
         followers = list(self.owned.values())
         self.owned.clear()  # first: commands that come now are for the next owner
         self._changed(frozenset())
@@ -92,23 +87,19 @@ class Ownership:
 
     def wake(self) -> None:
         """Note that what is wanted may have changed."""
-        self._wake.set()
+        self._settling.wake()
 
     # -- partitions -----------------------------------------------------------------------------------
 
-    def _settle_all(self) -> None:
-        while not self._stop.is_set():
-            self._wake.clear()
-            wanted = self._wanted()
-            for number in sorted(self.owned.keys() - wanted):
-                self._lose(number)
-            missing = sorted(wanted - self.owned.keys())
-            if not missing:
-                self._clock.wait(self._wake, None)
-                continue
-            # One after another, and what is wanted is looked up anew between two.
-            if not self._gained(missing[0]):
-                self._clock.wait(self._wake, self._clock.monotonic() + _RETRY_SECONDS)
+    def _settle(self) -> float | None:
+        wanted = self._wanted()
+        for number in sorted(self.owned.keys() - wanted):
+            self._lose(number)
+        missing = sorted(wanted - self.owned.keys())
+        if not missing:
+            return None
+        # One after another, and what is wanted is looked up anew between two.
+        return self._clock.monotonic() + (0 if self._gained(missing[0]) else _RETRY_SECONDS)
 
     def _gained(self, number: int) -> bool:
         try:
@@ -160,14 +151,14 @@ class Ownership:
 
     # -- checkpoints ----------------------------------------------------------------------------------
 
-    def _save_all(self) -> None:
-        while not self._clock.wait(self._stop, self._clock.monotonic() + min(_LOOK_SECONDS, self._interval)):
-            for number in sorted(self.owned):
-                try:
-                    self._save(number)
-                except Exception as error:
-                    known = isinstance(error, MillpondError)
-                    _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if known else error)
+    def _save_all(self) -> float:
+        for number in sorted(self.owned):
+            try:
+                self._save(number)
+            except Exception as error:
+                known = isinstance(error, MillpondError)
+                _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if known else error)
+        return self._clock.monotonic() + min(_LOOK_SECONDS, self._interval)
 
     def _save(self, number: int) -> None:
         follower = self.owned.get(number)
