@@ -243,11 +243,13 @@ class Pond(PondFace):
         """Streams of events."""
         from millpond.event_rules import event_rules
         from millpond.events.events import Events
+        from millpond.events.open_jobs import OpenJobs
         from millpond.events.place import open_streams
 
         store = open_streams(self.space, self.clock, self._events_store)
-        events = Events(store, self.clock, space=self.space)
-        events.retention_ms = lambda _queue: event_rules().retention_ms
+        open_jobs = OpenJobs(self.folder / "running", host_name(), is_alive)
+        events = Events(store, self.clock, space=self.space, open_jobs=open_jobs)
+        events.retention_ms = lambda: event_rules().retention_ms
         return events
 
     @opened_once
@@ -257,15 +259,14 @@ class Pond(PondFace):
 
     @opened_once
     def _reporter(self) -> Reporter:
-        from millpond.events.open_jobs import OpenJobs
         from millpond.events.own_maintenance import OwnMaintenance
         from millpond.events.protocol import StreamRules
         from millpond.events.reports import QUEUE as REPORTS_QUEUE
         from millpond.events.reports import Reporter
 
-        streams, rules, doubt = self.events.store, StreamRules(), self.events.doubt
-        own = OwnMaintenance(streams, self.clock, REPORTS_QUEUE, self._own_rules, rules.forget_ms, doubt)
-        return Reporter(streams, self.clock, OpenJobs(self.folder / "running", host_name(), is_alive), own)
+        events, forget_ms = self.events, StreamRules().forget_ms
+        own = OwnMaintenance(events.store, self.clock, REPORTS_QUEUE, self._own_rules, forget_ms, events.doubt)
+        return Reporter(events.store, self.clock, events.open_jobs, own)
 
     @opened_once
     def repositories(self) -> Repositories:

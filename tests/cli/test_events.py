@@ -281,3 +281,37 @@ def test_a_screen_of_events_is_neutral_and_so_is_a_line_of_the_log() -> None:
     assert not _OBEYED.search(screen.getvalue())
     record = logging.LogRecord("x", 20, "", 0, "no map %s", ("\x1b[2J",), None)
     assert _utc_lines().format(record).endswith("no map \\x1b[2J")
+
+
+def test_a_job_set_or_a_job_is_deleted_when_it_is_confirmed(streams: Shell) -> None:
+    assert "say --yes" in streams("events", "delete", "etl", "nightly", code=5).err
+    assert (
+        "deleted 3 of the events of job a" in streams("events", "delete", "etl", "nightly", "--job", "a", "--yes").out
+    )
+    assert {event["headers"]["job_id"] for event in streams("events", "read", "etl", "nightly", "--json").objects} == {
+        "b"
+    }
+    assert "no events of this job" in streams("events", "delete", "etl", "nightly", "--job", "a", "-y", code=3).err
+    done = streams("events", "delete", "etl", "nightly", "--yes", "--json").object
+    assert done == {"queue": "etl", "job_set": "nightly", "job": None, "events": 3}
+    assert streams("events", "read", "etl", "nightly", "--json").objects == []
+    assert "there is no such stream" in streams("events", "delete", "etl", "x", "--yes", code=3).err
+
+
+def test_ages_are_set_shown_and_removed(streams: Shell) -> None:
+    assert streams("events", "settings", "list", "--json").object == []
+    rule = streams("events", "settings", "set", "etl", "--retention", "90d", "--json").object
+    assert rule == {"queue": "etl", "job_set": None, "compress_after": None, "retention": "90d"}
+    assert "12h" in streams("events", "settings", "set", "etl", "nightly", "--compress-after", "12h").out
+    (held,) = streams("events", "settings", "list", "etl", "nightly", "--json").objects
+    assert (held["compress_after"], held["retention"]) == ("12h", "90d")
+    assert len(streams("events", "settings", "list", "etl", "--json").objects) == 2
+    assert "90d" in streams("events", "settings", "list").out
+    assert "of zero" in streams("events", "settings", "set", "etl", "--retention", "0", code=5).err
+    assert "an age at least" in streams("events", "settings", "set", "etl", code=5).err
+    streams("events", "settings", "set", "etl", "hourly", "--retention", "off")
+    streams("events", "expire", "--after", "1d")
+    assert [row["job_set"] for row in streams("events", "list", "--json").objects if row["events"]] == ["hourly"]
+    assert "removed the rule of etl nightly" in streams("events", "settings", "remove", "etl", "nightly").out
+    assert streams("events", "settings", "remove", "etl", "--json").object["removed"]
+    assert "no such rule" in streams("events", "settings", "remove", "etl", code=3).err

@@ -15,22 +15,25 @@ from typing import TypeAlias
 from millpond.clock import ManualClock
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
+from millpond.events.deletion import delete_job
 from millpond.events.embedded import expire
 from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.rows import keys_of
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
-from millpond.events.protocol import StreamStore, Work
+from millpond.events.protocol import NoteKind, StreamStore, Work
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import occurrences
 from tests.crash.versions_killed import forked, killed_at, logged
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything, index_of
 from tests.rings.sampling import drawn
 
 STREAM = StreamName("crash", "stream")
 LATER = NOON + 4 * DAY_MS
+DAYS = [NOON + day * DAY_MS for day in range(3)]
 MOMENTS_SAMPLED = 6
 Events: TypeAlias = list[tuple[int, bytes]]
 
@@ -40,7 +43,10 @@ expire.ROWS_PER_WRITE = 2
 def delivered(first: int, count: int, time_ms: int) -> EventBatch:
     """Messages of a source that grow with their position: some compressed days have several batches."""
     positions = range(first, first + count)
-    events = [NewEvent(time_ms, b"%d" % position + bytes(position * 10_000)) for position in positions]
+    events = [
+        NewEvent(time_ms, b"%d" % position + bytes(position * 10_000), "", {} if position % 3 else {"job_id": "7"})
+        for position in positions
+    ]
     return EventBatch(STREAM, events, "kafka:jobs/0", positions)
 
 
@@ -65,7 +71,29 @@ def drop(store: StreamStore) -> None:
     store.expire(STREAM, TODAY + 1)
 
 
-ACTS: dict[str, Callable[[StreamStore], None]] = {"append": append, "compress": compress, "expire": drop}
+def delete(store: StreamStore) -> None:
+    """Delete the stream; done again, it is ended by maintenance."""
+    if index_of(store, STREAM).segments:
+        store.delete(STREAM)
+    maintain(store)
+
+
+def erase(store: StreamStore) -> None:
+    """Delete the events of a job, likewise."""
+    if not store.notes.read(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
+        delete_job(store, STREAM, "7")
+    maintain(store)
+
+
+def maintain(store: StreamStore) -> None:
+    rules = MaintenanceRules(0, 0, 0)
+    report = EventMaintenance(store, ManualClock(now=LATER), rules, RULES.forget_ms).expire()
+    assert not report.failed, report.faults
+
+
+ACTS: dict[str, Callable[[StreamStore], None]] = {
+    "append": append, "compress": compress, "expire": drop, "delete": delete, "erase": erase,
+}  # fmt: skip
 
 
 def opened(folder: Path, act: Callable[[StreamStore, ManualClock], None]) -> None:
@@ -91,7 +119,10 @@ def check(folder: Path, act: str, before: Events, after: Events) -> None:
     store = EmbeddedStore(space, ManualClock(now=LATER), RULES)
     found = events_of(store)
     assert check_streams(space).ok
-    if act == "expire":
+    if act == "erase":
+        days = [[event for event in some if event[0] >> 20 == day] for some in (found, before, after) for day in DAYS]
+        assert all(one in (days[place + 3], days[place + 6]) for place, one in enumerate(days[:3])), "half a day"
+    elif act == "expire":
         assert found == before[len(before) - len(found) :] and len(found) >= len(after)
     else:
         assert found in (before, after)
@@ -100,13 +131,13 @@ def check(folder: Path, act: str, before: Events, after: Events) -> None:
     index = store.index(STREAM)
     assert index is not None
     states = [state for _, state in index.days()]
-    if act == "compress":
+    if act in ("compress", "erase"):
         assert states == [State.COMPRESSED] * 3
     with space.read() as tx:
         stored = list(tx.keys(keys_of(STREAM).batches.range()))
-    rows_max = {"append": 65, "compress": 48, "expire": 20}[act]
+    rows_max = {"append": 65, "compress": 48, "expire": 20, "delete": 0, "erase": 48}[act]
     assert len(stored) <= rows_max, "no row is left over"
-    due = {"append": TODAY, "compress": None, "expire": TODAY + 2}[act]
+    due = {"append": TODAY, "compress": None, "expire": TODAY + 2, "delete": None, "erase": None}[act]
     assert [entry.day for entry in store.due(Work.COMPRESS, TODAY + 99, limit=9)] == ([due] if due else [])
     store.append([delivered(66, 1, LATER)])
     assert len(events_of(store)) == len(after) + 1

@@ -15,14 +15,16 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
+from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
+from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
-from millpond.events.protocol import Work
+from millpond.events.protocol import NoteKind, Work
 from millpond.events.redis.store import RedisStore
 from millpond.testing.faults import occurrences
 from tests.crash.versions_killed import forked, killed_at, logged
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything, index_of
 from tests.redis_servers import RedisServer, new_place, server
 
 STREAM = StreamName("crash", "stream")
@@ -31,7 +33,10 @@ LATER = NOON + 4 * DAY_MS
 
 def delivered(first: int, count: int, time_ms: int) -> EventBatch:
     positions = range(first, first + count)
-    events = [NewEvent(time_ms, b"%d" % position + bytes(position * 10_000)) for position in positions]
+    events = [
+        NewEvent(time_ms, b"%d" % position + bytes(position * 10_000), "", {} if position % 3 else {"job_id": "7"})
+        for position in positions
+    ]
     return EventBatch(STREAM, events, "kafka:jobs/0", positions)
 
 
@@ -57,7 +62,28 @@ def drop(store: RedisStore) -> None:
     store.expire(STREAM, TODAY + 1)
 
 
-ACTS: dict[str, Callable[[RedisStore], None]] = {"append": append, "compress": compress, "expire": drop}
+def delete(store: RedisStore) -> None:
+    """Delete the stream; done again, it is ended by maintenance."""
+    if index_of(store, STREAM).segments:
+        store.delete(STREAM)
+    maintain(store)
+
+
+def erase(store: RedisStore) -> None:
+    """Delete the events of a job, likewise."""
+    if not store.notes.read(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
+        delete_job(store, STREAM, "7")
+    maintain(store)
+
+
+def maintain(store: RedisStore) -> None:
+    report = EventMaintenance(store, ManualClock(now=LATER), MaintenanceRules(0, 0, 0), RULES.forget_ms).expire()
+    assert not report.failed, report.faults
+
+
+ACTS: dict[str, Callable[[RedisStore], None]] = {
+    "append": append, "compress": compress, "expire": drop, "delete": delete, "erase": erase,
+}  # fmt: skip
 
 
 def opened(url: str, act: Callable[[RedisStore], None]) -> None:
@@ -81,19 +107,29 @@ def look(url: str) -> list[bytes]:
     return found
 
 
+def by_day(payloads: list[bytes]) -> list[list[bytes]]:
+    """The events of each of the three days."""
+    numbers = [(int(payload.rstrip(bytes(1))) - 1) // 10 for payload in payloads]
+    return [[one for one, number in zip(payloads, numbers, strict=True) if number == day] for day in range(3)]
+
+
 def check(url: str, act: str, before: list[bytes], after: list[bytes]) -> None:
     """Look at what a killed process left: it is readable, and the act ends when it is done again."""
     store = RedisStore(url, ManualClock(now=LATER), RULES)
     found = [event.payload for event in everything(store, STREAM)]
-    assert found in (before, after, before[: len(found)], after[: len(found)]) or act == "expire"
-    assert found == before[len(before) - len(found) :] if act == "expire" else len(found) >= len(before)
+    if act in ("delete", "erase"):
+        assert all(day in (old, new) for day, old, new in zip(*map(by_day, (found, before, after)), strict=True))
+        assert act == "erase" or found in (before, after)
+    else:
+        assert found in (before, after, before[: len(found)], after[: len(found)]) or act == "expire"
+        assert found == before[len(before) - len(found) :] if act == "expire" else len(found) >= len(before)
     ACTS[act](store)
     assert [event.payload for event in everything(store, STREAM)] == after
     index = store.index(STREAM)
     assert index is not None
-    if act == "compress":
+    if act in ("compress", "erase"):
         assert [state for _, state in index.days()] == [State.COMPRESSED] * 3
-    due = {"append": TODAY, "compress": None, "expire": TODAY + 2}[act]
+    due = {"append": TODAY, "compress": None, "expire": TODAY + 2, "delete": None, "erase": None}[act]
     listed = [entry.day for entry in store.due(Work.COMPRESS, TODAY + 99, limit=9) if entry.stream == STREAM]
     assert listed == ([due] if due else [])
     store.append([delivered(36, 1, LATER)])

@@ -1,4 +1,4 @@
-"""Processes killed at each step of append, compression and expiry."""
+"""Processes killed at each step of append, compression, expiry and deletion."""
 
 from __future__ import annotations
 
@@ -15,4 +15,6 @@ def test_a_process_that_is_killed_at_any_step_leaves_a_readable_stream(tmp_path:
     command = [sys.executable, str(PROGRAM), str(tmp_path)]
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
     deaths = {line.split()[0]: int(line.split()[1]) for line in done.stdout.splitlines()}
-    assert deaths.keys() == {"append", "compress", "expire"} and all(count >= 2 for count in deaths.values()), deaths
+    assert deaths.keys() == {"append", "compress", "expire", "delete", "erase"} and all(
+        count >= 2 for count in deaths.values()
+    ), deaths

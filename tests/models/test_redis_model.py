@@ -8,6 +8,8 @@ pytest.importorskip("redis")
 
 import redis
 
+from millpond.events.check import check_store
+from millpond.events.protocol import Checkable
 from tests.contracts.test_redis_streams import RedisSite
 from tests.harness.contracts.stream_machine import machine_case
 from tests.redis_servers import cluster, new_place, server
@@ -15,12 +17,23 @@ from tests.redis_servers import cluster, new_place, server
 pytestmark = pytest.mark.usefixtures("redis_server", "redis_cluster")
 
 
+class CheckedSite(RedisSite):
+    """A site whose keys are checked at the end."""
+
+    def close(self) -> None:
+        store = self.open()
+        assert isinstance(store, Checkable)
+        report = check_store(store) + store.check()
+        assert report.ok, report.problems
+        super().close()
+
+
 def _on_a_server() -> RedisSite:
-    return RedisSite(server().url(new_place()), server().client())
+    return CheckedSite(server().url(new_place()), server().client())
 
 
 def _on_a_cluster() -> RedisSite:
-    return RedisSite(cluster().url(new_place()), redis.RedisCluster("127.0.0.1", cluster().nodes[0].port))
+    return CheckedSite(cluster().url(new_place()), redis.RedisCluster("127.0.0.1", cluster().nodes[0].port))
 
 
 TestRedisStreams = machine_case(_on_a_server, max_examples=15, stateful_step_count=30)

@@ -14,6 +14,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from millpond.clock import ManualClock
+from millpond.events.ages import Ages
 from millpond.events.census import Census, Count
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
@@ -91,17 +92,17 @@ def test_a_census_goes_on_where_it_stopped_and_shows_whole_counts_alone() -> Non
         clock.now = (1 + number) * DAY
         store.append([EventBatch(stream, [NewEvent(clock.now, b"x")])])
     store.close_day(streams[0], 1)
-    census, stopping = Census(store), threading.Event()
+    census, stopping, ages = Census(store), threading.Event(), Ages(2 * DAY, 3 * DAY)
     seen: list[Count | None] = []
     for _ in range(4):
-        census.turn(stopping, streams_max=3)
+        census.turn(stopping, ages, streams_max=3)
         seen.append(census.count)
     assert seen[:2] == [None, None]
     assert seen[2] is not None and seen[2] == seen[3]
     assert (seen[2].streams, dict(seen[2].days)) == (7, {State.OPEN: 6, State.CLOSED: 1})
-    assert census.oldest == {Work.COMPRESS: 1, Work.EXPIRE: 1}
+    assert census.due_ms == {Work.COMPRESS: 4 * DAY, Work.EXPIRE: 5 * DAY}
     stopping.set()
-    census.turn(stopping)
+    census.turn(stopping, ages)
     assert census.count == seen[3]
 
 

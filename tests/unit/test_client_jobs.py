@@ -15,6 +15,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.events import client_jobs as module
 from millpond.events.client_jobs import ClientJobs
+from millpond.events.deletion import delete_job
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
@@ -66,6 +67,15 @@ class Node:
 @pytest.fixture
 def node(tmp_path: Path) -> Node:
     return Node(tmp_path)
+
+
+@pytest.mark.parametrize("job", [None, "7"])
+def test_a_job_whose_story_was_deleted_gets_no_end(node: Node, job: str | None) -> None:
+    node.report("7", "submitted", "running")
+    stream = StreamName(QUEUE, "load/m")
+    node.store.delete(stream) if job is None else delete_job(node.store, stream, job)
+    node.clock.now += SILENCE
+    assert node.end_lost() == 0 and node.files() == [] and node.kinds("7") == []
 
 
 @pytest.mark.parametrize("restarts", [False, True], ids=["the same node", "a node that was restarted"])

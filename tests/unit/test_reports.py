@@ -18,8 +18,9 @@ from millpond.clock import ManualClock
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
+from millpond.events.events import Events
 from millpond.events.names import StreamName
-from millpond.events.open_jobs import OpenJobs
+from millpond.events.open_jobs import OpenJob, OpenJobs
 from millpond.events.reports import EVENTS_MAX, JOBS_AT_ONCE, QUEUE, Reporter
 from millpond.stores.memory import MemorySpace
 
@@ -142,6 +143,18 @@ def test_a_load_that_was_killed_is_visible_as_such(tmp_path: Path) -> None:
     assert kinds(events) == ["submitted", "running", "progress", "failed"], "once, however often it is opened"
     assert events[-1].headers["error"] == "process_ended"
     assert events[-1].headers["job_id"] == events[0].headers["job_id"]
+
+
+@pytest.mark.parametrize("job", [None, "7"])
+def test_a_killed_job_whose_story_was_deleted_is_not_told_of(tmp_path: Path, job: str | None) -> None:
+    marks = OpenJobs(tmp_path / "running", "here", lambda name: "-1-" not in name)
+    for mark, owner in ((OpenJob("load/m", "7"), 1), (OpenJob("load/m", "8"), 2), (OpenJob("load/n", "9"), 1)):
+        marks.add(mark, owner)
+    store = EmbeddedStore(MemorySpace(), ManualClock(now=1_000))
+    events = Events(store, ManualClock(now=1_000), open_jobs=marks)
+    events.append(QUEUE, "load/m", [NewEvent(1, b"", "running", {"job_id": "7"})])
+    assert events.delete(QUEUE, "load/m", job=job) == 1
+    assert [lost.job_id for _, lost in marks.lost()] == ["9"] and marks.has(OpenJob("load/m", "8"))
 
 
 class Blocked:

@@ -181,9 +181,9 @@ def test_a_shared_read_that_began_before_an_append_delays_no_event(monkeypatch: 
         joined = asyncio.Event()
         shared = watching.read
 
-        async def reads(stream: StreamName, after: int, known: int = 0) -> Slice:
+        async def reads(stream: StreamName, after: int, known: int = 0, mark: int = 0) -> Slice:
             joined.set()
-            return await shared(stream, after, known)
+            return await shared(stream, after, known, mark)
 
         monkeypatch.setattr(store, "read", held)
         early = asyncio.create_task(shared(stream, 0))

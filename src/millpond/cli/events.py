@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.cli import event_settings
 from millpond.cli.options import (
+    Confirmed,
     From,
     Headers,
     Jobs,
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "expire", "export", "imported", "listed", "read", "register", "stats")
+__all__ = ("compress", "delete", "expire", "export", "imported", "listed", "read", "register", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -72,6 +75,10 @@ def register(app: typer.Typer) -> None:
     group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
     group.command(epilog=examples("millpond events expire --after 30d"))(expire)
     group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
+    group.command(
+        epilog=examples("millpond events delete etl nightly", "millpond events delete etl nightly --job 17 --yes")
+    )(delete)
+    event_settings.register(group)
     app.add_typer(group, name="events")
 
 
@@ -235,10 +242,36 @@ def expire(
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Drop old days now, whole, with their events."""
+    """Drop old days now, whole, with their events. Job sets with a rule keep theirs for its age."""
     with existing_pond(pond) as opened, console.working("dropping", quiet=json):
         report = opened.events.expire(after)
     _report(report, f"dropped {report.events:,} events of {report.streams:,} streams", json=json)
+
+
+def delete(
+    queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
+    job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
+    job: Annotated[str | None, typer.Option("--job", metavar="JOB", help="Only the events of this job.")] = None,
+    yes: Confirmed = False,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Delete the events of a job set, or of one job of it. Asks first; off a terminal, --yes is needed."""
+    from millpond.errors import Invalid
+
+    what = f"the events of {queue} {job_set}" if job is None else f"the events of job {job} of {queue} {job_set}"
+    if not yes:
+        if json or not sys.stdin.isatty():
+            raise Invalid(
+                "deleting is for ever", kind="not_confirmed", queue=queue, job_set=job_set, hint="say --yes"
+            )  # fmt: skip
+        typer.confirm(f"delete {what}?", abort=True)
+    with existing_pond(pond) as opened, console.working("deleting", quiet=json):
+        events = opened.events.delete(queue, job_set, job=job)
+    if json:
+        console.print_json({"queue": queue, "job_set": job_set, "job": job, "events": events})
+    else:
+        console.say(f"deleted {events:,} of {what}")
 
 
 def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:

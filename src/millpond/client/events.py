@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from millpond.client.event_settings import RemoteAges
 from millpond.client.many_events import RemoteManyWatch
 from millpond.client.map import MAINTENANCE_SECONDS_MAX
 from millpond.client.watched_lines import WatchedLines
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from millpond.client.body import Body
     from millpond.client.transport import Nodes
     from millpond.clock import Clock
+    from millpond.events.age_settings import AgeSettings
     from millpond.events.index import StreamIndex
 
 __all__ = ("RemoteEvents", "RemoteWatch")
@@ -41,6 +43,7 @@ class RemoteEvents(Exporting):
 
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes, self._clock = nodes, clock
+        self.settings: AgeSettings = RemoteAges(nodes)
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -127,6 +130,14 @@ class RemoteEvents(Exporting):
             lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
         ).json()
         return page
+
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
+        """As `Events.delete`. It is not done again when the answer is lost: more may have been appended since."""
+        query = StreamName(queue, job_set).check()._asdict() | ({} if job is None else {"job": job})
+        done = self._nodes.on_primary(
+            lambda node: node.request("DELETE", _PATH, query=query, timeout=MAINTENANCE_SECONDS_MAX), repeatable=False
+        )
+        return int(done.json()["events"])
 
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport:
         """As `Events.compress`, done by the node."""

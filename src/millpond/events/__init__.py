@@ -6,6 +6,9 @@
     protocol.py                                   `StreamStore`: what a backend promises
     embedded/                                     the default backend: rows of the pond's space
 
+    ages.py age_settings.py                       ages of queues and job sets, as values and as rows
+    deletion.py                                   the events of one job are deleted
+
     open day ──(a later day begins, or nobody writes any more)──▶ closed ──▶ compressed ──▶ expired ──▶ gone
 
 Invariants, of every backend; each has a test that fails without it:
@@ -21,4 +24,6 @@ Invariants, of every backend; each has a test that fails without it:
 6. Each day of a stream is listed until its events are gone, also after a crash; and due days are found in a registry,
    never by a scan of all streams.
 7. No two pairs of queue and job set share a row, whatever characters are in them.
+8. Of what is deleted a page has all of a day or nothing: a stream goes in one write, a job in one for each segment. A
+   deletion that began is ended by maintenance. It takes back no id, and no position of a source.
 """

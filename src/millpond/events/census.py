@@ -1,10 +1,10 @@
-"""A census of streams: their days by state, counted a part at a time, and the oldest day that waits for maintenance.
+"""A census of streams: their days by state, counted a part at a time, and when the first of their days is due.
 
     turn: 20,000 streams ─▶ turn: 20,000 streams ─▶ … ─▶ the last stream: the count is shown, and the next one begins
 
 A million streams have no index of their days by state, and reading all of them takes minutes. So each run of
-maintenance counts some, and monitors see the last count that is whole. The oldest day comes from the registry, with
-one read: it also tells of a job that is paused, for its age grows.
+maintenance counts some, and monitors see the last count that is whole. The first due day comes from the registry, as
+far as the shortest age may matter: mostly with one read. It also tells of a job that is paused, for its lag grows.
 """
 
 from __future__ import annotations
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     import threading
     from collections.abc import Mapping
 
+    from millpond.events.ages import Ages
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("TURN_STREAMS", "Census", "Count", "lag_ms")
+__all__ = ("TURN_STREAMS", "Census", "Count", "first_due_ms", "lag_ms")
 
 TURN_STREAMS = 20_000
 """Streams that one turn counts: about a second's work."""
@@ -47,21 +48,24 @@ class Census:
         self._store = store
         self.count: Count | None = None
         """The last count that is whole; None before there is one."""
-        self.oldest: Mapping[Work, int | None] = {}
-        """The oldest day of each kind of work, due or not, after the last turn."""
+        self.due_ms: Mapping[Work, int | None] = {}
+        """The moment at which the first day of each kind of work is or was due, as of the last turn; None: never."""
         self._begin()
 
     def _begin(self) -> None:
         self._after: StreamName | None = None
         self._streams, self._days, self._bytes = 0, Counter[State](), Counter[State]()
 
-    def turn(self, stopping: threading.Event, streams_max: int = TURN_STREAMS) -> None:
-        """Count so many streams more, and look for the oldest days.
+    def turn(self, stopping: threading.Event, ages: Ages, streams_max: int = TURN_STREAMS) -> None:
+        """Count so many streams more, and look for the first day that is due at these ages.
 
         Raises:
             Unavailable: the store is out of reach; the next turn goes on.
         """
-        self.oldest = {work: self._oldest(work) for work in (Work.COMPRESS, Work.EXPIRE)}
+        self.due_ms = {
+            work: first_due_ms(self._store, work, ages) for work in (Work.COMPRESS, Work.EXPIRE)
+            if ages.shortest_ms(work)
+        }  # fmt: skip
         counted = 0
         while counted < streams_max and not stopping.is_set():
             page = self._store.streams(None, self._after, limit=min(_PAGE, streams_max - counted))
@@ -74,10 +78,6 @@ class Census:
                 return
             self._after = page[-1]
 
-    def _oldest(self, work: Work) -> int | None:
-        found = self._store.due(work, DAY_MAX, limit=1)
-        return found[0].day if found else None
-
     def _add(self, stream: StreamName) -> None:
         index = self._store.index(stream)
         if index is None:  # it is forgotten meanwhile
@@ -88,10 +88,27 @@ class Census:
             self._bytes[segment.state] += segment.stored_bytes
 
 
-def lag_ms(day: int | None, after_ms: int, now_ms: int) -> int:
-    """The time since a day was due, which is `after_ms` after its end; 0 when it is not due yet, or there is none.
+def first_due_ms(store: StreamStore, work: Work, ages: Ages) -> int | None:
+    """The moment at which the first day of any stream is due, at the age of that stream; None: never."""
+    first: int | None = None
+    after, shortest_ms = None, ages.shortest_ms(work)
+    limit = 1 if not ages.rules else _PAGE
+    while page := store.due(work, DAY_MAX, after, limit=limit):
+        for due in page:
+            if first is not None and (due.day + 1) * DAY_MS + shortest_ms >= first:
+                return first
+            due_ms = ages.due_ms(work, due)
+            first = due_ms if first is None else min(first, due_ms or first)
+            if first is not None and not ages.rules:
+                return first
+        after, limit = page[-1], _PAGE
+    return first
 
-    >>> lag_ms(day=0, after_ms=2 * DAY_MS, now_ms=3 * DAY_MS + 5), lag_ms(day=0, after_ms=2 * DAY_MS, now_ms=DAY_MS)
-    (5, 0)
+
+def lag_ms(due_ms: int | None, now_ms: int) -> int:
+    """The time since a day was due; 0 when it is not due yet, or there is none.
+
+    >>> lag_ms(5, 7), lag_ms(7, 5), lag_ms(None, 5)
+    (2, 0, 0)
     """
-    return 0 if day is None else max(0, now_ms - after_ms - (day + 1) * DAY_MS)
+    return 0 if due_ms is None else max(0, now_ms - due_ms)

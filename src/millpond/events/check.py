@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, format_day
 from millpond.events.index import State, forget_day
-from millpond.events.protocol import Work
+from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem
 
 if TYPE_CHECKING:
@@ -79,7 +79,8 @@ def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:
     while page := store.due(work, DAY_MAX, after, limit=_PAGE):
         for due in page:
             index = store.index(due.stream)
-            if index is None or due.day != _oldest(index, work):
+            hidden = work is Work.EXPIRE and due.day == HIDDEN_DAY  # what is deleted has no index any more
+            if index is None or (due.day != _oldest(index, work) and not hidden):
                 again = store.due(work, DAY_MAX, after, limit=_PAGE)
                 if due in again and store.index(due.stream) == index:
                     found = f"{due.stream} has no such work on {format_day(due.day)}"

@@ -7,6 +7,7 @@ had no event of the job for a while, the node appends `failed` with the error `l
 
 Invariants:
 * the stream decides: events of the job that came through another node, or before a crash, count as well;
+* a job of which there is no event any more was deleted, and gets none;
 * a job gets one such event for each silence, whichever nodes notice it and however often they are killed: its source
   is the job, its position the time of the last event before. A client that comes back goes on with its story;
 * files cost no sync, and none is written but for the first event of a job. After a power cut one may be missing: then
@@ -101,6 +102,7 @@ class ClientJobs:
         if mark is None or now_ms - mark.heard_ms < silence_ms:
             return False
         heard_ms, has_ended = self._heard(mark)
+        has_ended = has_ended or heard_ms == 0
         if not has_ended and now_ms - heard_ms < silence_ms:
             with self._lock:
                 self._write(name, replace(mark, heard_ms=heard_ms))
@@ -117,8 +119,8 @@ class ClientJobs:
         return appended > 0
 
     def _heard(self, mark: _Mark) -> tuple[int, bool]:
-        """The time of the last event of a job, and if that ended it."""
-        heard_ms, ended = mark.heard_ms, False
+        """The time of the last event of a job, 0 when there is none any more; and if that ended it."""
+        heard_ms, ended = 0, False
         for event in self._events(StreamName(QUEUE, mark.job_set), place_before(mark.heard_ms - SKEW_MS)):
             if event.headers.get(_JOB_ID) == mark.job_id:
                 heard_ms, ended = max(id_time_ms(event.number), mark.heard_ms), ends_job(event.kind, event.headers)

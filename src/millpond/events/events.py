@@ -6,7 +6,10 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.errors import NotFound
+from millpond.events.age_settings import StoredAges
 from millpond.events.appender import LINGER, Appender
+from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
@@ -15,17 +18,22 @@ from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
+from millpond.events.open_jobs import NoMarks
 from millpond.events.protocol import Losing, StreamRules
+from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.kernel.witness import ClockWitness
+from millpond.shown import shown
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.age_settings import AgeSettings
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
+    from millpond.events.open_jobs import Marks
     from millpond.events.protocol import StreamStore
     from millpond.kernel.space import Space
     from millpond.kernel.witness import Doubt
@@ -39,7 +47,13 @@ class Events(Exporting):
     """The streams of a pond. `store` is their backend; `doubt` says why its clock is not believed, where a row can."""
 
     def __init__(
-        self, store: StreamStore, clock: Clock, rules: StreamRules | None = None, *, space: Space | None = None
+        self,
+        store: StreamStore,
+        clock: Clock,
+        rules: StreamRules | None = None,
+        *,
+        space: Space | None = None,
+        open_jobs: Marks | None = None,
     ) -> None:
         self.store = store
         self._clock = clock
@@ -49,7 +63,9 @@ class Events(Exporting):
         if space is not None:
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
-        self.retention_ms: Callable[[str], int] = lambda _queue: MaintenanceRules().retention_ms
+        self.retention_ms: Callable[[], int] = lambda: MaintenanceRules().retention_ms
+        self.settings: AgeSettings = StoredAges(store)
+        self.open_jobs: Marks = open_jobs or NoMarks()
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -136,6 +152,8 @@ class Events(Exporting):
     ) -> MaintenanceReport:
         """Compress the days that ended so long ago: a duration, or milliseconds. Ids and events stay as they are.
 
+        Job sets with a rule in `settings` are compressed at its age instead; with an `after` of 0, only these.
+
         Raises:
             Invalid: the duration is not understood. `Unavailable`: the store cannot be written to.
         """
@@ -156,6 +174,27 @@ class Events(Exporting):
     def losses(self) -> int:
         """The number of times that the backend lost streams while this process used it."""
         return self.store.losses.count if isinstance(self.store, Losing) else 0
+
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
+        """Delete the events of a job set, or those of one job of it; how many.
+
+        Every reader finds all of a day, or none. The stream goes on with greater ids, watchers of a job set get a gap,
+        and sources do not store anew what was stored once. To delete a job compresses the days that have its events.
+        When it is interrupted, maintenance ends it.
+
+        Raises:
+            NotFound: there is no such stream, or it has no event of the job.
+            Unavailable, Uncertain: the store is out of reach, or its answer was lost.
+        """
+        stream = StreamName(queue, job_set).check()
+        if self.store.index(stream) is None:
+            raise NotFound(
+                "there is no such stream", kind="stream_not_found", queue=shown(queue), job_set=shown(job_set)
+            )
+        count = self.store.delete(stream) if job is None else delete_job(self.store, stream, job)
+        if queue == REPORTS_QUEUE:
+            self.open_jobs.forget(job_set, job)
+        return count
 
     def close(self) -> None:
         """End all watches, and let go of the backend."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from millpond.events.age_settings import StoredAges
 from millpond.events.days import DAY_MAX, day_of, latest_due_day
 
 if TYPE_CHECKING:
@@ -17,17 +18,18 @@ __all__ = ("with_history",)
 
 
 def with_history(
-    batch: EventBatch, done: Appended, store: StreamStore, now_ms: int, retention_ms: Callable[[str], int]
+    batch: EventBatch, done: Appended, store: StreamStore, now_ms: int, retention_ms: Callable[[], int]
 ) -> Appended:
     """The outcome of a batch, with the number of its new events whose days are due to be dropped.
 
-    `retention_ms` is that of a queue; it is asked for where days may be due. A late event of a stream that has newer
+    `retention_ms` is the pond's own; a rule for the stream goes before it. It is asked for where days may be due. A late event of a stream that has newer
     ones goes to a later day, and is not one of them.
     """
     oldest = day_of(min(batch.columns(done.repeated).times)) if done.count else DAY_MAX
     if oldest >= day_of(now_ms):
         return done  # its day has not ended
-    after_ms = retention_ms(batch.stream.queue)
+    rule = StoredAges(store).holding(*batch.stream).retention_ms
+    after_ms = retention_ms() if rule is None else rule
     due = latest_due_day(now_ms, after_ms) if after_ms else -1
     if oldest > due:
         return done

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 from millpond.events.appender import LINGER, Appender
 
 if TYPE_CHECKING:
+    from millpond.events.age_settings import AgeSettings
     from millpond.events.event import Appended, Event, NewEvent
     from millpond.events.export import Exported
     from millpond.events.filters import Filters
@@ -77,5 +78,8 @@ class EventsLike(Protocol):
         self, out: str | os.PathLike[str], queue: str | None = None, job_sets: str | Iterable[str] = (), *,
         after: str = "", until: str = "", filters: Filters | None = None, advance: Callable[[int], object] = ...,
     ) -> Exported: ...  # fmt: skip
+    @property
+    def settings(self) -> AgeSettings: ...
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int: ...
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport: ...
     def expire(self, after: str | int = "14d") -> MaintenanceReport: ...

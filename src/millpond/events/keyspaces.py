@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.kernel.keyspace import REGISTRY, Scope
 
-__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "CLOCK", "DUE", "HEAD", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
+__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "CLOCK", "DUE", "HEAD", "NOTE", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
 
 # A clone copies maps; the streams of a folder stay with the folder.
 _FOLDER = Scope.FOLDER
@@ -31,6 +31,10 @@ DUE = REGISTRY.register(
 CLOCK = REGISTRY.register(
     "events", "clock", (), _FOLDER, "JSON",
     "the time of day as maintenance saw it last, and since when it is doubted: a clock that jumped ahead drops nothing",
+)  # fmt: skip
+NOTE = REGISTRY.register(
+    "events", "note", ("kind", "name"), _FOLDER, "JSON",
+    "ages of a queue or a job set, or a job whose events are being deleted, by the SHA-256 of its names",
 )  # fmt: skip
 PLACE = REGISTRY.register(
     "events", "place", (), _FOLDER, "text", "the URL of the Redis with the streams, without its password"

@@ -1,7 +1,8 @@
 """Maintenance of streams: due days are compressed, old ones dropped, streams without events forgotten.
 
 The registry says which streams have work; each is done by itself, and a fault of one is reported beside the others.
-Several processes may do it at the same time: days are fenced.
+Several processes may do it at the same time: days are fenced. Where there are rules their ages hold: a stream that the
+registry lists is looked up among them, and left alone while its own age has not come.
 """
 
 from __future__ import annotations
@@ -14,13 +15,17 @@ from itertools import islice
 from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.errors import Invalid, MillpondError, Unavailable
+from millpond.events.age_settings import ages_in
+from millpond.events.ages import is_hidden
 from millpond.events.compress import Compressed, compress_stream, compress_together
 from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
+from millpond.events.deletion import finish_deletions
 from millpond.events.names import StreamName
-from millpond.events.protocol import Due, Together, Work
+from millpond.events.protocol import HIDDEN_DAY, Due, Together, Work
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.ages import Ages
     from millpond.events.protocol import StreamStore
 
 __all__ = ("EventMaintenance", "MaintenanceReport", "MaintenanceRules", "due_streams")
@@ -81,9 +86,9 @@ class MaintenanceReport:
 
 
 _Shared: TypeAlias = Callable[
-    [Sequence[StreamName], Together], tuple[MaintenanceReport, Sequence[StreamName]]
+    [Sequence[StreamName], int, Together], tuple[MaintenanceReport, Sequence[StreamName]]
 ]  # fmt: skip
-"""Work on streams that share writes: what was done, and the streams that are left."""
+"""Work on the days of streams up to one, which share writes: what was done, and the streams that are left."""
 
 
 class _Stopped(Exception):
@@ -106,53 +111,85 @@ class _Pace:
 
 
 class EventMaintenance:
-    """Maintenance of the streams in a store. `stopping` ends it between two batches."""
+    """Maintenance of the streams in a store, by rules where there are some. `stopping` ends it between two batches.
 
-    def __init__(self, store: StreamStore, clock: Clock, rules: MaintenanceRules, forget_ms: int) -> None:
+    `ages`: those of a caller that read them before, such as the driver of a job.
+    """
+
+    def __init__(
+        self, store: StreamStore, clock: Clock, rules: MaintenanceRules, forget_ms: int, ages: Ages | None = None
+    ) -> None:
         self._store, self._clock, self._rules, self._forget_ms = store, clock, rules, forget_ms
+        self.ages = ages or ages_in(store, rules)
 
     def compress(
-        self, stopping: threading.Event | None = None, *, day: int | None = None,
-        streams: Iterable[StreamName] | None = None,
-    ) -> MaintenanceReport:  # fmt: skip
-        """Compress the days that are due, or all up to a day; of all streams, or of some."""
+        self, stopping: threading.Event | None = None, *, streams: Iterable[StreamName] | None = None
+    ) -> MaintenanceReport:
+        """Compress the days that are due, of some streams; or of all, and end the deletions of jobs."""
         stopping = stopping or threading.Event()
-        after_ms = self._rules.compress_after_ms
-        latest = day if day is not None else latest_due_day(self._store.now_ms(), after_ms) if after_ms else -1
+        report = MaintenanceReport() if streams is not None else self._finished()
         streams = self._pulled_back(streams, stopping)
         pace = _Pace(self._clock, self._rules.bytes_per_second, stopping)
 
-        def work(stream: StreamName) -> MaintenanceReport:
+        def work(stream: StreamName, latest: int) -> MaintenanceReport:
             return _report_of(compress_stream(self._store, stream, latest, pace.spend))
 
-        def together(streams: Sequence[StreamName], writes: Together) -> tuple[MaintenanceReport, Sequence[StreamName]]:
+        def together(
+            streams: Sequence[StreamName], latest: int, writes: Together
+        ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
             done, left = compress_together(self._store, writes, streams, latest, pace.spend)
             return sum(map(_report_of, done), MaintenanceReport()), left
 
-        due = due_streams(self._store, Work.COMPRESS, latest) if streams is None else streams
-        return self._run(due, stopping, work, together)
+        now_ms = self._store.now_ms()
+        due = self.due(Work.COMPRESS, now_ms) if streams is None else self._days(Work.COMPRESS, now_ms, streams)
+        return report + self._run(due, stopping, work, together)
 
     def expire(
-        self, stopping: threading.Event | None = None, *, day: int | None = None,
-        streams: Iterable[StreamName] | None = None,
-    ) -> MaintenanceReport:  # fmt: skip
-        """Drop the days that are past retention, or all up to a day; forget streams without events. Of all, or some."""
+        self, stopping: threading.Event | None = None, *, streams: Iterable[StreamName] | None = None
+    ) -> MaintenanceReport:
+        """Drop the days that are past retention, of some streams; or of all, with what deletions left.
+
+        Of all, streams that are without events for long are forgotten, and the deletions of jobs are ended.
+        """
         stopping = stopping or threading.Event()
-        now_ms, after_ms = self._store.now_ms(), self._rules.retention_ms
-        latest = day if day is not None else latest_due_day(now_ms, after_ms) if after_ms else -1
+        report = MaintenanceReport() if streams is not None else self._finished()
+        now_ms = self._store.now_ms()
         streams = self._pulled_back(streams, stopping)
 
-        def work(stream: StreamName) -> MaintenanceReport:
+        def work(stream: StreamName, latest: int) -> MaintenanceReport:
             return MaintenanceReport(streams=1, events=self._store.expire(stream, latest))
 
-        def together(streams: Sequence[StreamName], writes: Together) -> tuple[MaintenanceReport, Sequence[StreamName]]:
+        def together(
+            streams: Sequence[StreamName], latest: int, writes: Together
+        ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
             return MaintenanceReport(streams=len(streams), events=writes.expire_many(streams, latest)), ()
 
         if streams is not None:
-            return self._run(streams, stopping, work, together)
-        report = self._run(due_streams(self._store, Work.EXPIRE, latest), stopping, work, together)
-        forgotten = due_streams(self._store, Work.FORGET, latest_due_day(now_ms, self._forget_ms))
-        return report + self._run(forgotten, stopping, work, together)
+            return report + self._run(self._days(Work.EXPIRE, now_ms, streams), stopping, work, together)
+        report += self._run(self.due(Work.EXPIRE, now_ms), stopping, work, together)
+        return report + self._run(self.due(Work.FORGET, now_ms), stopping, work, together)
+
+    def due(self, work: Work, now_ms: int) -> Iterator[tuple[StreamName, int]]:
+        """The streams with work, and the latest day of each that it is about."""
+        if work is Work.FORGET:
+            forgotten = (due.stream for due in due_streams(self._store, work, latest_due_day(now_ms, self._forget_ms)))
+            yield from self._days(Work.EXPIRE, now_ms, forgotten)
+            return
+        latest_of_any = self.ages.latest_day_of_any(work, now_ms)
+        if work is Work.EXPIRE:
+            latest_of_any = max(latest_of_any, HIDDEN_DAY)
+        for due in due_streams(self._store, work, latest_of_any):
+            latest = self.ages.latest_day(work, due.stream, now_ms)
+            if due.day <= latest or is_hidden(work, due.day):
+                yield due.stream, latest
+
+    def _finished(self) -> MaintenanceReport:
+        return sum(
+            (MaintenanceReport().with_fault(fault) for fault in finish_deletions(self._store)), MaintenanceReport()
+        )
+
+    def _days(self, work: Work, now_ms: int, streams: Iterable[StreamName]) -> Iterator[tuple[StreamName, int]]:
+        return ((stream, self.ages.latest_day(work, stream, now_ms)) for stream in streams)
 
     def _pulled_back(
         self, streams: Iterable[StreamName] | None, stopping: threading.Event
@@ -161,7 +198,7 @@ class EventMaintenance:
         latest = day_of(self._store.now_ms()) + 1
         known = None if streams is None else dict.fromkeys(streams)
         ahead = due_streams(self._store, Work.COMPRESS, DAY_MAX, Due(latest, StreamName("", "")))
-        for stream in ahead:
+        for _, stream in ahead:
             if stopping.is_set():
                 break
             if (known is None or stream in known) and self._store.pull_back(stream, latest):
@@ -169,35 +206,46 @@ class EventMaintenance:
         return known
 
     def _run(
-        self, due: Iterable[StreamName], stopping: threading.Event, act: Callable[[StreamName], MaintenanceReport],
-        together: _Shared,
+        self, due: Iterable[tuple[StreamName, int]], stopping: threading.Event,
+        act: Callable[[StreamName, int], MaintenanceReport], together: _Shared,
     ) -> MaintenanceReport:  # fmt: skip
         """The work on streams: many at once where they can share writes, and each that is left by itself."""
         report, streams = MaintenanceReport(), iter(due)
         try:
             while not stopping.is_set() and (group := list(islice(streams, TOGETHER_STREAMS))):
-                done, left = self._done_together(group, together)
-                report += done
-                for stream in left:
-                    if stopping.is_set():
-                        break
-                    try:
-                        report += act(stream)
-                    except Unavailable:
-                        raise  # the store itself: the others would fare no better
-                    except MillpondError as error:
-                        report = report.with_fault(f"{stream}: {error}")
+                by_day: dict[int, list[StreamName]] = {}
+                for stream, latest in group:
+                    by_day.setdefault(latest, []).append(stream)
+                for latest, same in by_day.items():
+                    done, left = self._done_together(same, latest, together)
+                    report += done
+                    for done in self._done_singly(left, latest, stopping, act):
+                        report += done
         except _Stopped:
             pass
         return report
 
+    def _done_singly(
+        self, streams: Sequence[StreamName], latest: int, stopping: threading.Event,
+        act: Callable[[StreamName, int], MaintenanceReport],
+    ) -> Iterator[MaintenanceReport]:  # fmt: skip
+        for stream in streams:
+            if stopping.is_set():
+                break
+            try:
+                yield act(stream, latest)
+            except Unavailable:
+                raise  # the store itself: the others would fare no better
+            except MillpondError as error:
+                yield MaintenanceReport().with_fault(f"{stream}: {error}")
+
     def _done_together(
-        self, streams: Sequence[StreamName], together: _Shared
+        self, streams: Sequence[StreamName], latest: int, together: _Shared
     ) -> tuple[MaintenanceReport, Sequence[StreamName]]:
         """The work on streams that share writes, and those that are left."""
         if isinstance(self._store, Together):
             try:
-                return together(streams, self._store)
+                return together(streams, latest, self._store)
             except Unavailable:
                 raise
             except MillpondError:
@@ -211,8 +259,8 @@ def _report_of(done: Compressed) -> MaintenanceReport:
     )
 
 
-def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[StreamName]:
+def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[Due]:
     """The streams with work for a day or an earlier one, page by page from the registry, from behind one listed."""
     while page := store.due(work, day, after, limit=_PAGE):
-        yield from (due.stream for due in page)
+        yield from page
         after = page[-1]

@@ -96,13 +96,18 @@ class ManyWatch(WaitingBatches[StreamEvent]):
 
     @property
     def gaps(self) -> frozenset[StreamName]:
-        """The streams of which events were missed, because they had expired."""
-        return frozenset(stream for stream, watch in self._watches.items() if watch.gap)
+        """The streams of which events were missed, because they had expired, or were deleted."""
+        return frozenset(stream for stream, count in self.gap_counts.items() if count)
+
+    @property
+    def gap_counts(self) -> dict[StreamName, int]:
+        """The number of gaps in each stream."""
+        return {stream: watch.gaps for stream, watch in self._watches.items()}
 
     @property
     def state(self) -> tuple[bool, object]:
         """As `WaitingBatches.state`."""
-        return self.caught_up, self.gaps
+        return self.caught_up, self.gap_counts
 
     def poll(self) -> list[StreamEvent]:
         """As `WaitingBatches.poll`."""

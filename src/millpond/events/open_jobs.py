@@ -45,6 +45,9 @@ class Marks(Protocol):
     def lost(self) -> Iterator[tuple[Path, OpenJob]]:
         """The jobs whose processes are dead, with their files."""
 
+    def forget(self, job_set: str, job_id: str | None) -> None:
+        """Remove the marks of dead processes of a job set, or of one job of it: its story was deleted."""
+
 
 class NoMarks:
     """No marks, for a client of nodes: nobody finds them there. Any job may have begun."""
@@ -63,6 +66,9 @@ class NoMarks:
     def lost(self) -> Iterator[tuple[Path, OpenJob]]:
         """None."""
         return iter(())
+
+    def forget(self, job_set: str, job_id: str | None) -> None:
+        """Remove nothing."""
 
 
 _FORM = JsonForm(OpenJob)
@@ -96,6 +102,13 @@ class OpenJobs:
             if not self._alive(file.name):
                 with suppress(OSError, FormError):
                     yield file, _FORM.decode(file.read_bytes())
+
+    def forget(self, job_set: str, job_id: str | None) -> None:
+        """See `Marks.forget`."""
+        for file, job in self.lost():
+            if job.job_set == job_set and job_id in (None, job.job_id):
+                with suppress(OSError):
+                    file.unlink(missing_ok=True)
 
     def _files(self, job: OpenJob) -> list[Path]:
         return list(self._folder.glob(f"*-*-{_name(job)}"))

@@ -14,11 +14,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from millpond.events.days import day_of, latest_due_day
 from millpond.events.index import State, forget_day
-from millpond.events.maintenance import EventMaintenance, MaintenanceReport
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport, due_streams
+from millpond.events.protocol import HIDDEN_DAY, Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -78,20 +80,28 @@ class OwnMaintenance:
 
     def _maintain(self, rules: MaintenanceRules) -> None:
         now_ms = self._clock.now_ms()
-        drop, pack = (
-            latest_due_day(now_ms, after_ms) if after_ms else -1
-            for after_ms in (rules.retention_ms, rules.compress_after_ms)
-        )
         forget = latest_due_day(now_ms, self._forget_ms)
         maintenance = EventMaintenance(self._store, self._clock, rules, self._forget_ms)
+
+        def expires(index: StreamIndex) -> bool:
+            return _expires(index, maintenance.ages.latest_day(Work.EXPIRE, index.stream, now_ms), forget)
+
+        def compresses(index: StreamIndex) -> bool:
+            return _compresses(index, maintenance.ages.latest_day(Work.COMPRESS, index.stream, now_ms))
+
         done = MaintenanceReport()
         if (doubt := self._doubt()) is not None:
             _LOG.warning("the pond's own old events are kept: %s", doubt)
         else:
-            done += maintenance.expire(self._stopping, streams=self._due(lambda index: _expires(index, drop, forget)))
-        done += maintenance.compress(self._stopping, streams=self._due(lambda index: _compresses(index, pack)))
+            done += maintenance.expire(self._stopping, streams=chain(self._hidden(), self._due(expires)))
+        done += maintenance.compress(self._stopping, streams=self._due(compresses))
         for fault in done.faults:
             _LOG.warning("a stream of the pond's own events could not be maintained: %s", fault)
+
+    def _hidden(self) -> Iterator[StreamName]:
+        """The own streams whose deletion was interrupted."""
+        hidden = due_streams(self._store, Work.EXPIRE, HIDDEN_DAY)
+        return (due.stream for due in hidden if due.stream.queue == self._queue)
 
     def _due(self, due: Callable[[StreamIndex], bool]) -> Iterator[StreamName]:
         """The own streams with work, page by page; streams of users may have far more of it than these."""

@@ -25,21 +25,16 @@ if TYPE_CHECKING:
     from millpond.kernel.verify import Report
 
 __all__ = (
-    "PAGE_BYTES",
-    "Checkable",
-    "Due",
-    "Losing",
-    "Losses",
-    "StreamRules",
-    "StreamStore",
-    "Switch",
-    "Together",
-    "Work",
-    "never",
-)
+    "HIDDEN_DAY", "PAGE_BYTES", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",
+    "StreamStore", "Switch", "Together", "Work", "never",
+)  # fmt: skip
 
 PAGE_BYTES = 4 * 1024 * 1024
 """A page of events ends at about so many bytes, or after one event."""
+
+
+HIDDEN_DAY = 0
+"""The day under which the registry lists a stream whose deletion was interrupted: maintenance finds it at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +60,15 @@ class Work(StrEnum):
     COMPRESS = "compress"
     EXPIRE = "expire"
     FORGET = "forget"
+
+
+class NoteKind(StrEnum):
+    """The kinds of small rows that a place holds beside its streams."""
+
+    AGES = "ages"
+    """The ages at which days of a queue, or of a job set, are compressed and dropped."""
+    ERASURE = "erasure"
+    """A job whose events are being deleted."""
 
 
 class Due(NamedTuple):
@@ -125,6 +129,19 @@ class Together(Protocol):
 
     def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
         """As `StreamStore.expire`."""
+
+
+class Notes(Protocol):
+    """Small rows that a place holds beside its streams."""
+
+    def read(self, kind: NoteKind) -> dict[str, bytes]:
+        """All of a kind, by their names."""
+
+    def put(self, kind: NoteKind, name: str, row: bytes) -> None:
+        """Put one in the place of the one that was there."""
+
+    def remove(self, kind: NoteKind, name: str) -> None:
+        """Remove one, if it is there."""
 
 
 class StreamStore(Protocol):
@@ -198,6 +215,25 @@ class StreamStore(Protocol):
 
         An open day that is due is closed and dropped. After a crash in between, the next call ends what was begun.
         """
+
+    def delete(self, stream: StreamName) -> int:
+        """Hide all events of a stream at once, then drop them; how many.
+
+        The stream stays, without events, until it is forgotten: its ids grow on and the positions of its sources are
+        remembered. An id without an event is given to the deletion, so that each reader that saw one finds a gap. After
+        a crash in between, `expire` of any day drops what was hidden; the registry lists the stream under day 0.
+        """
+
+    def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
+        """Take the events of a job, up to an id, out of a compressed segment as it was seen, at once; how many.
+
+        Raises:
+            Fenced: the segment is not what was seen.
+        """
+
+    @property
+    def notes(self) -> Notes:
+        """The small rows beside the streams."""
 
     def close(self) -> None:
         """Let go of the backend; closing twice is harmless."""

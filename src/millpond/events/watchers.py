@@ -298,8 +298,13 @@ class Watch(WaitingBatches[Event]):
         self._place = after
         self._tail: _Tail | None = None
         self._closed = False
-        self.gap = False
-        """True once events were missed, because they had expired or the store lost them."""
+        self.gaps = 0
+        """The number of gaps: events had expired, were deleted, or the store lost them."""
+
+    @property
+    def gap(self) -> bool:
+        """True once events were missed."""
+        return self.gaps > 0
 
     @property
     def number(self) -> int:
@@ -319,7 +324,7 @@ class Watch(WaitingBatches[Event]):
     @property
     def state(self) -> tuple[bool, object]:
         """As `WaitingBatches.state`."""
-        return self.caught_up, self.gap
+        return self.caught_up, self.gaps
 
     def places(self) -> list[Place] | None:
         """As `WaitingBatches.places`: the tail that the watch takes from, and its place there."""
@@ -359,7 +364,7 @@ class Watch(WaitingBatches[Event]):
 
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""
-        self.gap = self.gap or page.gap
+        self.gaps += page.gap
         found = self._wanted(page.events, page.after)
         if not page.events and self._tail is None:
             self._tail = self._watchers.join(self.stream, self._place)

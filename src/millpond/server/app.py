@@ -25,6 +25,7 @@ from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.routes import (
+    event_settings,
     events,
     health,
     job_sets,
@@ -43,7 +44,7 @@ from millpond.server.wire import add_error_handlers
 
 __all__ = ("make_app",)
 
-_ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, job_sets, log, jobs, nodes)
+_ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, event_settings, job_sets, log, jobs, nodes)
 
 
 def make_app(node: Node) -> FastAPI:

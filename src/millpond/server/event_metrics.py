@@ -7,7 +7,7 @@
 | `millpond_events_days`, `millpond_events_stored_bytes` | state | their days, and the bytes that these take |
 | `millpond_events_losses_total` | | how often the Redis of the streams lost them |
 | `millpond_events_ahead_seconds` | | how far the id of the newest event is ahead of the clock |
-| `millpond_events_maintenance_lag_seconds` | work | since when the oldest day is due to be compressed, or dropped |
+| `millpond_events_maintenance_lag_seconds` | work | since when a day is due to be compressed, or dropped |
 
 What was appended is counted since the node started, by surface: `http`, `armada`, `workflows`. Its own reports are not.
 """
@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 
 from millpond.events.census import lag_ms
 from millpond.events.index import State
-from millpond.events.protocol import Work
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,12 +71,12 @@ class EventMetrics(Collector):
             yield family
 
     def _lags(self) -> Metric:
-        settings, now_ms = self._node.settings, self._node.clock.now_ms()
+        now_ms = self._node.clock.now_ms()
         family = GaugeMetricFamily(
-            "millpond_events_maintenance_lag_seconds", "Since when the oldest day is due.", labels=["work"]
+            "millpond_events_maintenance_lag_seconds",
+            "Since when a day is due, at its stream's age.",
+            labels=["work"],
         )
-        after = {Work.COMPRESS: settings.events_compress_after, Work.EXPIRE: settings.events_retention}
-        for work, day in self._node.census.oldest.items():
-            if after[work]:
-                family.add_metric([work.value], lag_ms(day, after[work], now_ms) / 1000)
+        for work, due_ms in self._node.census.due_ms.items():
+            family.add_metric([work.value], lag_ms(due_ms, now_ms) / 1000)
         return family

@@ -4,7 +4,7 @@
     stream:etl/nightly-*  those that begin so
     *                     everything, maps as well
 
-`read` allows to watch, `write` to append, `admin` to compress and to expire.
+`read` allows to watch, `write` to append, `admin` to delete and to set ages; on everything, to compress and to expire.
 
 Invariants:
 * a pattern of another kind, or of none, opens no stream, except `*`: a right on the maps `weather*`, or on workflows

@@ -1,5 +1,5 @@
-"""Streams against a model: any interleaving of appends, redeliveries, clock jumps, compressions, expiries and reads
-gives every reader exactly the model's sequence.
+"""Streams against a model: any interleaving of appends, redeliveries, clock jumps, compressions, expiries, deletions
+and reads gives every reader exactly the model's sequence.
 
     class TestMine(machine_of(open_site)): ...      # `open_site()`: an empty `StreamSite` with a `close`
 
@@ -12,13 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millpond.errors import Fenced
+from millpond.errors import Fenced, NotFound
 from millpond.events.compress import batches_of, compress_stream, plan
 from millpond.events.days import DAY_MS
+from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import DaySegment, State, forget_day
 from millpond.events.names import StreamName
@@ -31,6 +33,7 @@ STREAMS = (StreamName("q", "a"), StreamName("q", "b"))
 SOURCES = ("kafka:0", "kafka:1")
 _streams, _sources = st.sampled_from(STREAMS), st.sampled_from(SOURCES)
 _days = st.integers(-3, 3)
+_jobs = st.sampled_from(["1", "2"])
 _sizes = st.sampled_from([0, 1, 30_000, 70_000])
 
 
@@ -49,6 +52,7 @@ class _Known:
     day: int
     time_ms: int
     payload: bytes
+    job: str
 
 
 @dataclass
@@ -60,7 +64,7 @@ class _ModelStream:
     last_day: int = -1
     last_closed: bool = False
     dropped_id: int = 0
-    positions: dict[str, int] = field(default_factory=dict)
+    positions: dict[str, tuple[int, int]] = field(default_factory=dict)  # and the day on which it came, or its own
 
     def left(self, after: int = 0) -> list[_Known]:
         """The events after an id whose days were not dropped."""
@@ -114,14 +118,17 @@ class StreamMachine(RuleBasedStateMachine):
             day = max(day + 1, now_ms // DAY_MS)
         for number, event in enumerate(new, first_id):
             day = max(day, max(min(event.time_ms, now_ms + RULES.ahead_ms), 0) // DAY_MS)
-            model.events.append(_Known(number, day, event.time_ms, event.payload))
+            model.events.append(_Known(number, day, event.time_ms, event.payload, event.headers.get("job_id", "")))
         model.last_id, model.last_day, model.last_closed = last_id, day, False
 
     # --- acts
 
-    @rule(stream=_streams, days=st.lists(_days, max_size=4), size=_sizes)
-    def append(self, stream: StreamName, days: list[int], size: int) -> None:
-        new = [NewEvent(self.site.clock.now + day * DAY_MS, bytes(size) + bytes([day + 9])) for day in days]
+    @rule(stream=_streams, days=st.lists(st.tuples(_days, _jobs), max_size=4), size=_sizes)
+    def append(self, stream: StreamName, days: list[tuple[int, str]], size: int) -> None:
+        new = [
+            NewEvent(self.site.clock.now + day * DAY_MS, bytes(size) + bytes([day + 9]), "k", {"job_id": job})
+            for day, job in days
+        ]
         outcome = self._other().append([EventBatch(stream, new)])[0]
         assert (outcome.count, outcome.repeated) == (len(new), 0)
         if new:
@@ -131,7 +138,7 @@ class StreamMachine(RuleBasedStateMachine):
     def deliver(self, stream: StreamName, source: str, back: int, count: int) -> None:
         """Deliver messages of a source, from some that were delivered before."""
         model = self.model[stream]
-        stored = model.positions.get(source, 0)
+        stored = model.positions.get(source, (0, 0))[0]
         start = max(stored + 1 - back, 1)
         positions = range(start, start + count)
         new = [NewEvent(position * DAY_MS // 7, f"{source} {position}".encode()) for position in positions]
@@ -140,7 +147,7 @@ class StreamMachine(RuleBasedStateMachine):
         assert (outcome.count, outcome.repeated) == (len(fresh), count - len(fresh))
         if fresh:
             self._note(stream, fresh, outcome.first_id, outcome.last_id)
-            model.positions[source] = positions[-1]
+            model.positions[source] = positions[-1], max(model.last_day, self.site.clock.now // DAY_MS)
 
     @rule(ms=st.sampled_from([1, 3_600_000, DAY_MS, 3 * DAY_MS, -1, -2 * DAY_MS]))
     def jump(self, ms: int) -> None:
@@ -189,8 +196,39 @@ class StreamMachine(RuleBasedStateMachine):
         assert self._other().expire(stream, day) == len(due)
         model.dropped_id = due[-1].number if due else model.dropped_id
         self._closed(stream, day)
-        if model.events and not model.left() and self._forgotten(model):
+        grace = min(day, (self.site.clock.now - RULES.forget_ms) // DAY_MS - 1)
+        model.positions = {source: known for source, known in model.positions.items() if known[1] > grace}
+        if model.last_id and not model.left() and self._forgotten(model):
             self.model[stream] = _ModelStream()
+
+    @rule(stream=_streams)
+    def _delete_stream(self, stream: StreamName) -> None:
+        """Delete a stream: it has a new last id, no events, and the positions of its sources."""
+        model, store = self.model[stream], self._other()
+        left = model.left()
+        assert store.delete(stream) == len(left)
+        if not left:
+            return
+        index = store.index(stream)
+        assert index is not None and index.dropped_id == index.last_id > model.last_id and not index.segments
+        model.last_id = model.dropped_id = index.last_id
+        model.last_day = max(min(model.last_day, self.site.clock.now // DAY_MS - 1), 0)
+        model.last_closed = True
+
+    @rule(stream=_streams, job=_jobs)
+    def _delete_job(self, stream: StreamName, job: str) -> None:
+        """Delete the events of a job: the days up to the last of them are compressed, and ids stay."""
+        model, store = self.model[stream], self._other()
+        gone = [known for known in model.left() if known.job == job]
+        if not gone:
+            with pytest.raises(NotFound):
+                delete_job(store, stream, job)
+            return
+        assert delete_job(store, stream, job) == len(gone)
+        model.events = [known for known in model.events if known.job != job]
+        self._closed(stream, gone[-1].day)
+        index = store.index(stream)
+        assert index is not None and not plan(index, gone[-1].day)
 
     def _forgotten(self, model: _ModelStream) -> bool:
         """True when a stream without events was appended to so long ago that nothing of it is remembered."""
@@ -211,8 +249,8 @@ class StreamMachine(RuleBasedStateMachine):
         expected = model.left(reader.after)
         assert [_seen(event) for event in page.events] == [_known(known) for known in expected[: len(page.events)]]
         assert bool(page.events) == bool(expected) and page.more == (len(page.events) < len(expected))
-        missed = [known for known in model.events if reader.after < known.number <= model.dropped_id]
-        assert page.gap == (bool(missed) and reader.after > 0)
+        assert page.gap == (0 < reader.after < model.dropped_id)
+        assert page.after == (page.events[-1].number if page.events else max(model.last_id, reader.after))
         reader.after = page.after
 
     # --- what always holds
@@ -224,7 +262,7 @@ class StreamMachine(RuleBasedStateMachine):
                 _known(known) for known in model.left()
             ]
             index = self.stores[1].index(stream)
-            assert (index is None) == (not model.events)
+            assert (index is None) == (not model.last_id)
             if index is None:
                 continue
             counts: dict[int, int] = {}

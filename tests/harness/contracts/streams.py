@@ -14,6 +14,7 @@ import pytest
 from millpond.events.protocol import StreamStore
 from tests.harness.contracts.stream_appends import AppendContract
 from tests.harness.contracts.stream_days import DayContract
+from tests.harness.contracts.stream_deletions import DeletionContract
 from tests.harness.contracts.stream_filters import FilterContract
 from tests.harness.contracts.stream_registry import RegistryContract
 from tests.harness.contracts.stream_site import StreamSite
@@ -21,7 +22,7 @@ from tests.harness.contracts.stream_site import StreamSite
 __all__ = ("StreamContract",)
 
 
-class StreamContract(AppendContract, DayContract, FilterContract, RegistryContract):
+class StreamContract(AppendContract, DayContract, DeletionContract, FilterContract, RegistryContract):
     """The promises of `millpond.events` and of `StreamStore`."""
 
     @pytest.fixture

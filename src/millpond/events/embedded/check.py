@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt
 from millpond.events.codec import decode
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments
+from millpond.events.embedded.work import has_hidden_rows
 from millpond.events.index import DaySegment, State
 from millpond.events.keyspaces import BATCH, DUE, HEAD, SEGMENT, SOURCE
-from millpond.events.protocol import Work
+from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem
 
 if TYPE_CHECKING:
@@ -47,21 +48,27 @@ def _check(tx: ReadTransaction, key: bytes, row: bytes) -> Iterator[Report]:
     if head.open is not None:
         segments.append(DaySegment(State.OPEN, (head.open,), head.open_stored))
     yield checked("stream")
-    for fault in (*_segment_faults(head, segments), *_event_faults(tx, keys, head, segments)):
+    oldest = HIDDEN_DAY if has_hidden_rows(tx, keys, head, segments) else _oldest(segments)
+    for fault in (*_segment_faults(head, segments, oldest), *_event_faults(tx, keys, head, segments)):
         yield problem("stream", head.stream, fault, _REMEDY, counted=False)
     for work, day in zip(Work, (head.compress_day, head.expire_day, head.forget_day), strict=True):
         if day != NO_DAY and tx.get(DUE.pack(work.value, day, *keys.parts)) is None:
             yield problem("stream", head.stream, f"the registry lacks it under {work.value}", _REMEDY, counted=False)
 
 
-def _segment_faults(head: Head, segments: list[DaySegment]) -> Iterator[str]:
+def _oldest(segments: list[DaySegment]) -> int:
+    return segments[0].days[0].day if segments else NO_DAY
+
+
+def _segment_faults(head: Head, segments: list[DaySegment], oldest: int) -> Iterator[str]:
     days = [day for segment in segments for day in segment.days]
     if any(a.day >= b.day or a.last_id >= b.first_id for a, b in pairwise(days)):
         yield "its days do not grow"
-    if days and (days[-1].last_id != head.last_id or days[-1].day > head.last_day):
+    # The newest events of all may have been deleted, and the head knows their ids still.
+    if days and (days[-1].last_id > head.last_id or days[-1].day > head.last_day):
         yield "its newest day is not the one that its head names"
     raw = [segment.days[0].day for segment in segments if segment.state in (State.CLOSED, State.OPEN)]
-    if (raw[0] if raw else NO_DAY) != head.compress_day or (days[0].day if days else NO_DAY) != head.expire_day:
+    if (raw[0] if raw else NO_DAY) != head.compress_day or oldest != head.expire_day:
         yield "it stands in the registry under other days"
 
 

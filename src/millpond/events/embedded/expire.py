@@ -1,4 +1,5 @@
-"""Dropping days: first their events are hidden, then their rows go, then the days leave the index.
+"""Dropping days: first their events are hidden, then their rows go, then the days leave the index. A deletion hides all
+days of a stream in one write, and takes them from the index; its rows go as those of old days do.
 
 Each write drops a bounded number of rows. A segment whose rows are not all gone is listed as expired: after a crash
 the next call goes on there, for the registry lists the stream until the segment has left.
@@ -11,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millpond.events.codec import Codec, decode, encode
-from millpond.events.days import latest_due_day
+from millpond.events.days import day_of, latest_due_day
 from millpond.events.embedded.append import close_open_day
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import (
@@ -24,6 +25,7 @@ from millpond.events.embedded.rows import (
     to_listed,
 )
 from millpond.events.embedded.work import with_work
+from millpond.events.ids import first_id
 from millpond.events.index import DaySegment, State
 from millpond.kernel.steps import step
 
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.events.names import StreamName
     from millpond.kernel.space import Space, Transaction
 
-__all__ = ("expire_days", "expire_together")
+__all__ = ("delete_days", "expire_days", "expire_together")
 
 ROWS_PER_WRITE = 1_000
 
@@ -41,7 +43,7 @@ def expire_days(space: Space, stream: StreamName, day: int, now_ms: int, forget_
     """As `StreamStore.expire`."""
     keys, count = keys_of(stream), 0
     while True:
-        outcome = space.write(lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms)))
+        outcome = space.write(lambda tx: _expire_some(tx, keys, day, latest_due_day(now_ms, forget_ms), ROWS_PER_WRITE))
         count += outcome.count
         if outcome.done:
             return count
@@ -69,6 +71,27 @@ def expire_together(space: Space, streams: Sequence[StreamName], day: int, now_m
     return count + sum(expire_days(space, stream, day, now_ms, forget_ms) for stream in left)
 
 
+def delete_days(space: Space, stream: StreamName, now_ms: int, forget_ms: int) -> int:
+    """As `StreamStore.delete`."""
+    count = space.write(lambda tx: _hide(tx, keys_of(stream), now_ms))
+    step("events.stream_hidden")
+    expire_days(space, stream, NO_DAY, now_ms, forget_ms)
+    return count
+
+
+def _hide(tx: Transaction, keys: Keys, now_ms: int) -> int:
+    before = Head.read(tx, keys)
+    segments = [segment for segment in listed_segments(tx, keys) if segment.state is not State.EXPIRED]
+    if before is None or (not segments and before.open is None):
+        return 0
+    keys.series.clear(tx)
+    hidden = first_id(before.last_id, now_ms, 1)
+    # No day is left, so today's events find today free.
+    last_day = max(min(before.last_day, day_of(now_ms) - 1), 0)
+    put_head(tx, keys, before, with_work(tx, keys, Head(before.stream, hidden, last_day, hidden)))
+    return sum(segment.count for segment in segments) + (before.open.count if before.open is not None else 0)
+
+
 @dataclass(frozen=True, slots=True)
 class _Outcome:
     count: int
@@ -79,13 +102,14 @@ class _Outcome:
         return self.rows_left > 0
 
 
-def _expire_some(
-    tx: Transaction, keys: Keys, day: int, forget_day: int, rows_left: int = ROWS_PER_WRITE
-) -> _Outcome:  # fmt: skip
+def _expire_some(tx: Transaction, keys: Keys, day: int, forget_day: int, rows_left: int) -> _Outcome:
     before = Head.read(tx, keys)
     if before is None:
         return _Outcome(0, rows_left)
     head, count = before, 0
+    rows_left -= tx.delete_range(keys.batch_range(0, head.dropped_id), rows_left)
+    if rows_left <= 0:
+        return _Outcome(0, 0)
     if head.open is not None and head.open.day <= day:
         head = close_open_day(tx, keys, head)
     while rows_left > 0 and (segment := next(listed_segments(tx, keys), None)) and segment.days[0].day <= day:

@@ -30,16 +30,17 @@ def read_page(tx: ReadTransaction, stream: StreamName, after: int, bytes_max: in
     # Rows up to here may still be there: they are dropped in several writes.
     start = max(after, head.dropped_id)
     events: list[Event] = []
-    left = bytes_max
-    for _, row in tx.scan(keys.batch_range(start + 1)):
+    left, more, rows = bytes_max, False, tx.scan(keys.batch_range(start + 1))
+    for _, row in rows:
         header = read_header(row)
         events += decode(row, start, bytes_max=None if header.plain_bytes <= left else left, least=0 if events else 1)
         left -= header.plain_bytes
         if left <= 0:
+            more = events[-1].number < header.last_id or next(rows, None) is not None
             break
-    gap = 0 < after < head.dropped_id
-    last = events[-1].number if events else start
-    return Page(events, last, last < head.last_id, gap)
+    # The newest events may have been deleted: a reader that found no others is behind them.
+    last = events[-1].number if events else head.last_id
+    return Page(events, last, more, 0 < after < head.dropped_id)
 
 
 def read_index(tx: ReadTransaction, stream: StreamName) -> StreamIndex | None:

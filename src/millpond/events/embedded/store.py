@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Closed
 from millpond.events.embedded.append import append_events, close_open_day
-from millpond.events.embedded.expire import expire_days, expire_together
+from millpond.events.embedded.erase import erase_events
+from millpond.events.embedded.expire import delete_days, expire_days, expire_together
+from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
@@ -46,6 +48,7 @@ class EmbeddedStore:
         self._news = threading.Condition()
         self._appends = 0
         self._closed = False
+        self.notes = EmbeddedNotes(self._opened)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; here all batches are stored, or none."""
@@ -159,6 +162,16 @@ class EmbeddedStore:
     def expire_many(self, streams: Sequence[StreamName], day: int) -> int:
         """See `Together.expire_many`."""
         return expire_together(self._opened(), streams, day, self._clock.now_ms(), self._rules.forget_ms)
+
+    def delete(self, stream: StreamName) -> int:
+        """See `StreamStore.delete`."""
+        count = delete_days(self._opened(), stream, self._clock.now_ms(), self._rules.forget_ms)
+        self.wake()
+        return count
+
+    def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
+        """See `StreamStore.erase`."""
+        return erase_events(self._opened(), stream, seen, job_id, last_id)
 
     def close(self) -> None:
         """Let followers go; the space stays open, for it is the pond's."""

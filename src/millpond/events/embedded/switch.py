@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.events.protocol import Switch
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("switch_segments", "switch_together")
+__all__ = ("check_listed", "moved", "switch_segments", "switch_together")
 
 
 def switch_segments(
@@ -55,7 +55,7 @@ def switch_segments(
     except Invalid:
         # Days that were dropped meanwhile do not read as they were listed.
         with space.read() as tx:
-            _check_listed(tx, keys, seen)
+            check_listed(tx, keys, seen)
         raise
     assert pending is not None
     output = DaySegment(State.COMPRESSED, days, stored)
@@ -92,7 +92,7 @@ def _switched(tx: Transaction, switch: Switch) -> DaySegment | None:
 
 
 def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes) -> None:
-    _check_listed(tx, keys, seen)
+    check_listed(tx, keys, seen)
     header = read_header(data)
     found = _rows_until(tx, keys, header)
     rest = decode(found[-1][1], header.last_id) if found else []
@@ -101,7 +101,7 @@ def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data:
         or read_header(found[0][1]).first_id != header.first_id
         or sum(read_header(row).events for _, row in found) != header.events + len(rest)
     ):
-        raise _moved(keys)
+        raise moved(keys)
     for key, _ in found:
         tx.delete(key)
     step("events.rows_deleted")
@@ -130,14 +130,19 @@ def _finish(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes
     put_head(tx, keys, head, replace(head, compress_day=_next_raw_day(tx, keys, head)))
 
 
-def _check_listed(tx: ReadTransaction, keys: Keys, seen: Sequence[DaySegment]) -> None:
+def check_listed(tx: ReadTransaction, keys: Keys, seen: Sequence[DaySegment]) -> None:
+    """Insist on segments as they were seen.
+
+    Raises: `Fenced`.
+    """
     start, stop = seen[0].days[-1].day, seen[-1].days[-1].day + 1
     found = [to_segment(listed.about) for listed in keys.series.between(tx, start, stop)]
     if found != list(seen):
-        raise _moved(keys)
+        raise moved(keys)
 
 
-def _moved(keys: Keys) -> Fenced:
+def moved(keys: Keys) -> Fenced:
+    """The error for days that somebody else changed."""
     return Fenced(
         "the days are no longer what they were", kind="segments_moved", stream=keys.stream,
         hint="drop what was made of them, and begin anew",

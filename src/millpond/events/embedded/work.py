@@ -9,13 +9,17 @@ from millpond.events.days import pulled_back
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments, to_listed
 from millpond.events.index import State, forget_day
+from millpond.events.protocol import HIDDEN_DAY
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from millpond.events.embedded.rows import Keys
+    from millpond.events.index import DaySegment
     from millpond.events.names import StreamName
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("pull_back", "with_work")
+__all__ = ("has_hidden_rows", "pull_back", "with_work")
 
 
 def with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
@@ -24,10 +28,17 @@ def with_work(tx: ReadTransaction, keys: Keys, head: Head) -> Head:
     open_days = [] if head.open is None else [head.open.day]
     raw = [segment.days[0].day for segment in segments if segment.state is State.CLOSED] + open_days
     oldest = [segment.days[0].day for segment in segments] + open_days
+    expire_day = HIDDEN_DAY if has_hidden_rows(tx, keys, head, segments) else oldest[0] if oldest else NO_DAY
     return replace(
-        head, compress_day=raw[0] if raw else NO_DAY, expire_day=oldest[0] if oldest else NO_DAY,
-        forget_day=NO_DAY if oldest else forget_day(head.last_id, head.last_day),
+        head, compress_day=raw[0] if raw else NO_DAY, expire_day=expire_day,
+        forget_day=NO_DAY if expire_day != NO_DAY else forget_day(head.last_id, head.last_day),
     )  # fmt: skip
+
+
+def has_hidden_rows(tx: ReadTransaction, keys: Keys, head: Head, segments: Sequence[DaySegment]) -> bool:
+    """True when a deletion was interrupted: rows are there that no reader sees, and no segment lists."""
+    listed = bool(segments) and segments[0].state is State.EXPIRED
+    return not listed and next(iter(tx.keys(keys.batch_range(0, head.dropped_id))), None) is not None
 
 
 def pull_back(tx: Transaction, stream: StreamName, latest: int) -> bool:

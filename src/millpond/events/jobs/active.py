@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from millpond.events.event import Event
+    from millpond.events.index import StreamIndex
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
@@ -79,10 +80,24 @@ def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:
 
 @dataclass(slots=True)
 class _Held:
+    """The jobs of a stream after its events up to `after`, without those up to `dropped_id`."""
+
     after: int = 0
+    count: int = 0
+    dropped_id: int = 0
     jobs: dict[str, JobState] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
     users: int = 0
+
+    def is_of(self, index: StreamIndex) -> bool:
+        """False when the stream has lost events that are folded here."""
+        if index.dropped_id != self.dropped_id or index.last_id < self.after:
+            return False
+        return index.last_id > self.after or index.count == self.count
+
+    def forget(self, dropped_id: int) -> None:
+        """Begin anew."""
+        self.after, self.count, self.dropped_id, self.jobs = 0, 0, dropped_id, {}
 
 
 class ActiveJobs:
@@ -115,22 +130,30 @@ class ActiveJobs:
                 self._let_go()
 
     def _read_on(self, stream: StreamName, held: _Held) -> None:
+        """Fold what is new; all anew when days were dropped, or events deleted, since the last time."""
         index = self._store.index(stream)
-        if index is None or index.last_id < held.after:
-            held.after = 0
-            held.jobs.clear()
+        if index is None or index.dropped_id != held.dropped_id:
+            held.forget(0 if index is None else index.dropped_id)
+        self._fold_on(stream, held)
+        index = self._store.index(stream)
+        if index is not None and not held.is_of(index):
+            held.forget(index.dropped_id)
+            self._fold_on(stream, held)
+
+    def _fold_on(self, stream: StreamName, held: _Held) -> None:
         page = self._store.read(stream, held.after)
         while page.events:
+            held.count += len(page.events)
             fold(held.jobs, page.events)
             held.after = page.after
             if len(held.jobs) > ACTIVE_JOBS_MAX:
-                held.after = 0
-                held.jobs = {}
+                held.forget(0)
                 raise Unavailable(
                     "the job set has too many active jobs", kind="job_set_large", job_set=stream.job_set,
                     jobs_max=ACTIVE_JOBS_MAX, hint="use several job sets",
                 )  # fmt: skip
             page = self._store.read(stream, held.after)
+        held.after = page.after
 
     def _let_go(self) -> None:
         """Forget the streams that were wanted longest ago, while there is too much."""

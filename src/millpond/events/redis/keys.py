@@ -22,7 +22,7 @@ from urllib.parse import quote, unquote
 
 from millpond.errors import Invalid
 from millpond.events.names import StreamName
-from millpond.events.protocol import Work
+from millpond.events.protocol import NoteKind, Work
 from millpond.shown import shown
 
 __all__ = ("SHARDS", "Place", "StreamKeys", "due_member", "escaped", "is_hashed", "parse_name")
@@ -95,6 +95,10 @@ class Place:
     def due(self, work: Work, shard: int) -> bytes:
         """The registry of a shard for a kind of work."""
         return f"{self.tags[shard]}:due:{work.value}".encode()
+
+    def notes(self, kind: NoteKind) -> bytes:
+        """The small rows of a kind, which are of no stream: in the first shard."""
+        return f"{self.tags[0]}:notes:{kind.value}".encode()
 
     def names(self, shard: int) -> bytes:
         """The names of a shard's streams."""

@@ -41,6 +41,8 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
         events += decode(row, cursor, _base(id_, row))
         if events:
             cursor = events[-1].number
+    # The newest events may have been deleted: a reader that found no others is behind them.
+    cursor = cursor if events else head.last_id
     return Page(events, cursor, bool(found[1]), is_lost or 0 < after < head.dropped_id)
 
 

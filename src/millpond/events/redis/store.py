@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
+from millpond.events.erasure import Remains
 from millpond.events.protocol import PAGE_BYTES, Losses, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import SERVER_TIME, append_batches
@@ -15,12 +16,13 @@ from millpond.events.redis.follow import Followers
 from millpond.events.redis.jobs import RedisClaims, RedisQueues
 from millpond.events.redis.keys import Place
 from millpond.events.redis.marks import Marks
+from millpond.events.redis.notes import RedisNotes
 from millpond.events.redis.read import read_index, read_page
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
-from millpond.events.redis.switch import expire_days, switch_segments
+from millpond.events.redis.switch import delete_days, erase_events, expire_days, switch_segments
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -59,6 +61,7 @@ class RedisStore:
         self._servers.settle = marks.settle
         self.job_rows = RedisQueues(self._servers, self._place), RedisClaims(self._servers, self._place)
         self._followers = Followers(self._servers, self._place, clock)
+        self.notes = RedisNotes(self._servers, self._place)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; each batch is stored wholly or not at all."""
@@ -126,6 +129,16 @@ class RedisStore:
         forget_day = latest_due_day(self.now_ms(), self._rules.forget_ms)
         keys = self._place.keys_of(stream)
         return expire_days(self._servers, keys, day, forget_day, self._clock.random_id())
+
+    def delete(self, stream: StreamName) -> int:
+        """See `StreamStore.delete`."""
+        now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
+        return delete_days(self._servers, self._place.keys_of(stream), now_ms)
+
+    def erase(self, stream: StreamName, seen: DaySegment, job_id: str, last_id: int) -> int:
+        """See `StreamStore.erase`."""
+        remains = Remains(seen, job_id, last_id)
+        return erase_events(self._servers, self._place.keys_of(stream), remains, self._clock.random_id())
 
     def check(self) -> Report:
         """Check that what is stored and what is listed belong together: heads, registry, names, and all other keys."""

@@ -1,4 +1,4 @@
-"""Switching segments to a compressed one, and dropping days.
+"""Switching segments to a compressed one, dropping days, and erasing the events of a job.
 
 Batches are staged under a key of their own that expires, and one script puts them in the place of what was seen. A
 crash before it leaves the stream as it was; the staged batches vanish.
@@ -14,16 +14,17 @@ from millpond.events.codec import Codec, Continuity, decode, encode, read_header
 from millpond.events.index import DaySegment, State
 from millpond.events.redis.read import read_index
 from millpond.events.redis.rows import id_bytes, pack_segment
-from millpond.events.redis.scripts import EXPIRE, STAGE, SWITCH
+from millpond.events.redis.scripts import DELETE, EXPIRE, STAGE, SWITCH
 from millpond.events.redis.servers import Call, script_call
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
+    from millpond.events.erasure import Remains
     from millpond.events.redis.keys import StreamKeys
     from millpond.events.redis.rows import Listed
     from millpond.events.redis.servers import Servers
 
-__all__ = ("expire_days", "switch_segments")
+__all__ = ("delete_days", "erase_events", "expire_days", "switch_segments")
 
 STAGED_MS = 3_600_000
 """The life of staged batches after the last of them came."""
@@ -79,12 +80,12 @@ def _moved(keys: StreamKeys) -> Fenced:
 
 
 def _replace(
-    servers: Servers, keys: StreamKeys, listed: Sequence[Listed], output: DaySegment, last_ids: Sequence[int],
+    servers: Servers, keys: StreamKeys, listed: Sequence[Listed], output: DaySegment | None, last_ids: Sequence[int],
     staged: bytes, dropped_id: int = 0,
 ) -> None:  # fmt: skip
     old = [keys.batches_of(one.segment.days[-1].day) for one in listed if one.segment.state is State.COMPRESSED]
-    target = keys.batches_of(output.days[-1].day)
-    row = pack_segment(output, last_ids)
+    target = staged if output is None else keys.batches_of(output.days[-1].day)
+    row = b"" if output is None else pack_segment(output, last_ids)
     dropped = id_bytes(dropped_id) if dropped_id else b""
     call = script_call(
         SWITCH, keys.shard, (keys.head, keys.index, keys.raw, staged, target, *keys.due, *old),
@@ -147,6 +148,51 @@ def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int, token: s
         return 0  # somebody else replaced the segment; the caller looks again
     step("events.segment_trimmed")
     return segment.count - output.count
+
+
+def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
+    """As `StreamStore.delete`: one script, so nothing is left to be done."""
+    while True:
+        found = read_index(servers, keys)
+        if found is None:
+            return 0
+        days = [one.segment.days[-1].day for one in found[1] if one.segment.state is State.COMPRESSED]
+        keys_used = (keys.head, keys.index, keys.raw, *keys.due, *map(keys.batches_of, days))
+        call = script_call(DELETE, keys.shard, keys_used, (now_ms, keys.name, *days))
+        ((count, outcome),) = servers.run([call], repeat=False)
+        if outcome == b"done":
+            step("events.stream_hidden")
+            return int(count)
+
+
+def erase_events(servers: Servers, keys: StreamKeys, remains: Remains, token: str) -> int:
+    """As `StreamStore.erase`: what is left is staged, and put in the place of the segment."""
+    listed = _listed(servers, keys, [remains.segment])
+    staged, last_ids, size = keys.staged + token.encode(), [], 0
+    servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+    source = keys.batches_of(remains.segment.days[-1].day)
+    try:
+        for place in range(len(listed[0].batches)):
+            (row,) = servers.run([Call(keys.shard, (b"LINDEX", source, place))], repeat=True)
+            events = [] if row is None else decode(row)
+            rest = remains.rest(events)
+            if not rest:
+                continue
+            data = row if len(rest) == len(events) else encode(rest, Codec.ZSTD)
+            servers.run([script_call(STAGE, keys.shard, (staged,), (data, STAGED_MS))], repeat=False)
+            last_ids.append(rest[-1].number)
+            size += len(data)
+            step("events.batch_staged")
+        if remains.seen != remains.segment.count:
+            _changed_meanwhile(servers, keys, listed[0])
+            raise _moved(keys)
+        if remains.erased:
+            output = DaySegment(State.COMPRESSED, remains.days, size) if remains.days else None
+            _replace(servers, keys, listed, output, last_ids, staged)
+            step("events.job_erased")
+    finally:
+        servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
+    return remains.erased
 
 
 def _changed_meanwhile(servers: Servers, keys: StreamKeys, listed: Listed) -> int:

@@ -16,6 +16,7 @@ from google.protobuf.empty_pb2 import Empty
 
 from millpond.errors import NotFound
 from millpond.events.ids import format_id
+from millpond.events.index import State
 from millpond.events.names import StreamName
 from millpond.events.starts import start_place
 from millpond.server.access import share_of
@@ -27,6 +28,7 @@ from millpond.server.stream_rights import need_stream
 from millpond.shown import shown
 
 if TYPE_CHECKING:
+    from millpond.events.index import StreamIndex
     from millpond.nodes.tokens import Caller
     from millpond.server.armada.watching import Encode, Slice
 
@@ -65,6 +67,8 @@ class Place:
     stream: StreamName
     after: int
     last_id: int
+    mark: int
+    """The same for readers between which nothing was deleted."""
     share: str | None
     """The name under which its reader shares limits with others."""
 
@@ -90,12 +94,19 @@ async def find_place(means: Means, caller: Caller, query: JobSetQuery) -> Place:
     """
     stream = query.stream.check()
     need_stream(caller, "read", stream)
-    after, last_id = await run_sync(_start, means, stream, query)
-    return Place(stream, after, last_id, share_of(caller))
+    after, index = await run_sync(_start, means, stream, query)
+    return Place(stream, after, 0 if index is None else index.last_id, _mark_of(index), share_of(caller))
 
 
-def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, int]:
-    """The place to begin at, and the last id of a stream, which was looked for where it must be."""
+def _mark_of(index: StreamIndex | None) -> int:
+    """A number that is another one after a deletion, and when days end or expire."""
+    days = () if index is None else index.days()
+    ended = [(day.first_id, day.last_id, day.count) for day, state in days if state is not State.OPEN]
+    return hash((index and index.dropped_id, tuple(ended)))
+
+
+def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, StreamIndex | None]:
+    """The place to begin at, and the index of a stream, which was looked for where it must be."""
     index = means.events.store.index(stream)
     after = start_place(query.after, lambda: index)
     if index is None:
@@ -105,7 +116,7 @@ def _start(means: Means, stream: StreamName, query: JobSetQuery) -> tuple[int, i
             "there is no such job set", kind="job_set_not_found", queue=shown(stream.queue),
             job_set=shown(stream.job_set), hint="it begins with its first event; without errorIfMissing it may come",
         )  # fmt: skip
-    return after, 0 if index is None else index.last_id
+    return after, index
 
 
 async def messages(
@@ -125,7 +136,7 @@ async def messages(
 async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     while after < place.last_id:
-        found = await means.watching.read(place.stream, after, place.last_id)
+        found = await means.watching.read(place.stream, after, place.last_id, place.mark)
         if found.gap and forms.marker is not None:
             yield [forms.marker(format_id(after), pb.Marker.GAP)]
         yield found.encoded(forms.encode)
@@ -136,7 +147,7 @@ async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[li
 
 async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
-    async with aclosing(means.watching.slices(place.stream, after, place.last_id)) as slices:
+    async with aclosing(means.watching.slices(place.stream, after, place.last_id, place.mark)) as slices:
         async for found in slices:
             if forms.marker is not None:
                 yield [forms.marker(format_id(after), which) for which in _markers(found)]

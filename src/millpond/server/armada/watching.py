@@ -81,8 +81,8 @@ class Watching:
         self._shares = Shares(watchers_max)
         self.counts: Counter[str] = Counter()
         """The streams that are watched, by protocol: one for each watcher of a stream."""
-        self._slices: Cache[tuple[StreamName, int], Slice] = Cache(HELD_BYTES_MAX, lambda held: held.size)
-        self._reading: dict[tuple[StreamName, int], asyncio.Task[Slice]] = {}
+        self._slices: Cache[tuple[StreamName, int, int], Slice] = Cache(HELD_BYTES_MAX, lambda held: held.size)
+        self._reading: dict[tuple[StreamName, int, int], asyncio.Task[Slice]] = {}
         self._reads = asyncio.Semaphore(READS_MAX)
         self._closed: MillpondError | None = None
 
@@ -120,10 +120,13 @@ class Watching:
         self._closed = Unavailable("the node is stopping", kind="node_stopping", hint="watch again from the last id")
         self._watchers.close()
 
-    async def slices(self, stream: StreamName, after: int, known: int = 0) -> AsyncGenerator[Slice | None, None]:
+    async def slices(
+        self, stream: StreamName, after: int, known: int = 0, mark: int = 0
+    ) -> AsyncGenerator[Slice | None, None]:
         """The events after an id, for ever; None when there was nothing for `ALIVE_SECONDS`.
 
-        `known` is the last id that the stream is known to have.
+        `known` is the last id that the stream is known to have. Readers share slices with those that have the same
+        `mark`, which is another one after a deletion.
 
         A slice without events says that everything stored was sent; it comes once.
 
@@ -131,69 +134,72 @@ class Watching:
             Unavailable: the node is stopping, or the storage is out of reach.
             Corrupt: what is stored is damaged.
         """
-        while (found := await self.read(stream, after, known)).events:
+        while (found := await self.read(stream, after, known, mark)).events:
             yield found
             after = found.after
         yield found
         try:
             with self._watchers.watch(stream, found.after) as watch:
-                async with aclosing(self._live(watch, stream, found.after)) as live:
+                async with aclosing(self._live(watch, stream, found.after, mark)) as live:
                     async for coming in live:
                         yield coming
         except Closed as error:
             raise self._closed or error from error
 
-    async def _live(self, watch: Watch, stream: StreamName, after: int) -> AsyncGenerator[Slice | None, None]:
+    async def _live(
+        self, watch: Watch, stream: StreamName, after: int, mark: int
+    ) -> AsyncGenerator[Slice | None, None]:
         while True:
-            caught_up, gap, before = watch.caught_up, watch.gap, parse_id(watch.after)
+            caught_up, gaps, before = watch.caught_up, watch.gaps, parse_id(watch.after)
             # What was sent may be ahead of the watch: a slice that another reader left can be longer than its batch.
-            self._hold(before, _cut(stream, await watch.next_batch_async(ALIVE_SECONDS), gap=watch.gap and not gap))
+            events = await watch.next_batch_async(ALIVE_SECONDS)
+            self._hold((stream, mark), before, _cut(stream, events, gap=watch.gaps > gaps))
             place = parse_id(watch.after)
             if place == before and caught_up:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
-                found = await self.read(stream, after, place)
+                found = await self.read(stream, after, place, mark)
                 after = max(found.after, after)
-                if not found.events:
+                if not found.events and not found.gap:
                     break
                 yield found
 
-    async def read(self, stream: StreamName, after: int, known: int = 0) -> Slice:
+    async def read(self, stream: StreamName, after: int, known: int = 0, mark: int = 0) -> Slice:
         """The slice after an id; one without events at the end of the stream, which is not before the `known` id.
 
         Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
         """
-        found = await self._shared(stream, after)
+        found = await self._shared(stream, after, mark)
         if not found.events and found.after < known:
             # The read may have begun before these events were there; the next one began after it.
-            found = await self._shared(stream, after)
+            found = await self._shared(stream, after, mark)
         return found
 
-    async def _shared(self, stream: StreamName, after: int) -> Slice:
+    async def _shared(self, stream: StreamName, after: int, mark: int) -> Slice:
         if self._closed is not None:
             raise self._closed
-        key = (stream, after)
+        key = (stream, mark, after)
         held = self._slices.get(key)
         if held is not None:
             return held
         reading = self._reading.get(key)
         if reading is None:
-            reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after))
+            reading = self._reading[key] = asyncio.ensure_future(self._read(stream, after, mark))
             reading.add_done_callback(lambda _: self._reading.pop(key, None))
         return await asyncio.shield(reading)
 
-    async def _read(self, stream: StreamName, after: int) -> Slice:
+    async def _read(self, stream: StreamName, after: int, mark: int) -> Slice:
         async with self._reads:
             page = await run_sync(lambda: self._store.read(stream, after, bytes_max=READ_BYTES))
         slices = _cut(stream, page.events, gap=page.gap)
-        self._hold(after, slices)
+        self._hold((stream, mark), after, slices)
         return slices[0] if slices else Slice(stream, [], page.after, page.gap)
 
-    def _hold(self, after: int, slices: list[Slice]) -> None:
+    def _hold(self, of: tuple[StreamName, int], after: int, slices: list[Slice]) -> None:
         for made in slices:
-            if (made.stream, after) not in self._slices:
-                self._slices.put((made.stream, after), made)
+            if (*of, after) not in self._slices:
+                self._slices.put((*of, after), made)
             after = made.after
 
 

@@ -9,6 +9,7 @@
 | `GET /v1/events/index?queue&job_set` | the days of a stream, by the segments that hold them |
 | `GET /v1/events/streams?queue&after_queue&after_job_set&limit&indexes` | the streams that the caller may watch |
 | `POST /v1/events/compress`, `/v1/events/expire` | compresses or drops old days of all streams now |
+| `DELETE /v1/events?queue&job_set&job` | deletes the events of a job set, or of one job of it |
 
 A reader that follows gets `{"caught_up": id}` once it has read what was there, `{"alive": id}` while nothing comes, and
 `{"gap": id}` when events before the next one have expired. Whoever is cut off goes on after the last id.
@@ -54,8 +55,9 @@ if TYPE_CHECKING:
     from millpond.server.armada.watching import Watching
 
 __all__ = (
-    "AppendedResponse", "CompressRequest", "DayResponse", "ExpireRequest", "IndexResponse", "MaintenanceOfEvents",
-    "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest", "WatchedStream", "routes",
+    "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",
+    "MaintenanceOfEvents", "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
+    "WatchedStream", "routes",
 )  # fmt: skip
 
 NDJSON = "application/x-ndjson"
@@ -186,6 +188,12 @@ class MaintenanceOfEvents(BaseModel):
     faults: list[str]
 
 
+class DeletedResponse(BaseModel):
+    """The outcome of a deletion."""
+
+    events: int = Field(description="those that were deleted")
+
+
 def routes(node: Node) -> APIRouter:
     """The routes of events."""
     router = APIRouter(route_class=GuardedRoute, prefix="/v1/events", tags=["events"])
@@ -267,7 +275,7 @@ def _entered(request: Request, streams: int) -> ExitStack:
 
 async def _lines(request: Request, watch: Watch, *, follow: bool, filtered: bool) -> AsyncIterator[bytes]:
     """Lines for a reader, each page when the one before was taken; only lines are held meanwhile, and no events."""
-    gap = caught_up = fresh = False
+    gaps, caught_up, fresh = 0, False, False
     with watch:
         try:
             while follow or not watch.caught_up:
@@ -275,8 +283,8 @@ async def _lines(request: Request, watch: Watch, *, follow: bool, filtered: bool
                 fresh = caught_up and bool(events)
                 lines = b"".join(map(line_of_event, events))
                 del events
-                if watch.gap and not gap:
-                    gap = True
+                if watch.gaps > gaps:
+                    gaps = watch.gaps
                     yield to_json({"gap": watch.after}) + b"\n"
                 if lines:
                     yield lines
@@ -298,7 +306,7 @@ def _patience(*, follow: bool, fresh: bool) -> float:
 async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool, filtered: bool) -> AsyncIterator[bytes]:
     """Lines for a reader of several streams, as `_lines`."""
     numbers = {stream: number for number, stream in enumerate(watch.after)}
-    gaps: set[StreamName] = set()
+    gaps = dict.fromkeys(numbers, 0)
     caught_up = fresh = False
     with watch:
         try:
@@ -307,8 +315,10 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool, fi
                 fresh = caught_up and bool(events)
                 lines = b"".join(line_of_stream_event(numbers[stream], event) for stream, event in events)
                 del events
-                for stream in watch.gaps - gaps:
-                    gaps.add(stream)
+                for stream, count in watch.gap_counts.items():
+                    if count == gaps[stream]:
+                        continue
+                    gaps[stream] = count
                     yield to_json({"stream": numbers[stream], "gap": watch.after[stream]}) + b"\n"
                 if lines:
                     yield lines
@@ -370,6 +380,17 @@ def _add_lists(router: APIRouter, node: Node) -> None:
 
 
 def _add_maintenance(router: APIRouter, node: Node) -> None:
+    def delete(queue: str, job_set: str, job: str | None) -> int:
+        node.need_primary()
+        return node.pond.events.delete(queue, job_set, job=job)
+
+    @router.delete("", summary="Delete a job set or a job", response_model=DeletedResponse)
+    async def delete_events(request: Request, queue: Queue, job_set: JobSet, job: str | None = None) -> dict[str, int]:
+        """The events of the job set, or those whose header `job_id` is `job`. Ids are not used again."""
+        events = await in_thread(request, delete, queue, job_set, job)
+        note_change(request, queue=queue, job_set=job_set, job=job, events=events)
+        return {"events": events}
+
     def compress(rules: CompressRequest) -> dict[str, Any]:
         node.need_primary()
         return dict(plain(node.pond.events.compress(rules.after_ms, bytes_per_second=rules.bytes_per_second)))

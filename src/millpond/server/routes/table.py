@@ -212,6 +212,10 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_STREAM, Work.SMALL),
     ("POST", "/v1/events/compress"): _order(On.POND),
     ("POST", "/v1/events/expire"): _order(On.POND),
+    ("DELETE", "/v1/events"): RouteNeeds("admin", On.STREAM, Work.ADMINISTRATION, audited=True),
+    ("GET", "/v1/events/settings"): RouteNeeds("read", On.ANY_STREAM, Work.SMALL),
+    ("PUT", "/v1/events/settings"): _order(On.ANY_STREAM),
+    ("DELETE", "/v1/events/settings"): RouteNeeds("admin", On.ANY_STREAM, Work.ADMINISTRATION, audited=True),
     ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("read", On.JOB_SET, Work.SMALL, ORDER_BYTES_MAX),
     # -- nodes
     ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),

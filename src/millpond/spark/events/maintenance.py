@@ -16,8 +16,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from millpond.clock import SystemClock
-from millpond.events.days import latest_due_day
-from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules, due_streams
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.protocol import StreamRules, StreamStore, Work
 from millpond.spark.events.places import store_place
 from millpond.spark.places import PondLike, place_of
@@ -27,6 +26,7 @@ from millpond.times.durations import parse_duration
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from millpond.events.ages import Ages
     from millpond.events.names import StreamName
     from millpond.spark.events.places import PondEvents, RedisEvents
 
@@ -51,9 +51,8 @@ def compress_events(
     after_ms = parse_duration(after)
     at_once = max(session.sparkContext.defaultParallelism, 1)
     rules = MaintenanceRules(compress_after_ms=after_ms, bytes_per_second=-(-bytes_per_second // at_once))
-    day = latest_due_day(SystemClock().now_ms(), after_ms) if after_ms else -1
-    job = _Job(session, _place(session, pond))
-    return job.run(Work.COMPRESS, day, lambda work, streams: work.compress(day=day, streams=streams), rules)
+    job = _Job(session, _place(session, pond), rules)
+    return job.run(Work.COMPRESS, lambda work, streams: work.compress(streams=streams))
 
 
 def expire_events(
@@ -65,15 +64,12 @@ def expire_events(
     """
     need_classic(session, *_INSTEAD)
     after_ms = parse_duration(after)
-    rules, now_ms = MaintenanceRules(retention_ms=after_ms), SystemClock().now_ms()
-    day = latest_due_day(now_ms, after_ms) if after_ms else -1
-    job = _Job(session, _place(session, pond))
+    job = _Job(session, _place(session, pond), MaintenanceRules(retention_ms=after_ms))
 
     def expire(work: EventMaintenance, streams: Iterable[StreamName]) -> MaintenanceReport:
-        return work.expire(day=day, streams=streams)
+        return work.expire(streams=streams)
 
-    report = job.run(Work.EXPIRE, day, expire, rules)
-    return report + job.run(Work.FORGET, latest_due_day(now_ms, StreamRules().forget_ms), expire, rules)
+    return job.run(Work.EXPIRE, expire) + job.run(Work.FORGET, expire)
 
 
 def _place(session: SparkSession, pond: PondLike | None) -> PondEvents | RedisEvents:
@@ -85,21 +81,22 @@ def _place(session: SparkSession, pond: PondLike | None) -> PondEvents | RedisEv
 class _Job:
     """Rounds of Spark jobs over the streams that the registry lists."""
 
-    def __init__(self, session: SparkSession, place: PondEvents | RedisEvents) -> None:
-        self._spark, self._place = session.sparkContext, place
+    def __init__(self, session: SparkSession, place: PondEvents | RedisEvents, rules: MaintenanceRules) -> None:
+        self._spark, self._place, self._rules = session.sparkContext, place, rules
 
     def run(
-        self, work: Work, day: int, act: Callable[[EventMaintenance, Iterable[StreamName]], MaintenanceReport],
-        rules: MaintenanceRules,
-    ) -> MaintenanceReport:  # fmt: skip
-        place, report = self._place, MaintenanceReport()
-
-        def done(streams: Iterator[StreamName]) -> Iterator[MaintenanceReport]:
-            with place.open() as store:
-                yield act(_maintenance(store, rules), streams)
-
+        self, work: Work, act: Callable[[EventMaintenance, Iterable[StreamName]], MaintenanceReport]
+    ) -> MaintenanceReport:
+        place, rules, report = self._place, self._rules, MaintenanceReport()
         with place.open() as store:
-            due = due_streams(store, work, day)
+            driver = _maintenance(store, rules)
+            ages = driver.ages
+
+            def done(streams: Iterator[StreamName]) -> Iterator[MaintenanceReport]:
+                with place.open() as store:
+                    yield act(_maintenance(store, rules, ages), streams)
+
+            due = (stream for stream, _ in driver.due(work, store.now_ms()))
             while some := list(islice(due, ROUND_STREAMS)):
                 tasks = max(-(-len(some) // TASK_STREAMS), min(len(some), self._spark.defaultParallelism))
                 rows: Any = self._spark.parallelize(some, tasks)
@@ -108,5 +105,5 @@ class _Job:
         return report
 
 
-def _maintenance(store: StreamStore, rules: MaintenanceRules) -> EventMaintenance:
-    return EventMaintenance(store, SystemClock(), rules, StreamRules().forget_ms)
+def _maintenance(store: StreamStore, rules: MaintenanceRules, ages: Ages | None = None) -> EventMaintenance:
+    return EventMaintenance(store, SystemClock(), rules, StreamRules().forget_ms, ages)

@@ -6,7 +6,7 @@ import hashlib
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH", "Script")
+__all__ = ("APPEND", "CLOSE", "DELETE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH", "Script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ def _script(name: str, begin: bytes = b"") -> Script:
 
 APPEND = _script("append")
 CLOSE = _script("close", _WHEN_FULL)
+DELETE = _script("delete", _WHEN_FULL)
 EXPIRE = _script("expire", _WHEN_FULL)
 INDEX = _script("index")
 PULL_BACK = _script("pull_back", _WHEN_FULL)

@@ -1,4 +1,4 @@
--- Puts staged batches in the place of segments, if these are what was seen.
+-- Puts staged batches in the place of segments, if these are what was seen; nothing, where the output is empty.
 --
 -- KEYS  head, index, raw, staged, batches of the output, due (compress, expire, forget), batches of the segments
 -- ARGV  name, number of staged batches, the id up to which events are dropped (8 bytes, or empty), the output, the segments
@@ -23,12 +23,14 @@ local before = work_of(head)
 for place = 9, #KEYS do
     redis.call('UNLINK', KEYS[place])
 end
-redis.call('RENAME', KEYS[4], KEYS[5])
-redis.call('PERSIST', KEYS[5])
 for _, member in ipairs(seen) do
     redis.call('ZREM', KEYS[2], member)
 end
-redis.call('ZADD', KEYS[2], 0, output)
+if output ~= '' then
+    redis.call('RENAME', KEYS[4], KEYS[5])
+    redis.call('PERSIST', KEYS[5])
+    redis.call('ZADD', KEYS[2], 0, output)
+end
 if ARGV[3] ~= '' then
     head.dropped_ms, head.dropped_counter = id_from(ARGV[3])
 end
