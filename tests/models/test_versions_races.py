@@ -124,6 +124,22 @@ def test_racing_commits_lose_nothing_and_none_fails(space: Space) -> None:
     assert listed(repository, "main") == expected
 
 
+def test_a_commit_finds_what_a_compaction_took_while_it_was_read() -> None:
+    repository = prepared(opened(MemorySpace(), {}))
+    main = repository.branch("main")
+    main.commit("all", allow_empty=True)
+    main.staging.link(entry("late", "9"))
+    compacted = []
+
+    def compact(name: str) -> None:
+        if name == "versions.sealed" and not compacted:
+            compacted.append(repository.branch("main").staging.compact())
+
+    with listening(compact):
+        main.commit("late")
+    assert compacted[0].done and "late" in listed(repository, "main@")
+
+
 ACTS: dict[str, Callable[[Repository], object]] = {
     "commit": lambda repository: repository.branch("main").commit("all"),
     "compact": lambda repository: repository.branch("main").staging.compact(),
