@@ -104,7 +104,8 @@ Die(name) ==
 
 Next ==
     \/ Drop \/ Read
-    \/ \E name \in Compressors : Begin(name) \/ Replace(name) \/ Stage(name) \/ Vanish(name) \/ Switch(name) \/ Die(name)
+    \/ \E name \in Compressors : Begin(name) \/ Replace(name) \/ Die(name)
+                               \/ Stage(name) \/ Vanish(name) \/ Switch(name)
 
 Spec == Init /\ [][Next]_state
 

@@ -63,14 +63,16 @@ Still(was) ==
     IN /\ branch.commit = was.commit /\ branch.compacted = was.compacted /\ newer >= 0
        /\ SubSeq(branch.sealed, newer + 1, Len(branch.sealed)) = was.sealed
 
+Layers(was) == {was.sealed[at] : at \in DOMAIN was.sealed}
+
 Swap(name) ==
     LET is == process[name]
-        newer == Len(branch.sealed) - Len(is.was.sealed)
+        Newer(layer) == layer \notin Layers(is.was)
     IN /\ name \in Committers /\ is.at = "reads" /\ is.left = <<>> /\ is.seen # is.was.head
-       /\ IF Still(is.was) \/ (Flaw = "no comparison" /\ newer >= 0)
+       /\ IF Still(is.was) \/ Flaw = "no comparison"
           THEN /\ branch' = [branch EXCEPT !.commit = @ + 1, !.head = is.seen, !.compacted = None,
-                                           !.sealed = SubSeq(@, 1, newer)]
-               /\ dropped' = dropped \cup {is.was.sealed[at] : at \in DOMAIN is.was.sealed}
+                                           !.sealed = SelectSeq(@, Newer)]
+               /\ dropped' = dropped \cup Layers(is.was)
                /\ process' = [process EXCEPT ![name].at = "answered"]
           ELSE /\ process' = [process EXCEPT ![name].at = "again"]
                /\ UNCHANGED <<branch, dropped>>
@@ -89,8 +91,9 @@ Switch ==
     IN /\ is.at = "reads" /\ is.left = <<>>
        /\ IF /\ is.was.sealed # <<>>
              /\ <<branch.commit, branch.sealed, branch.compacted>> = <<is.was.commit, is.was.sealed, is.was.compacted>>
-          THEN /\ branch' = [branch EXCEPT !.sealed = <<>>, !.compacted = IF is.seen = branch.head THEN None ELSE is.seen]
-               /\ dropped' = dropped \cup {is.was.sealed[at] : at \in DOMAIN is.was.sealed}
+          THEN /\ branch' = [branch EXCEPT !.sealed = <<>>,
+                                           !.compacted = IF is.seen = branch.head THEN None ELSE is.seen]
+               /\ dropped' = dropped \cup Layers(is.was)
           ELSE UNCHANGED <<branch, dropped>>
        /\ process' = [process EXCEPT !["compaction"].at = "idle"]
        /\ UNCHANGED <<rows, fresh, acknowledged, forgotten>>

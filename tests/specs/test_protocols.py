@@ -26,7 +26,7 @@ INVARIANTS = {
     "Loads": ("NothingAcknowledgedIsLost", "OnePrimaryAppends"),
 }
 FLAWS = {
-    ("Heads", "no comparison"): "NothingIsLost",
+    ("Heads", "no comparison"): "NothingComesBack",
     ("Heads", "refuses at once"): "AnAnswerIsTrue",
     ("Lease", "no comparison"): "OnlyTheHolderActs",
     ("Lease", "no extension"): "OnlyTheHolderActs",
