@@ -20,6 +20,7 @@ from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
 from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, active_commits
+from millpond.versions.compaction import Compacted
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.locations import Location, PrefixLocation
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
@@ -129,7 +130,7 @@ def test_a_commit_finds_what_a_compaction_took_while_it_was_read() -> None:
     main = repository.branch("main")
     main.commit("all", allow_empty=True)
     main.staging.link(entry("late", "9"))
-    compacted = []
+    compacted: list[Compacted] = []
 
     def compact(name: str) -> None:
         if name == "versions.sealed" and not compacted:
