@@ -8,6 +8,7 @@
 | `java` | Java 17 or later for Spark |
 | `s3` | the S3 server that the tests start, pinned in tools/s3_server.sha256 |
 | `classes` | an archive of Spark's classes from which the JVMs of tests start, in half the time |
+| `tla` | what checks the specifications of tests/specs, pinned in tools/tla.sha256 |
 | `kafka` | a broker of Kafka and Spark's connector, pinned in tools/kafka.sha256 |
 | `armada` | the client of Armada that the tests run, in an environment of its own, pinned in tools/armada.txt |
 | `mutants` | what makes the mutants of tools/mutants.py, likewise, pinned in tools/mutants.txt |
@@ -38,7 +39,7 @@ PYTHON = VENV / "bin" / "python"
 LOCKS = {"python": Path("requirements.lock"), "demo": Path("requirements-demo.lock")}
 STAMPS = {"python": VENV / ".ready", "demo": VENV / ".demo", "tests": VENV / ".tests"}
 ARCHIVE = VENV / "spark.jsa"
-TEST_GOALS = ("python", "java", "classes", "s3", "kafka", "armada", "postgres", "redis", "prometheus", "network")
+TEST_GOALS = ("python", "java", "classes", "s3", "kafka", "tla", "armada", "postgres", "redis", "prometheus", "network")
 LINE_SECONDS, TERMINAL_SECONDS = 4.0, 0.2
 BAR_COLUMNS = 20
 
@@ -279,7 +280,7 @@ def steps_for(goals: set[str]) -> list[Step]:
     Raises: `Failed` when Debian packages are missing that only root can install.
     """
     steps: list[Step] = []
-    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "armada", "mutants"})
+    python = bool(goals & {"python", "demo", "classes", "s3", "kafka", "tla", "armada", "mutants"})
     packages = [name for goal, (name, there) in PACKAGES.items() if goal in goals and not there()]
     if python and not _works(PYTHON) and not _uv_on_path() and not _has_venv():
         steps.append(apt_step("Python's own packages of Debian", ["python3-venv"]))
@@ -293,6 +294,8 @@ def steps_for(goals: set[str]) -> list[Step]:
         steps.append(Step("S3 server", 8.0, _jars("s3_server", "s3-server"), environment))
     if "kafka" in goals:
         steps.append(Step("Kafka", 12.0, _jars("kafka", "kafka"), environment))
+    if "tla" in goals:
+        steps.append(Step("TLC", 1.0, _jars("tla", "tla"), environment))
     if "armada" in goals:
         steps.append(Step("client of Armada", 10.0, _beside("armada"), environment))
     if "classes" in goals and not fresh(ARCHIVE, LOCKS["python"], Path("tools/spark_archive.py")):

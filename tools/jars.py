@@ -1,7 +1,8 @@
-"""Fetches the Java servers that the tests start, with the libraries they load, pinned by their SHA-256.
+"""Fetches the Java programs that the tests start, with the libraries they load, pinned by their SHA-256.
 
     python tools/jars.py s3_server FOLDER     S3Proxy
     python tools/jars.py kafka FOLDER         a broker of Kafka, and Spark's connector
+    python tools/jars.py tla FOLDER           TLC, which checks the specifications of tests/specs
 
 Files that are there and whole are not fetched again. They come from Maven's central repository; its address is the
 one in the settings of Ivy, which PySpark brings, or `MAVEN_REPOSITORY` names a mirror.

@@ -20,6 +20,7 @@ from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
 from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, active_commits
+from millpond.versions.compaction import Compacted
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.locations import Location, PrefixLocation
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
@@ -122,6 +123,22 @@ def test_racing_commits_lose_nothing_and_none_fails(space: Space) -> None:
     expected = sorted(f"{number}/{turn}" for number in range(4) for turn in range(8))
     assert listed(repository, "main@") == expected
     assert listed(repository, "main") == expected
+
+
+def test_a_commit_finds_what_a_compaction_took_while_it_was_read() -> None:
+    repository = prepared(opened(MemorySpace(), {}))
+    main = repository.branch("main")
+    main.commit("all", allow_empty=True)
+    main.staging.link(entry("late", "9"))
+    compacted: list[Compacted] = []
+
+    def compact(name: str) -> None:
+        if name == "versions.sealed" and not compacted:
+            compacted.append(repository.branch("main").staging.compact())
+
+    with listening(compact):
+        main.commit("late")
+    assert compacted[0].done and "late" in listed(repository, "main@")
 
 
 ACTS: dict[str, Callable[[Repository], object]] = {

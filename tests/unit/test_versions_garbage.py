@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import pyarrow as pa
 import pytest
@@ -11,20 +15,29 @@ import pytest
 from millpond.clock import ManualClock
 from millpond.errors import NotFound
 from millpond.kernel.keys import KeyRange
+from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects
-from millpond.versions.collect import GRACE_MS
+from millpond.versions.collect import GRACE_MS, LocalWork, collect
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.staging.branches import get_branch
+from millpond.versions.resets import reset_all
+from millpond.versions.staging.branches import BranchRecord, get_branch
 from millpond.versions.staging.frozen import FrozenView, freeze
-from millpond.versions.staging.publishing import collections
+from millpond.versions.staging.publishing import (
+    COLLECTING_MS_MAX,
+    begin_collecting,
+    collections,
+    renew_collecting,
+)
 from millpond.versions.staging.reads import at, view_of
 from millpond.versions.unneeded import NOTE
 from tests.harness.interleaving.stores import PassingClock
 from tests.version_sites import TINY
+
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -126,3 +139,55 @@ def test_a_push_is_published_though_garbage_is_collected_while_it_is_built(
         assert main.staging.push(table("new").to_batches()) == 20
     assert ran[0] < ran[1]
     assert len(main.list().results) == 20
+
+
+@dataclass
+class QueuedSpace:
+    """A space whose writes have their turn later."""
+
+    inner: Space
+    passes: Callable[[], None]
+
+    def read(self, *, wait: bool = True) -> AbstractContextManager[ReadTransaction]:
+        return self.inner.read(wait=wait)
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        self.passes()
+        return self.inner.write(change)
+
+    def close(self) -> None:
+        """Close nothing: the inner space is another's."""
+
+
+def test_a_lease_that_ended_while_its_renewal_had_to_wait_is_over(repository: Repository, clock: ManualClock) -> None:
+    site = repository.site
+    until = begin_collecting(site)
+    clock.advance(COLLECTING_MS_MAX - 1)
+
+    def passes() -> None:
+        clock.advance(1)
+        assert collections(site) == 1, "builders may publish what the collection is about to delete"
+
+    assert renew_collecting(replace(site, space=QueuedSpace(site.space, passes)), until) is None
+
+
+class OvertakenWork(LocalWork):
+    """Marks after the state that was to be marked lost its place, and another collection took its files."""
+
+    overtaken = False
+
+    def mark(self, trees: set[str], branches: dict[str, BranchRecord]) -> None:
+        if not self.overtaken:
+            self.overtaken = True
+            reset_all(self._site, "main")
+            assert collect(self._site, readers_ms=0).indexes > 0
+        super().mark(trees, branches)
+
+
+def test_a_collection_marks_anew_when_another_took_files_that_it_was_to_mark(repository: Repository) -> None:
+    main = repository.branch("main")
+    main.staging.stage(table("old"))
+    main.staging.compact()
+    work = OvertakenWork(repository.site)
+    collect(repository.site, work=work, readers_ms=0)
+    assert work.overtaken

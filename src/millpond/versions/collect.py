@@ -39,7 +39,7 @@ from millpond.versions.site import Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
 from millpond.versions.staging.frozen import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
-from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting
+from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
 from millpond.versions.unneeded import Unneeded
 
 if TYPE_CHECKING:
@@ -174,23 +174,32 @@ def collect(
 ) -> Garbage:  # fmt: skip
     """Delete what nothing needs, or count it. `readers_ms`: the grace time of ranges, if it is another.
 
+    `grace_ms` is to be longer than any upload takes until it is staged: it may await a collection that died for
+    `COLLECTING_MS_MAX`. Where another collection took files of a state that was being marked, marking begins anew.
+
     Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
     """
     work = work or LocalWork(site)
     before = site.clock.now_ms() - grace_ms
     if not dry_run:
         _end_uploads(site)
-    state = Marked.read(site)
-    heads = {name: record.commit_id for name, record in state.branches.items()}
-    active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
+    state, active, needed = steadily(lambda: _mark(site, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
-    _mark_all(site, work, state, active)
     step("collect.marked")
     work.sweep(before, state.uploads, garbage)
     if not state.importing:
-        _collect_ranges(site, state, garbage, grace_ms if readers_ms is None else readers_ms)
+        _collect_ranges(site, state, needed, garbage, grace_ms if readers_ms is None else readers_ms)
     _collect_scratch(site, before, garbage)
     return garbage
+
+
+def _mark(site: Site, work: Work) -> tuple[Marked, set[str], set[str]]:
+    """Mark what is needed now; the state, its active commits, and the files of its trees."""
+    state = Marked.read(site)
+    heads = {name: record.commit_id for name, record in state.branches.items()}
+    active = active_commits(state.commits, heads, state.tags, state.rules, site.seconds())
+    _mark_all(site, work, state, active)
+    return state, active, _files(site, state.trees)
 
 
 def _mark_all(site: Site, work: Work, state: Marked, active: set[str]) -> None:
@@ -248,8 +257,8 @@ class LocalWork:
         for tree in sorted(trees):
             for entry in self._site.index(tree).entries:
                 if entry.id not in self._ranges:
-                    self._ranges.add(entry.id)
                     yield entry
+                    self._ranges.add(entry.id)  # now its objects are noted, and not when it was missing
 
     def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
         """Go through the objects of the namespace."""
@@ -306,9 +315,8 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
         yield block
 
 
-def _collect_ranges(site: Site, state: Marked, garbage: Garbage, grace_ms: int) -> None:
+def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int) -> None:
     """Delete ranges and indexes that no row has named for the grace time; those that were named meanwhile stay."""
-    needed = _files(site, state.trees)
     found = Unneeded.of(
         site,
         (info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed),

@@ -7,6 +7,7 @@
 Invariants:
 * The swap compares the branch with what the state was built from: its head, its compacted index, and the oldest of its
   sealed layers. Layers that came on top meanwhile stay.
+* So does a refusal: compactions take no turn, and the rows of layers that they took may be gone while they are read.
 * The commit record, the branch record and the notes of dropped tokens are one write.
 * A move that fails leaves a sealed token at most, and files that no record names.
 * Writers never wait for a move.
@@ -20,7 +21,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
-from millpond.errors import Invalid
+from millpond.errors import Invalid, MillpondError
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
@@ -127,6 +128,11 @@ def move_head(
                     break
             except Collected:  # what was built may be gone: build again
                 site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
+            except MillpondError:
+                with site.space.read() as tx:
+                    if _is_still(moving.record, get_branch(tx, site.uid, branch)):
+                        raise
+                # of another state: a compaction took the layers that were being read
     step("versions.moved")
     site.measures.moved(tries=tries)
     site.sensor.forget(site.uid, branch)

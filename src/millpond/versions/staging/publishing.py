@@ -184,10 +184,10 @@ def begin_collecting(site: Site) -> int:
 
 def renew_collecting(site: Site, until_ms: int) -> int | None:
     """Go on deleting: the new time by which it must end; None when its time is over: others may have published."""
-    now = site.clock.now_ms()
 
     def renew(tx: Transaction) -> int | None:
-        found = _read(tx, site.uid)
+        # The time is that of the transaction: while it waited for its turn, others may have published.
+        found, now = _read(tx, site.uid), site.clock.now_ms()
         if found.deleting_until_ms != until_ms or now >= until_ms:
             return None
         tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count, now + COLLECTING_MS_MAX)))

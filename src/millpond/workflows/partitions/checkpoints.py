@@ -56,7 +56,8 @@ class Checkpoints:
             self._objects.put_stream(_name(number, position), _frames(tx.scan(EVERYTHING)))
         known = self.positions(number)
         self._objects.delete(*(_name(number, old) for old in known[:-CHECKPOINTS_RETAINED]))
-        return known[-CHECKPOINTS_RETAINED:][0] + 1
+        # While there are fewer, the log is the only other way to the store: it is needed from its beginning on.
+        return known[-CHECKPOINTS_RETAINED] + 1 if len(known) >= CHECKPOINTS_RETAINED else 1
 
     def restore(self, number: int, space: Space) -> int:
         """Put the rows of the newest checkpoint into an empty space; its position, 0 without one.

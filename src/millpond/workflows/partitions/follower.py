@@ -205,8 +205,9 @@ class Follower:
             self._place = place
             self._changed.notify_all()
         self._passed_on([end.applied for end in ends if end.applied is not None])
+        owning = self._owning
         try:
-            if self._owning:
+            if owning:
                 self._send()
         except Exception:
             for end in ends:
@@ -214,8 +215,10 @@ class Follower:
                     self._end(end.applied.command.id, None, _moved())
             raise
         for end in ends:
-            if end.applied is not None:
+            if end.applied is not None and owning:
                 self._end(end.applied.command.id, end.applied.reply, end.applied.error)
+            elif end.applied is not None:  # what it caused is for the next owner to send on
+                self._end(end.applied.command.id, None, _moved())
 
     def _correct_time(self) -> None:
         """Put the time into the log when a clock was ahead that timers were set by: everybody sets them anew."""
