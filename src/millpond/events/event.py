@@ -126,7 +126,9 @@ class EventBatch:
                 "the batch has too many events", kind="event_batch_size", events=len(self.events),
                 events_max=BATCH_EVENTS_MAX, hint="append smaller batches",
             )  # fmt: skip
-        if self.events:
+        if len(self.events) == 1:
+            _checked_bytes(self.events[0], 0)
+        elif self.events:
             _check_events(self.events, self.columns())
         return self
 

@@ -9,7 +9,7 @@ from millpond.clock import SystemClock
 from millpond.events.days import latest_due_day
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.events.redis.address import parse_location
-from millpond.events.redis.append import SERVER_TIME, append_batches
+from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.keys import Place
@@ -18,6 +18,7 @@ from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
+from millpond.events.redis.shared_calls import SERVER_TIME
 from millpond.events.redis.switch import expire_days, switch_segments
 
 if TYPE_CHECKING:

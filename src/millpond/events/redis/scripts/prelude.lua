@@ -44,18 +44,18 @@ local function is_after(ms, counter, other_ms, other_counter)
 end
 
 local function parse_head(row)
-    local head, version, a, b, c, d, e, f, at = {}, nil, nil, nil, nil, nil, nil, nil, nil
-    version = struct.unpack('>B', row)
-    if version ~= 1 then
-        error('MILLPOND_FORMAT ' .. version)
+    if string.byte(row) ~= 1 then
+        error('MILLPOND_FORMAT ' .. (string.byte(row) or 0))
     end
-    version, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f, head.count, head.bytes, head.stored, at =
-        struct.unpack(HEAD, row)
-    head.ms, head.counter = id_of(a, b)
-    head.dropped_ms, head.dropped_counter = id_of(c, d)
-    head.first_ms, head.first_counter = id_of(e, f)
-    head.names = string.sub(row, at)
-    return head
+    local _, open, a, b, c, d, day, compress, expire, e, f, count, bytes, stored, at = struct.unpack(HEAD, row)
+    local ms, counter = id_of(a, b)
+    local dropped_ms, dropped_counter = id_of(c, d)
+    local first_ms, first_counter = id_of(e, f)
+    return {
+        open = open, ms = ms, counter = counter, dropped_ms = dropped_ms, dropped_counter = dropped_counter, day = day,
+        compress = compress, expire = expire, first_ms = first_ms, first_counter = first_counter, count = count,
+        bytes = bytes, stored = stored, names = string.sub(row, at),
+    }
 end
 
 local function read_head(key)
@@ -70,12 +70,16 @@ local function new_head(names)
     }
 end
 
-local function put_head(key, head)
+local function pack_head(head)
     local a, b = halves(head.ms, head.counter)
     local c, d = halves(head.dropped_ms, head.dropped_counter)
     local e, f = halves(head.first_ms, head.first_counter)
-    redis.call('SET', key, struct.pack(HEAD, 1, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f,
-        head.count, head.bytes, head.stored) .. head.names)
+    return struct.pack(HEAD, 1, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f, head.count, head.bytes,
+        head.stored) .. head.names
+end
+
+local function put_head(key, head)
+    redis.call('SET', key, pack_head(head))
 end
 
 -- The day from whose end on it is counted how long a stream without events is remembered: that of its last append.

@@ -23,7 +23,7 @@ local bytes_max, size, rows = tonumber(ARGV[2]), 0, 0
 
 -- False when the row is more than the page may hold; its size is that before compression.
 local function add(id, batch)
-    size = size + (#batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
+    size = size + (string.byte(batch) == 1 and #batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
     if rows > 0 and size > bytes_max then
         reply[2] = 1
         return false
