@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from millpond.errors import Corrupt, Invalid
 from millpond.events.codec import decode, encode, read_header
 from millpond.events.event import TIME_MS_MAX, Event, NewEvent
-from millpond.events.single import pack_single
+from millpond.events.single import REFERENCE_BYTES_MAX, is_deflated, is_reference, pack_single
 
 HEADERS = st.dictionaries(st.text(max_size=5), st.text(max_size=5), max_size=2)
 EVENTS = st.builds(
@@ -28,15 +28,31 @@ def test_a_row_of_one_event_is_read_as_other_rows_are(event: NewEvent, base: int
     assert decode(row, base + 1, base) == []
 
 
-@given(EVENTS, st.data())
-def test_damage_of_any_byte_is_found(event: NewEvent, data: st.DataObject) -> None:
-    row = pack_single(event)
+@given(EVENTS, EVENTS, st.booleans())
+def test_a_row_is_read_with_the_reference_that_it_was_deflated_with(
+    event: NewEvent, other: NewEvent, alike: bool
+) -> None:
+    reference = pack_single(event if alike else other)
+    row = pack_single(event, reference)
+    assert is_reference(reference) and len(row) <= len(pack_single(event))
+    assert decode(row, reference=reference) == [Event(1, *event)]
+    if is_deflated(row):
+        assert not is_reference(row)
+        for wrong in (b"", pack_single(NewEvent(0, b"another")), b"\x02"):
+            with pytest.raises(Corrupt):
+                decode(row, reference=wrong)
+
+
+@given(EVENTS, st.booleans(), st.data())
+def test_damage_of_any_byte_is_found(event: NewEvent, alike: bool, data: st.DataObject) -> None:
+    reference = pack_single(event) if alike else b""
+    row = pack_single(event, reference)
     at = data.draw(st.integers(0, len(row) - 1))
     damaged = bytearray(row)
     damaged[at] ^= data.draw(st.integers(1, 255))
     for broken in (bytes(damaged), row[:at], row + b"\x00"):
         with pytest.raises((Corrupt, Invalid)):
-            decode(broken)
+            decode(broken, reference=reference)
 
 
 def test_a_damaged_row_is_named() -> None:
@@ -48,3 +64,18 @@ def test_a_damaged_row_is_named() -> None:
 
 def test_a_row_has_few_bytes_besides_its_event() -> None:
     assert len(pack_single(NewEvent(1_700_000_000_000, bytes(240), "running"))) == 240 + len("running") + 15
+
+
+def test_large_events_are_neither_deflated_nor_references() -> None:
+    large = NewEvent(0, bytes(REFERENCE_BYTES_MAX))
+    assert not is_reference(pack_single(large))
+    assert not is_deflated(pack_single(large, pack_single(NewEvent(0, b""))))
+
+
+def test_events_of_a_job_set_are_less_than_half_their_size() -> None:
+    def event(number: int) -> NewEvent:
+        job = f"{number * 2654435761:026x}"
+        payload = f'{{"job_id":"{job}","cluster_id":"cluster-3","pod_name":"armada-{job}-0","pod_namespace":"etl"}}'
+        return NewEvent(1_700_000_000_000 + number, payload.encode(), "running")
+
+    assert len(pack_single(event(7), pack_single(event(1)))) < len(event(7).payload) / 2

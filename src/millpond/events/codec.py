@@ -14,6 +14,7 @@ A row of one event is a batch too, in a form of its own: see `millpond.events.si
 from __future__ import annotations
 
 import struct
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -203,10 +204,13 @@ def read_header(data: bytes) -> Header:
     return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
 
 
-def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None = None, least: int = 1) -> list[Event]:
+def decode(
+    data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None = None, least: int = 1, reference: bytes = b""
+) -> list[Event]:
     """The events of a batch whose ids are greater than `after`: all; or up to so many bytes of payloads, but `least`.
 
     `base` is added to the ids in the batch: a backend that assigns ids after the batch was made stores them elsewhere.
+    `reference`: the row with which one of a single event was deflated.
 
     Raises:
         Corrupt: the bytes are not what `encode` wrote.
@@ -216,7 +220,7 @@ def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None 
     if base + header.last_id <= after:
         return []
     if data[0] == SINGLE:
-        return [_single(data, base + header.first_id)]
+        return [_single(data, base + header.first_id, reference)]
     head = (VERSION, header.codec, header.flags, header.events, header.plain_bytes, header.first_id, header.last_id)
     stored = memoryview(data)[_HEAD.size :]
     if _HEAD.unpack_from(data)[-1] != _checksum(head, stored):
@@ -227,10 +231,10 @@ def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None 
         raise _damaged("its columns are not understood", data) from error
 
 
-def _single(data: bytes, number: int) -> Event:
+def _single(data: bytes, number: int, reference: bytes) -> Event:
     try:
-        return unpack_single(data, number)
-    except (struct.error, ValueError, msgspec.MsgspecError) as error:
+        return unpack_single(data, number, reference)
+    except (struct.error, ValueError, zlib.error, msgspec.MsgspecError) as error:
         raise _damaged("it does not hold one event", data) from error
 
 

@@ -151,6 +151,8 @@ class EventBatch:
 
 
 def _never_fall(positions: Sequence[int]) -> bool:
+    if len(positions) == 1:
+        return type(positions[0]) is int and 0 <= positions[0] <= POSITION_MAX
     if isinstance(positions, range):
         return not positions or (positions.step > 0 and positions[0] >= 0 and positions[-1] <= POSITION_MAX)
     return all(type(position) is int and 0 <= position <= POSITION_MAX for position in positions) and not any(

@@ -11,7 +11,8 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import Place
+    from millpond.events.redis.references import References
     from millpond.events.redis.servers import Servers
 
 __all__ = ("append_batches",)
@@ -78,14 +80,15 @@ class _Delivery:
 
 
 def append_batches(
-    servers: Servers, place: Place, batches: Sequence[EventBatch], now_ms: int, rules: StreamRules
-) -> list[Appended]:
+    servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
+    rules: StreamRules,
+) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`.
 
     Raises: as that. A batch that is not acceptable is found before anything is sent.
     """
     if are_singles(batches):
-        return append_singles(servers, place, batches, now_ms, rules)
+        return append_singles(servers, references, place, batches, now_ms, rules)
     outcomes: dict[int, Appended] = {}
     queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
@@ -137,8 +140,8 @@ def _flights(queues: dict[StreamName, deque[_Delivery]]) -> Iterator[list[tuple[
 
 
 def _share(place: Place, stream: StreamName, deliveries: Sequence[_Delivery]) -> Share:
-    arguments = [argument for delivery in deliveries for argument in delivery.arguments]
-    return Share(place.keys_of(stream), len(deliveries), arguments, sum(delivery.size for delivery in deliveries))
+    made = partial(chain.from_iterable, [delivery.arguments for delivery in deliveries])
+    return Share(place.keys_of(stream), len(deliveries), sum(delivery.size for delivery in deliveries), made)
 
 
 def _settle(

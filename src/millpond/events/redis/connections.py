@@ -13,15 +13,19 @@ from __future__ import annotations
 import os
 import select
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import hiredis
 import redis
 from redis.connection import Connection, DefaultParser
 
+if TYPE_CHECKING:
+    import socket
+
 __all__ = ("Argument", "Connections", "Line")
 
 READ_BYTES = 64 << 10
+SEND_BYTES = 16 << 10
 _LACKING = object()
 
 Argument = bytes | int | str
@@ -34,17 +38,24 @@ class Line:
     def __init__(self, opened: Connection) -> None:
         self._opened = opened
         opened.connect()
-        self._socket: Any = opened._sock  # noqa: SLF001 - redis-py gives it to nobody
+        self._socket = cast("socket.socket", opened._sock)  # noqa: SLF001 - redis-py gives it to nobody
         self._reader = hiredis.Reader(replyError=DefaultParser.parse_error, notEnoughData=_LACKING)
         self._awaited = 0
         self._poll = select.poll()
         self._poll.register(self._socket, select.POLLIN)
 
     def send(self, commands: Iterable[tuple[Argument, ...]]) -> None:
-        """Send commands; each has an answer."""
-        packed = list(map(_packed, commands))
-        self._awaited += len(packed)
-        self._socket.sendall(b"".join(packed))
+        """Send commands; each has an answer. The server works on the first while the last are still made."""
+        parts: list[bytes] = []
+        size = 0
+        for command in commands:
+            parts.append(_packed(command))
+            self._awaited, size = self._awaited + 1, size + len(parts[-1])
+            if size >= SEND_BYTES:
+                self._socket.sendall(b"".join(parts))
+                parts, size = [], 0
+        if parts:
+            self._socket.sendall(b"".join(parts))
 
     def receive(self) -> Any:
         """The next answer; an error of the server is raised."""

@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.events.redis.keys import Place
     from millpond.events.redis.scripts import Script
 
-__all__ = ("Call", "Servers", "script_call")
+__all__ = ("Call", "Servers", "script_call", "script_command")
 
 _LOG = logging.getLogger(__name__)
 CONNECT_SECONDS = 5
@@ -53,20 +54,30 @@ CHECK_SECONDS = 60.0
 REPLICAS_MS = 1_000
 """Replicas have so long to say that they have an append."""
 
+_NO_ANSWER = object()
 _NETWORK = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
 
 
 class Call(NamedTuple):
-    """A command about keys of one shard; the script that it runs, if it does."""
+    """A command about keys of one shard, which may be made when it is sent; the script that it runs, if it does."""
 
     shard: int
-    command: tuple[Argument, ...]
+    command: tuple[Argument, ...] | Callable[[], tuple[Argument, ...]]
     script: Script | None = None
+
+    def made(self) -> tuple[Argument, ...]:
+        """The command."""
+        return self.command if isinstance(self.command, tuple) else self.command()
 
 
 def script_call(script: Script, shard: int, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Call:
     """A call of a script."""
-    return Call(shard, (b"EVALSHA", script.sha, len(keys), *keys, *arguments), script)
+    return Call(shard, script_command(script, keys, arguments), script)
+
+
+def script_command(script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The command that runs a script."""
+    return (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
 
 
 @dataclass(slots=True)
@@ -109,7 +120,8 @@ class Servers:
 
         Raises: as `refresh`.
         """
-        self.discover()
+        if not self._is_known:
+            self.discover()
         return self._is_cluster
 
     def options(self, address: Address) -> dict[str, Any]:
@@ -126,6 +138,8 @@ class Servers:
         }  # fmt: skip
 
     def _connections_to(self, address: Address) -> Connections:
+        if (found := self._connections.get(address)) is not None:
+            return found
         with self._lock:
             found = self._connections.get(address)
             if found is None:
@@ -141,6 +155,8 @@ class Servers:
         """
         replies: dict[int, Any] = {}
         self.discover()
+        if len(calls) == 1 and (found := self._answer(calls[0], repeat=repeat)) is not _NO_ANSWER:
+            return [found]
         for start in range(0, len(calls), FLIGHT_CALLS):
             try:
                 self._run_flight(calls, range(start, min(start + FLIGHT_CALLS, len(calls))), replies, repeat=repeat)
@@ -171,6 +187,31 @@ class Servers:
         """Make a call that tidies up; it does not matter much when it fails."""
         with suppress(MillpondError):
             self.run([call], repeat=True)
+
+    def _answer(self, call: Call, *, repeat: bool) -> Any:
+        """The answer to a lone call, or `_NO_ANSWER`: nothing was done yet, and there is more to do than to send it."""
+        address = self._routes[call.shard]
+        if address is None or (self.location.replicas and not repeat):
+            return _NO_ANSWER
+        free = self._connections_to(address)
+        try:
+            line = free.take()
+        except _NETWORK:
+            return _NO_ANSWER
+        try:
+            line.send((call.made(),))
+            step("events.redis_sent")
+            return line.receive()
+        except (redis.exceptions.NoScriptError, redis.exceptions.MovedError, redis.exceptions.AskError):
+            return _NO_ANSWER
+        except (redis.exceptions.RedisError, OSError) as error:
+            if is_passing(error) or (repeat and self._is_cluster):
+                return _NO_ANSWER
+            if isinstance(error, _NETWORK) and not repeat:
+                raise self._uncertain() from error
+            raise translated(error, self.location.shown) from error
+        finally:
+            free.give_back(line)
 
     def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
         pending, due, moves = list(flight), self._clock.monotonic() + PATIENCE_SECONDS, 0
@@ -239,7 +280,7 @@ class Servers:
             _later(attempt, members, error)
             return None
         try:
-            line.send([*(calls[place].command for place in members), *waits])
+            line.send(chain((calls[place].made() for place in members), waits))
         except _NETWORK as error:
             line.close()
             attempt.lost = error
@@ -305,7 +346,7 @@ class Servers:
         try:
             if call.script is not None:
                 line.call("SCRIPT", "LOAD", call.script.source)
-            line.send([("ASKING",), call.command])
+            line.send([("ASKING",), call.made()])
             line.receive()
             replies[place] = line.receive()
         except redis.exceptions.ResponseError as error:

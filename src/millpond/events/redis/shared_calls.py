@@ -6,7 +6,8 @@ A cluster takes the streams of one shard in a call, and wants to know all keys; 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from millpond.errors import Unavailable, Uncertain
@@ -14,7 +15,7 @@ from millpond.events.ids import format_id
 from millpond.events.redis.keys import is_hashed
 from millpond.events.redis.rows import names_in_full
 from millpond.events.redis.scripts import APPEND
-from millpond.events.redis.servers import Call, script_call
+from millpond.events.redis.servers import Call, script_command
 
 if TYPE_CHECKING:
     from millpond.events.protocol import StreamRules
@@ -23,15 +24,8 @@ if TYPE_CHECKING:
     from millpond.events.redis.servers import Servers
 
 __all__ = (
-    "CALL_BYTES",
-    "FLIGHT_STREAMS",
-    "SERVER_TIME",
-    "Share",
-    "deliver",
-    "delivery_numbers",
-    "row_numbers",
-    "used_up",
-)
+    "CALL_BYTES", "FLIGHT_STREAMS", "SERVER_TIME", "Share", "deliver", "delivery_numbers", "row_numbers", "used_up",
+)  # fmt: skip
 
 SERVER_TIME = -1
 """Stands for the time that the server has when it runs the script."""
@@ -46,12 +40,12 @@ _POSITION_BYTES = 16
 
 
 class Share(NamedTuple):
-    """The share of a stream in a call: deliveries, with their arguments of the script, and the bytes of their rows."""
+    """The share of a stream in a call: deliveries, about how many bytes; arguments, made when the call is sent."""
 
     keys: StreamKeys
     deliveries: int
-    arguments: Sequence[Argument]
     size: int
+    arguments: Callable[[], Iterable[Argument]]
 
 
 def delivery_numbers(first: int, last: int, events: int, rows: int) -> bytes:
@@ -100,6 +94,9 @@ def _calls(
     shares: Sequence[Share], now_ms: int, rules: StreamRules, *, by_shard: bool
 ) -> Iterator[tuple[Call, Sequence[int]]]:
     """Calls, and the places of the shares that each holds; a stream has one share."""
+    if len(shares) == 1:
+        yield _call(shares, (0,), now_ms, rules, by_shard), (0,)
+        return
     groups: dict[int, list[int]] = {}
     for place, share in enumerate(shares):
         groups.setdefault(share.keys.shard if by_shard else 0, []).append(place)
@@ -108,19 +105,24 @@ def _calls(
         for stop, place in enumerate(group):
             size += shares[place].size
             if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
-                places = group[start:stop]
-                yield _call([shares[place] for place in places], now_ms, rules, by_shard), places
+                yield _call(shares, group[start:stop], now_ms, rules, by_shard), group[start:stop]
                 start, size = stop, shares[place].size
-        places = group[start:]
-        yield _call([shares[place] for place in places], now_ms, rules, by_shard), places
+        yield _call(shares, group[start:], now_ms, rules, by_shard), group[start:]
 
 
-def _call(shares: Sequence[Share], now_ms: int, rules: StreamRules, by_shard: bool) -> Call:
+def _call(shares: Sequence[Share], places: Sequence[int], now_ms: int, rules: StreamRules, by_shard: bool) -> Call:
+    some = [shares[place] for place in places]
+    return Call(some[0].keys.shard, partial(_command, some, now_ms, rules, by_shard), APPEND)
+
+
+def _command(shares: Sequence[Share], now_ms: int, rules: StreamRules, by_shard: bool) -> tuple[Argument, ...]:
+    used: list[bytes] = []
     arguments: list[Argument] = [max(now_ms, SERVER_TIME), rules.ahead_ms, len(shares)]
-    for keys, deliveries, parts, _ in shares:
-        arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries, *parts)
-    used = [share.keys.head for share in shares]
+    for keys, deliveries, _, made in shares:
+        used.append(keys.head)
+        arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries)
+        arguments += made()
     if by_shard:
         for keys, *_ in shares:
             used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
-    return script_call(APPEND, shares[0].keys.shard, used, arguments)
+    return script_command(APPEND, used, arguments)

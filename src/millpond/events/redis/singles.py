@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.events.codec import size_of
 from millpond.events.days import day_of
 from millpond.events.event import Appended
 from millpond.events.redis.shared_calls import FLIGHT_STREAMS, Share, deliver, delivery_numbers, row_numbers, used_up
-from millpond.events.single import pack_single
+from millpond.events.single import is_deflated, pack_single
 
 if TYPE_CHECKING:
     from millpond.events.event import EventBatch
     from millpond.events.protocol import StreamRules
-    from millpond.events.redis.keys import Place
+    from millpond.events.redis.connections import Argument
+    from millpond.events.redis.keys import Place, StreamKeys
+    from millpond.events.redis.references import References
     from millpond.events.redis.servers import Servers
 
 __all__ = ("append_singles", "are_singles")
 
 PAYLOAD_BYTES_MAX = 16 << 10
 """Larger ones are sent in flights that are bounded by their bytes."""
+DEFLATED_STREAMS_MAX = 32
+"""Events of more streams are sent as they are: to deflate one takes as long as all else for it here."""
 
 
 def are_singles(batches: Sequence[EventBatch]) -> bool:
@@ -29,42 +34,70 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
     Raises:
         Invalid: one is not acceptable.
     """
-    if not all(len(batch.events) == 1 for batch in batches):
-        return False
     for batch in batches:
-        batch.check()
-    return (
-        all(len(batch.events[0][1]) <= PAYLOAD_BYTES_MAX for batch in batches)
-        and len(batches) == len({batch.stream for batch in batches})
-    )  # fmt: skip
+        if len(batch.events) != 1:
+            return False
+    for batch in batches:
+        if len(batch.check().events[0][1]) > PAYLOAD_BYTES_MAX:
+            return False
+    return len(batches) == 1 or len(batches) == len({batch.stream for batch in batches})  # fmt: skip
 
 
 def append_singles(
-    servers: Servers, place: Place, batches: Sequence[EventBatch], now_ms: int, rules: StreamRules
-) -> list[Appended]:
+    servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
+    rules: StreamRules,
+) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`."""
-    outcomes: list[Appended] = []
-    for start in range(0, len(batches), FLIGHT_STREAMS):
-        shares = [_share(place, batch) for batch in batches[start : start + FLIGHT_STREAMS]]
-        for (answer,) in deliver(servers, shares, now_ms, rules, stored=len(outcomes)):
-            outcomes.append(_outcome(answer))
-    return outcomes
+    deflates = len(batches) <= DEFLATED_STREAMS_MAX
+    singles = [_Single(batch, place.keys_of(batch.stream)) for batch in batches]
+    stored = 0
+    for start in range(0, len(singles), FLIGHT_STREAMS):
+        pending = singles[start : start + FLIGHT_STREAMS]
+        while pending:
+            shares = [single.share(references if deflates else None) for single in pending]
+            answers = deliver(servers, shares, now_ms, rules, stored=stored)
+            pending = [
+                single for single, (answer,) in zip(pending, answers, strict=True)
+                if not single.settle(answer, references)
+            ]  # fmt: skip
+            stored += len(shares) - len(pending)
+    return [single.outcome for single in singles]
 
 
-def _share(place: Place, batch: EventBatch) -> Share:
-    (event,) = batch.events
-    position = batch.positions[0] if batch.source else 0
-    row = pack_single(event)
-    size = size_of(event) if event[3] else len(event[1])
-    numbers = delivery_numbers(position, position, 1, 1)
-    arguments = (batch.source, numbers, row_numbers(day_of(event[0]), 1, size), row)
-    return Share(place.keys_of(batch.stream), 1, arguments, len(row))
+class _Single:
+    """A batch of one event on its way."""
 
+    __slots__ = ("_batch", "_keys", "_row", "outcome")
 
-def _outcome(answer: bytes) -> Appended:
-    number = int.from_bytes(answer[1:], "big")
-    if answer[:1] == b"n":
-        return Appended(1, 0, number, number)
-    if answer[:1] == b"r":
-        return Appended(0, 1, 0, number)
-    raise used_up()
+    def __init__(self, batch: EventBatch, keys: StreamKeys) -> None:
+        self._batch, self._keys = batch, keys
+        self._row = b""
+        self.outcome = Appended(0, 0, 0, 0)
+
+    def share(self, references: References | None) -> Share:
+        return Share(self._keys, 1, len(self._batch.events[0][1]), partial(self._arguments, references))
+
+    def _arguments(self, references: References | None) -> tuple[Argument, ...]:
+        batch = self._batch
+        (event,) = batch.events
+        reference, compared = references.of(self._keys.head) if references else (b"", b"")
+        self._row = pack_single(event, reference)
+        position = batch.positions[0] if batch.source else 0
+        size = size_of(event) if event[3] else len(event[1])
+        numbers = row_numbers(day_of(event[0]), 1, size)
+        if is_deflated(self._row) or not reference:
+            numbers += compared
+        return batch.source, delivery_numbers(position, position, 1, 1), numbers, self._row
+
+    def settle(self, answer: bytes, references: References) -> bool:
+        """Take the answer; False when the event is to be sent again, plain."""
+        number = int.from_bytes(answer[1:9], "big")
+        if answer[:1] == b"p":
+            references.forget(self._keys.head)
+            return False
+        if answer[:1] == b"f":
+            raise used_up()
+        self.outcome = Appended(1, 0, number, number) if answer[:1] == b"n" else Appended(0, 1, 0, number)
+        if len(answer) > 9:
+            references.learn(self._keys.head, answer[9:], self._row)
+        return True

@@ -14,6 +14,7 @@ from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.keys import Place
 from millpond.events.redis.read import read_index, read_page
+from millpond.events.redis.references import References
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
@@ -53,12 +54,13 @@ class RedisStore:
         self._rules = rules or StreamRules()
         self._place = Place(location.place)
         self._servers = Servers(location, self._place, clock)
+        self._references = References()
         self._followers = Followers(self._servers, self._place, clock)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; each batch is stored wholly or not at all."""
         now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
-        return append_batches(self._servers, self._place, batches, now_ms, self._rules)
+        return append_batches(self._servers, self._references, self._place, batches, now_ms, self._rules)
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
         """See `StreamStore.read`."""

@@ -3,9 +3,11 @@
 -- KEYS  the heads of the streams; then, for a cluster, all their other keys, which are named alike
 -- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, the number of streams, then for each stream: its
 --           names in full, deliveries, then for each delivery: source, its numbers (first and last position, events,
---           rows), then for each row: its numbers (day, events, bytes), row
+--           rows), then for each row: its numbers (day, events, bytes), row. Of a lone row of one event the numbers end
+--           with the id and the checksum of the row that it was deflated with, or with `?`: the reference is unknown.
 -- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream, `c`
--- (stored up to the middle) and the position, `f` (no ids are left), or `-`: it comes after one of the last two.
+-- (stored up to the middle) and the position, `f` (no ids are left), `p` (another reference is used: send it plain), or
+-- `-`: it comes after a `c` or an `f`. After `?`, behind `n` and the id: the id of the reference, and the row.
 
 local DELIVERY, ROW = '>c16c16I4I4', '>i4I4I4'
 
@@ -33,21 +35,44 @@ end
 
 local head, floor, before, shard, name
 
-local function open_day(day, ms, counter)
+local function open_day(day, ms, counter, row)
     before = before or work_of(head)
     if head.open == 1 then
         close_day(shard .. 'index:' .. name, head)
     end
-    head.open, head.day, head.first_ms, head.first_counter = 1, day, ms, counter
+    head.open, head.day, head.first_ms, head.first_counter, head.reference = 1, day, ms, counter, reference_of(row)
     if head.compress == NO_DAY then head.compress = day end
     if head.expire == NO_DAY then head.expire = day end
 end
 
+local function day_for(day)
+    return math.max(math.min(day, latest), floor)
+end
+
+-- True when a row was deflated with the first row of the day that it goes to.
+local function has_reference(numbers)
+    local day, _, _, a, b, reference = struct.unpack('>i4I4I4I4I4I4', numbers)
+    local ms, counter = id_of(a, b)
+    return head.open == 1 and ms == head.first_ms and counter == head.first_counter and reference == head.reference
+        and day_for(day) == head.day
+end
+
+-- The reference of the open day; its row only where it is not the one that was just appended.
+local function reference_answer(raw, ms, counter)
+    local first = id_bytes(head.first_ms, head.first_counter)
+    if head.reference == 0 or (head.first_ms == ms and head.first_counter == counter) then
+        return head.reference == 0 and '' or first
+    end
+    local id = id_text(head.first_ms, head.first_counter)
+    local entry = redis.call('XRANGE', raw, id, id)[1]
+    return entry and first .. entry[2][2] or ''
+end
+
 local function append_row(raw, ms, counter, numbers, row)
     local day, count, bytes = struct.unpack(ROW, numbers)
-    day = math.max(math.min(day, latest), floor)
+    day = day_for(day)
     if head.open == 0 or day > head.day then
-        open_day(day, ms, counter)
+        open_day(day, ms, counter, row)
     end
     floor = day
     if count > 1 then
@@ -87,6 +112,11 @@ local function append_delivery(raw, sources)
         ended = string.byte(answer) == 99 -- `c`
         return answer
     end
+    local numbers = ARGV[from]
+    local is_asking = #numbers == 13
+    if #numbers > 13 and not has_reference(numbers) then
+        return 'p'
+    end
     local ms, counter = advanced(head.ms, head.counter, 1)
     if now > ms then
         ms, counter = now, 0
@@ -95,7 +125,7 @@ local function append_delivery(raw, sources)
         ended = true
         return 'f'
     end
-    answer = 'n' .. id_bytes(ms, counter)
+    local first_ms, first_counter = ms, counter
     for place = from, at - 1, 2 do
         ms, counter = append_row(raw, ms, counter, ARGV[place], ARGV[place + 1])
     end
@@ -103,7 +133,8 @@ local function append_delivery(raw, sources)
         -- history is delivered long after the days of its events
         redis.call('HSET', sources, source, last .. struct.pack('>i4', math.max(head.day, today)))
     end
-    return answer
+    answer = 'n' .. id_bytes(first_ms, first_counter)
+    return is_asking and answer .. reference_answer(raw, first_ms, first_counter) or answer
 end
 
 for place = 1, streams do
