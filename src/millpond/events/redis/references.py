@@ -29,6 +29,9 @@ class References:
         """The reference of a stream, empty when it is not known, and what the script is to compare, or to answer."""
         return self._rows.get(head, (b"", _UNKNOWN))
 
+    def __contains__(self, head: bytes) -> bool:
+        return head in self._rows
+
     def learn(self, head: bytes, answer: bytes, row: bytes) -> None:
         """Note what was answered about a reference: its id and the row, or only the id when it is the row appended."""
         found = answer[_ID_BYTES:] or row

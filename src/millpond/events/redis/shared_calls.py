@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamRules
     from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import StreamKeys
+    from millpond.events.redis.scripts import Script
     from millpond.events.redis.servers import Servers
 
 __all__ = (
@@ -63,7 +64,7 @@ def used_up(last_id: int = 0) -> Unavailable:
 
 
 def deliver(
-    servers: Servers, shares: Sequence[Share], now_ms: int, rules: StreamRules, *, stored: int
+    servers: Servers, shares: Sequence[Share], now_ms: int, rules: StreamRules, *, stored: int, script: Script = APPEND
 ) -> list[Sequence[bytes]]:
     """The answers of the script to the deliveries of each share; a stream has one share.
 
@@ -71,7 +72,7 @@ def deliver(
 
     Raises: as `StreamStore.append`.
     """
-    calls = list(_calls(shares, now_ms, rules, by_shard=servers.is_cluster()))
+    calls = list(_calls(shares, _Form(script, now_ms, rules, servers.is_cluster())))
     try:
         replies = servers.run([call for call, _ in calls], repeat=False)
     except Unavailable as error:
@@ -90,39 +91,47 @@ def deliver(
     return answers
 
 
-def _calls(
-    shares: Sequence[Share], now_ms: int, rules: StreamRules, *, by_shard: bool
-) -> Iterator[tuple[Call, Sequence[int]]]:
+class _Form(NamedTuple):
+    """The form of calls: what they have besides their shares."""
+
+    script: Script
+    now_ms: int
+    rules: StreamRules
+    by_shard: bool
+
+
+def _calls(shares: Sequence[Share], form: _Form) -> Iterator[tuple[Call, Sequence[int]]]:
     """Calls, and the places of the shares that each holds; a stream has one share."""
     if len(shares) == 1:
-        yield _call(shares, (0,), now_ms, rules, by_shard), (0,)
+        yield _call(shares, (0,), form), (0,)
         return
     groups: dict[int, list[int]] = {}
     for place, share in enumerate(shares):
-        groups.setdefault(share.keys.shard if by_shard else 0, []).append(place)
+        groups.setdefault(share.keys.shard if form.by_shard else 0, []).append(place)
     for group in groups.values():
         start = size = 0
         for stop, place in enumerate(group):
             size += shares[place].size
             if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
-                yield _call(shares, group[start:stop], now_ms, rules, by_shard), group[start:stop]
+                yield _call(shares, group[start:stop], form), group[start:stop]
                 start, size = stop, shares[place].size
-        yield _call(shares, group[start:], now_ms, rules, by_shard), group[start:]
+        yield _call(shares, group[start:], form), group[start:]
 
 
-def _call(shares: Sequence[Share], places: Sequence[int], now_ms: int, rules: StreamRules, by_shard: bool) -> Call:
+def _call(shares: Sequence[Share], places: Sequence[int], form: _Form) -> Call:
     some = [shares[place] for place in places]
-    return Call(some[0].keys.shard, partial(_command, some, now_ms, rules, by_shard), APPEND)
+    return Call(some[0].keys.shard, partial(_command, some, form), form.script)
 
 
-def _command(shares: Sequence[Share], now_ms: int, rules: StreamRules, by_shard: bool) -> tuple[Argument, ...]:
+def _command(shares: Sequence[Share], form: _Form) -> tuple[Argument, ...]:
     used: list[bytes] = []
-    arguments: list[Argument] = [max(now_ms, SERVER_TIME), rules.ahead_ms, len(shares)]
+    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares)]
     for keys, deliveries, _, made in shares:
         used.append(keys.head)
-        arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries)
+        if form.script is APPEND:
+            arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries)
         arguments += made()
-    if by_shard:
+    if form.by_shard:
         for keys, *_ in shares:
             used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
-    return script_command(APPEND, used, arguments)
+    return script_command(form.script, used, arguments)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 from millpond.events.codec import size_of
 from millpond.events.days import day_of
 from millpond.events.event import Appended
+from millpond.events.redis.scripts import APPEND_SINGLES
 from millpond.events.redis.shared_calls import FLIGHT_STREAMS, Share, deliver, delivery_numbers, row_numbers, used_up
 from millpond.events.single import is_deflated, pack_single
 
@@ -26,6 +28,8 @@ PAYLOAD_BYTES_MAX = 16 << 10
 """Larger ones are sent in flights that are bounded by their bytes."""
 DEFLATED_STREAMS_MAX = 32
 """Events of more streams are sent as they are: to deflate one takes as long as all else for it here."""
+
+_NUMBERS = struct.Struct(">16siI")
 
 
 def are_singles(batches: Sequence[EventBatch]) -> bool:
@@ -48,56 +52,74 @@ def append_singles(
     rules: StreamRules,
 ) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`."""
-    deflates = len(batches) <= DEFLATED_STREAMS_MAX
     singles = [_Single(batch, place.keys_of(batch.stream)) for batch in batches]
+    some = references if len(batches) <= DEFLATED_STREAMS_MAX else None
     stored = 0
     for start in range(0, len(singles), FLIGHT_STREAMS):
-        pending = singles[start : start + FLIGHT_STREAMS]
-        while pending:
-            shares = [single.share(references if deflates else None) for single in pending]
-            answers = deliver(servers, shares, now_ms, rules, stored=stored)
-            pending = [
-                single for single, (answer,) in zip(pending, answers, strict=True)
-                if not single.settle(answer, references)
-            ]  # fmt: skip
-            stored += len(shares) - len(pending)
-    return [single.outcome for single in singles]
+        flight = singles[start : start + FLIGHT_STREAMS]
+        tried = [single for single in flight if some is None or single.keys.head in some]
+        if tried:
+            shares = [Share(single.keys, 1, single.size, partial(single.few_arguments, some)) for single in tried]
+            answers = deliver(servers, shares, now_ms, rules, stored=stored, script=APPEND_SINGLES)
+            stored += _settled(tried, answers, references)
+        while pending := [single for single in flight if single.outcome is None]:
+            shares = [Share(single.keys, 1, single.size, partial(single.arguments, some)) for single in pending]
+            stored += _settled(pending, deliver(servers, shares, now_ms, rules, stored=stored), references)
+    return [single.outcome for single in singles if single.outcome is not None]
+
+
+def _settled(singles: Sequence[_Single], answers: Sequence[Sequence[bytes]], references: References) -> int:
+    """The number of those events whose outcome is known now."""
+    for single, (answer,) in zip(singles, answers, strict=True):
+        single.settle(answer, references)
+    return sum(single.outcome is not None for single in singles)
 
 
 class _Single:
-    """A batch of one event on its way."""
+    """A batch of one event on its way; it has an outcome when it is stored."""
 
-    __slots__ = ("_batch", "_keys", "_row", "outcome")
+    __slots__ = ("_batch", "_row", "keys", "outcome", "size")
 
     def __init__(self, batch: EventBatch, keys: StreamKeys) -> None:
-        self._batch, self._keys = batch, keys
+        self._batch, self.keys = batch, keys
+        event = batch.events[0]
+        self.size = size_of(event) if event[3] else len(event[1])
         self._row = b""
-        self.outcome = Appended(0, 0, 0, 0)
+        self.outcome: Appended | None = None
 
-    def share(self, references: References | None) -> Share:
-        return Share(self._keys, 1, len(self._batch.events[0][1]), partial(self._arguments, references))
+    def few_arguments(self, references: References | None) -> tuple[Argument, ...]:
+        """The arguments for an open day."""
+        compared = self._packed(references)
+        position, day = self._position(), day_of(self._batch.events[0][0])
+        numbers = _NUMBERS.pack(position.to_bytes(16, "big"), day, self.size)
+        return self._batch.source, numbers + compared if len(compared) > 1 else numbers, self._row
 
-    def _arguments(self, references: References | None) -> tuple[Argument, ...]:
-        batch = self._batch
-        (event,) = batch.events
-        reference, compared = references.of(self._keys.head) if references else (b"", b"")
-        self._row = pack_single(event, reference)
-        position = batch.positions[0] if batch.source else 0
-        size = size_of(event) if event[3] else len(event[1])
-        numbers = row_numbers(day_of(event[0]), 1, size)
-        if is_deflated(self._row) or not reference:
-            numbers += compared
-        return batch.source, delivery_numbers(position, position, 1, 1), numbers, self._row
+    def arguments(self, references: References | None) -> tuple[Argument, ...]:
+        """The arguments for any day."""
+        compared = self._packed(references)
+        position, day = self._position(), day_of(self._batch.events[0][0])
+        numbers = row_numbers(day, 1, self.size) + compared
+        return self._batch.source, delivery_numbers(position, position, 1, 1), numbers, self._row
 
-    def settle(self, answer: bytes, references: References) -> bool:
-        """Take the answer; False when the event is to be sent again, plain."""
-        number = int.from_bytes(answer[1:9], "big")
-        if answer[:1] == b"p":
-            references.forget(self._keys.head)
-            return False
-        if answer[:1] == b"f":
+    def _position(self) -> int:
+        return self._batch.positions[0] if self._batch.source else 0
+
+    def _packed(self, references: References | None) -> bytes:
+        """Make the row; what the script is to compare."""
+        reference, compared = references.of(self.keys.head) if references is not None else (b"", b"")
+        self._row = pack_single(self._batch.events[0], reference)
+        return compared if is_deflated(self._row) or not reference else b""
+
+    def settle(self, answer: bytes, references: References) -> None:
+        """Take the answer; none that leaves the event to be sent again, perhaps with another reference."""
+        kind, number = answer[:1], int.from_bytes(answer[1:9], "big")
+        if kind == b"n":
+            self.outcome = Appended(1, 0, number, number)
+            if len(answer) > 9:
+                references.learn(self.keys.head, answer[9:], self._row)
+        elif kind == b"r":
+            self.outcome = Appended(0, 1, 0, number)
+        elif kind == b"f":
             raise used_up()
-        self.outcome = Appended(1, 0, number, number) if answer[:1] == b"n" else Appended(0, 1, 0, number)
-        if len(answer) > 9:
-            references.learn(self._keys.head, answer[9:], self._row)
-        return True
+        else:
+            references.forget(self.keys.head)

@@ -1,6 +1,7 @@
-"""Scripts that Redis runs, each one atomic change or one look at a moment; `prelude.lua` begins each of them.
+"""Scripts that Redis runs, each one atomic change or one look at a moment; `prelude.lua` begins them.
 
-`segments.lua` follows only where it is needed, for Redis makes the functions of a script anew in each call.
+`segments.lua` follows only where it is needed, for Redis makes the functions of a script anew in each call; the script
+that is called most has neither.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWITCH", "Script")
+__all__ = ("APPEND", "APPEND_SINGLES", "CLOSE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWITCH", "Script")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +36,7 @@ def _script(name: str, begin: bytes = b"", parts: Sequence[str] = ("prelude",)) 
 _WITH_SEGMENTS = ("prelude", "segments")
 
 APPEND = _script("append")
+APPEND_SINGLES = _script("append_singles", parts=())
 CLOSE = _script("close", _WHEN_FULL)
 EXPIRE = _script("expire", _WHEN_FULL, _WITH_SEGMENTS)
 INDEX = _script("index")
