@@ -82,6 +82,8 @@ def deliver(
             "some batches are stored, and others are not", kind="uncertain", batches=stored,
             hint="deliver all of them again: with a source, those that are stored are left out",
         ) from error  # fmt: skip
+    if len(shares) == 1:
+        return replies
     answers: list[Sequence[bytes]] = [()] * len(shares)
     for (_, places), reply in zip(calls, replies, strict=True):
         start = 0
