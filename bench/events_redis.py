@@ -102,11 +102,11 @@ def bare(client: redis.Redis, events: list[tuple[str, bytes]], size: int) -> Non
         pipeline.execute()
 
 
-def ours(store: RedisStore, events: list[tuple[str, bytes]], size: int) -> None:
-    """The same events, with a position each, in batches for job sets in turn; 500 events a call."""
-    for start in range(0, len(events), 500):
+def ours(store: RedisStore, events: list[tuple[str, bytes]], size: int, call: int = 500) -> None:
+    """The same events, with a position each, in batches for job sets in turn; so many events a call."""
+    for start in range(0, len(events), call):
         batches = []
-        for first in range(start, min(start + 500, len(events)), size):
+        for first in range(start, min(start + call, len(events)), size):
             some = [NewEvent(NOON, payload, kind) for kind, payload in events[first : first + size]]
             stream = StreamName("etl", f"job-set-{first // size % JOB_SETS}")
             batches.append(EventBatch(stream, some, "kafka:jobs/0", range(first, first + len(some))))
@@ -200,8 +200,7 @@ def memory(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> No
     plain = used(client) - empty
     client.flushall()
     store = opened(client, "p")
-    for start in range(0, len(events), JOB_SETS):  # each to another job set, so that none shares a row
-        ours(store, events[start : start + JOB_SETS], 1)
+    ours(store, events, 1, JOB_SETS)  # each of a call to another job set, so that none shares a row
     single = used(client) - empty
     store.close()
     client.flushall()
