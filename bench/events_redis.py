@@ -2,8 +2,10 @@
 
 * Append: batches of 100 events in turn over job sets, ids, days, positions and the registry included; and batches of
   one event, 500 in a call. Beside it bare `XADD`, pipelined, an entry an event, which knows no redelivery. Then one
-  event in a call, by one thread; beside it one `XADD` in a round trip.
-* Memory: one raw entry an event, then our raw days, then the same days compressed; and 14 days of one event.
+  event in a call, by one thread, and one event to each of 500 job sets in a call; beside it one `XADD` in a round trip,
+  and what Armada writes: `XADD` and `EXPIRE`, without the compression that Armada does before.
+* Memory: one raw entry an event, then our raw days, also of events that came singly, then the same days compressed; and
+  14 days of one event.
 * Read: the compressed history of a job set, decoded; beside it `XREAD` of raw entries, which are not decoded.
 * Resume: the page after a random id of a compressed day.
 * Registry: what is due among many job sets, beside a `SCAN` of the keyspace.
@@ -43,6 +45,8 @@ NOON = 1_700_000_000_000 // DAY_MS * DAY_MS + DAY_MS // 2
 BATCH = 100
 ALL = "append,read,memory,days,registry"
 JOB_SETS = 20
+SCATTERED = 500
+EXPIRY_SECONDS = 14 * 86_400
 KINDS = ("submitted", "queued", "leased", "pending", "running", "utilisation", "utilisation", "succeeded")
 RESUMES = 300
 
@@ -98,11 +102,11 @@ def bare(client: redis.Redis, events: list[tuple[str, bytes]], size: int) -> Non
         pipeline.execute()
 
 
-def ours(store: RedisStore, events: list[tuple[str, bytes]], size: int) -> None:
-    """The same events, with a position each, in batches for job sets in turn; 500 events a call."""
-    for start in range(0, len(events), 500):
+def ours(store: RedisStore, events: list[tuple[str, bytes]], size: int, call: int = 500) -> None:
+    """The same events, with a position each, in batches for job sets in turn; so many events a call."""
+    for start in range(0, len(events), call):
         batches = []
-        for first in range(start, min(start + 500, len(events)), size):
+        for first in range(start, min(start + call, len(events)), size):
             some = [NewEvent(NOON, payload, kind) for kind, payload in events[first : first + size]]
             stream = StreamName("etl", f"job-set-{first // size % JOB_SETS}")
             batches.append(EventBatch(stream, some, "kafka:jobs/0", range(first, first + len(some))))
@@ -122,7 +126,8 @@ def append(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) ->
             client.flushall()
             contest.run("Redis XADD, pipelined", partial(bare, client, some, size))
         contests.append(contest)
-    return [*contests, append_singly(client, events[: len(events) // 50], quick)]
+    few = events[: len(events) // 50]
+    return [*contests, append_singly(client, few, quick), append_scattered(client, events[: len(events) // 5], quick)]
 
 
 def append_singly(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> Contest:
@@ -146,7 +151,45 @@ def append_singly(client: redis.Redis, events: list[tuple[str, bytes]], quick: b
         store.close()
         client.flushall()
         contest.run("Redis XADD, a round trip each", bare_singly)
+        client.flushall()
+        contest.run("Redis XADD and EXPIRE, a round trip each", partial(with_expiry, client, events, 1, JOB_SETS))
     return contest
+
+
+def append_scattered(client: redis.Redis, events: list[tuple[str, bytes]], quick: bool) -> Contest:
+    """One event to each of many job sets in a call."""
+    contest = Contest("append, one event to each of 500 job sets a call", len(events))
+    streams = [StreamName("etl", f"job-set-{number}") for number in range(SCATTERED)]
+
+    def ours_scattered(store: RedisStore) -> None:
+        for start in range(0, len(events), SCATTERED):
+            store.append(
+                [
+                    EventBatch(stream, [NewEvent(NOON, payload, kind)], "kafka:jobs/0", [number])
+                    for number, stream, (kind, payload) in zip(
+                        range(start, start + SCATTERED), streams, events[start : start + SCATTERED], strict=False
+                    )
+                ]
+            )
+
+    for _ in rounds(quick):
+        client.flushall()
+        store = opened(client, "p")
+        contest.run("Millpond", partial(ours_scattered, store))
+        store.close()
+        client.flushall()
+        contest.run("Redis XADD and EXPIRE, pipelined", partial(with_expiry, client, events, SCATTERED, SCATTERED))
+    return contest
+
+
+def with_expiry(client: redis.Redis, events: list[tuple[str, bytes]], size: int, job_sets: int) -> None:
+    """An entry an event, and the expiry of its stream renewed; so many events in a round trip."""
+    for start in range(0, len(events), size):
+        pipeline = client.pipeline(transaction=False)
+        for number, (_, payload) in enumerate(events[start : start + size], start):
+            pipeline.xadd(f"bare:{number % job_sets}", {"message": payload})
+            pipeline.expire(f"bare:{number % job_sets}", EXPIRY_SECONDS)
+        pipeline.execute()
 
 
 def memory(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> None:
@@ -155,6 +198,11 @@ def memory(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> No
     empty = used(client)
     bare(client, events, BATCH)
     plain = used(client) - empty
+    client.flushall()
+    store = opened(client, "p")
+    ours(store, events, 1, JOB_SETS)  # each of a call to another job set, so that none shares a row
+    single = used(client) - empty
+    store.close()
     client.flushall()
     store = opened(client, "p")
     ours(store, events, BATCH)
@@ -166,11 +214,12 @@ def memory(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> No
     print(f"\nmemory of {len(events):,} events in {JOB_SETS} job sets:")
     for name, size in (
         ("Redis, one raw entry an event", plain),
+        ("Millpond, open days of single events", single),
         ("Millpond, open days", raw),
         ("Millpond, compressed", packed),
     ):
         run.note("memory of an event", name, size / len(events), unit="B")
-        print(f"  {name:<24} {size / 1e6:9.1f} MB {size / len(events):8.1f} B an event {size / plain:6.3f} of raw")
+        print(f"  {name:<36} {size / 1e6:9.1f} MB {size / len(events):8.1f} B an event {size / plain:6.3f} of raw")
 
 
 def small_days(run: Run, client: redis.Redis, events: list[tuple[str, bytes]]) -> None:

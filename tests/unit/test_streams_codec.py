@@ -71,7 +71,7 @@ def test_other_bytes_are_no_batch(data: bytes) -> None:
 def test_another_format_is_named() -> None:
     data = encode([Event(1, 0, b"", "", {})])
     with pytest.raises(Invalid) as caught:
-        decode(b"\x02" + data[1:])
+        decode(b"\x03" + data[1:])
     assert caught.value.kind == "events_format"
 
 

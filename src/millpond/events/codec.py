@@ -7,11 +7,14 @@ Invariants:
 * `decode(encode(events))` are the same events, whatever the codec;
 * damage anywhere, in the header or the body, is found: `Corrupt`;
 * a batch has at most `BATCH_PLAIN_BYTES` before compression, or one event.
+
+A row of one event is a batch too, in a form of its own: see `millpond.events.single`.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
@@ -25,7 +28,8 @@ import pyarrow as pa
 import xxhash
 
 from millpond.errors import Corrupt, Invalid
-from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, have_headers
+from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, NewEvent, have_headers
+from millpond.events.single import SINGLE, unpack_single
 
 __all__ = (
     "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "pack",
@@ -65,7 +69,7 @@ class Header(NamedTuple):
     last_id: int
 
 
-def size_of(event: Event) -> int:
+def size_of(event: Event | NewEvent) -> int:
     """The bytes of a payload and its headers, as an index counts them."""
     size = len(event.payload)
     for name, text in event.headers.items():
@@ -185,12 +189,14 @@ def read_header(data: bytes) -> Header:
         Corrupt: there is none.
         Invalid: another version wrote it.
     """
+    if data[:1] == bytes((SINGLE,)):
+        return Header(Codec.NONE, 0, 1, len(data), 1, 1)
     if len(data) < _HEAD.size:
         raise _damaged("it is too short", data)
     version, codec, flags, count, plain_bytes, first_id, last_id, _ = _HEAD.unpack_from(data)
     if version != VERSION:
         raise Invalid(
-            f"a batch of events has format {version}, and this version of Millpond reads {VERSION}",
+            f"a batch of events has format {version}, and this version of Millpond reads {VERSION} and {SINGLE}",
             kind="events_format", hint="read it with the version of Millpond that wrote it",
         )  # fmt: skip
     if codec > max(Codec) or not count or plain_bytes > PLAIN_BYTES_MAX or not 0 < first_id <= last_id:
@@ -198,10 +204,13 @@ def read_header(data: bytes) -> Header:
     return Header(Codec(codec), flags, count, plain_bytes, first_id, last_id)
 
 
-def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None = None, least: int = 1) -> list[Event]:
+def decode(
+    data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None = None, least: int = 1, reference: bytes = b""
+) -> list[Event]:
     """The events of a batch whose ids are greater than `after`: all; or up to so many bytes of payloads, but `least`.
 
     `base` is added to the ids in the batch: a backend that assigns ids after the batch was made stores them elsewhere.
+    `reference`: the row with which one of a single event was deflated.
 
     Raises:
         Corrupt: the bytes are not what `encode` wrote.
@@ -210,6 +219,8 @@ def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None 
     header = read_header(data)
     if base + header.last_id <= after:
         return []
+    if data[0] == SINGLE:
+        return [_single(data, base + header.first_id, reference)]
     head = (VERSION, header.codec, header.flags, header.events, header.plain_bytes, header.first_id, header.last_id)
     stored = memoryview(data)[_HEAD.size :]
     if _HEAD.unpack_from(data)[-1] != _checksum(head, stored):
@@ -218,6 +229,13 @@ def decode(data: bytes, after: int = 0, base: int = 0, *, bytes_max: int | None 
         return _unpacked(header, _plain(header, stored), after, base, bytes_max, least)
     except (struct.error, ValueError, IndexError, pa.ArrowException, msgspec.MsgspecError) as error:
         raise _damaged("its columns are not understood", data) from error
+
+
+def _single(data: bytes, number: int, reference: bytes) -> Event:
+    try:
+        return unpack_single(data, number, reference)
+    except (struct.error, ValueError, zlib.error, msgspec.MsgspecError) as error:
+        raise _damaged("it does not hold one event", data) from error
 
 
 def _plain(header: Header, stored: memoryview) -> bytes:

@@ -126,7 +126,9 @@ class EventBatch:
                 "the batch has too many events", kind="event_batch_size", events=len(self.events),
                 events_max=BATCH_EVENTS_MAX, hint="append smaller batches",
             )  # fmt: skip
-        if self.events:
+        if len(self.events) == 1:
+            _checked_bytes(self.events[0], 0)
+        elif self.events:
             _check_events(self.events, self.columns())
         return self
 
@@ -149,6 +151,8 @@ class EventBatch:
 
 
 def _never_fall(positions: Sequence[int]) -> bool:
+    if len(positions) == 1:
+        return type(positions[0]) is int and 0 <= positions[0] <= POSITION_MAX
     if isinstance(positions, range):
         return not positions or (positions.step > 0 and positions[0] >= 0 and positions[-1] <= POSITION_MAX)
     return all(type(position) is int and 0 <= position <= POSITION_MAX for position in positions) and not any(

@@ -49,7 +49,7 @@ class StreamName(NamedTuple):
         for what, text, chars_max in (
             ("queue", self.queue, QUEUE_CHARS_MAX), ("job set", self.job_set, JOB_SET_CHARS_MAX),
         ):  # fmt: skip
-            if len(text) > chars_max or not _is_unicode(text):
+            if len(text) > chars_max or not (text.isascii() or _is_unicode(text)):
                 raise Invalid(
                     f"the name of a {what} is not understood", kind="stream_name", name=shown(text),
                     chars_max=chars_max, hint="a text of Unicode characters",

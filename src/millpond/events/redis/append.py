@@ -1,4 +1,4 @@
-"""Appending: events are packed here, and one call a stream assigns ids, days and the source position.
+"""Appending: events are packed here, and a script assigns ids, days and the source position.
 
 A script cannot cut packed rows, so rows are cut where it could have to: a row holds events of one day, whatever day the
 stream has reached. Events that were stored before are left out by the script when they are all of a batch; where they
@@ -11,39 +11,41 @@ from bisect import bisect_right
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import partial
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
-from millpond.errors import MillpondError, Unavailable, Uncertain
+from millpond.errors import MillpondError
 from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
-from millpond.events.event import TIME_MS_MAX, Appended
-from millpond.events.ids import format_id
+from millpond.events.event import TIME_MS_MAX, Appended, NewEvent
 from millpond.events.redis.joined import Joined, joined
-from millpond.events.redis.keys import is_hashed
-from millpond.events.redis.rows import names_in_full
-from millpond.events.redis.scripts import APPEND
-from millpond.events.redis.servers import Argument, Call, script_call
+from millpond.events.redis.shared_calls import (
+    CALL_BYTES,
+    FLIGHT_STREAMS,
+    Share,
+    deliver,
+    delivery_numbers,
+    row_numbers,
+    used_up,
+)
+from millpond.events.redis.singles import append_singles, are_singles
+from millpond.events.single import pack_single
 
 if TYPE_CHECKING:
     from millpond.events.event import Columns, EventBatch
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamRules
-    from millpond.events.redis.keys import Place, StreamKeys
+    from millpond.events.redis.connections import Argument
+    from millpond.events.redis.keys import Place
+    from millpond.events.redis.references import References
     from millpond.events.redis.servers import Servers
 
-__all__ = ("SERVER_TIME", "append_batches")
+__all__ = ("append_batches",)
 
-SERVER_TIME = -1
-"""Stands for the time that the server has when it runs the script."""
-
-CALL_BYTES = 1 << 20
-"""Batches of one stream share a call up to so many packed bytes: while it runs the server does nothing else."""
 FLIGHT_BYTES = 8 << 20
-FLIGHT_STREAMS = 500
 PACKED_BYTES_MIN = 192
-"""Smaller rows are not compressed, nor are rows of one event: each costs more than the append, until its day is."""
-_POSITION_BYTES = 16
+"""Smaller rows are not compressed: that costs more than the append."""
 
 
 @dataclass(slots=True)
@@ -63,12 +65,11 @@ class _Delivery:
         columns = self.batch.columns(self.stored_before)
         positions = self.batch.positions[self.stored_before :]
         rows = list(_packed_rows(columns))
-        ends = [positions[0], positions[-1]] if positions else [0, 0]
-        self.arguments = [
-            self.batch.source, *(end.to_bytes(_POSITION_BYTES, "big") for end in ends), len(columns.times), len(rows),
-            *(part for row in rows for part in row),
-        ]  # fmt: skip
-        self.size = sum(len(row[-1]) for row in rows)
+        first, last = (positions[0], positions[-1]) if positions else (0, 0)
+        self.arguments = [self.batch.source, delivery_numbers(first, last, len(columns.times), len(rows))]
+        for numbers, row in rows:
+            self.arguments += (numbers, row)
+        self.size = sum(len(row) for _, row in rows)
 
     def outcome(self, answer: bytes) -> Appended:
         number = int.from_bytes(answer[1:], "big")
@@ -79,30 +80,23 @@ class _Delivery:
 
 
 def append_batches(
-    servers: Servers, place: Place, batches: Sequence[EventBatch], now_ms: int, rules: StreamRules
-) -> list[Appended]:
+    servers: Servers, references: References, place: Place, batches: Sequence[EventBatch], now_ms: int,
+    rules: StreamRules,
+) -> list[Appended]:  # fmt: skip
     """As `StreamStore.append`.
 
     Raises: as that. A batch that is not acceptable is found before anything is sent.
     """
+    if are_singles(batches):
+        return append_singles(servers, references, place, batches, now_ms, rules)
     outcomes: dict[int, Appended] = {}
-    queues: dict[StreamName, deque[_Delivery]] = {}
-    for stream, members in _checked(batches).items():
-        queues[stream] = deque(map(_Delivery, members))
+    queues = {stream: deque(map(_Delivery, members)) for stream, members in _checked(batches).items()}
     while queues:
         for flight in _flights(queues):
-            calls = [_call(place.keys_of(stream), deliveries, now_ms, rules) for stream, deliveries in flight]
-            try:
-                replies = servers.run(calls, repeat=False)
-            except Unavailable as error:
-                if not outcomes or isinstance(error, Uncertain):
-                    raise
-                raise Uncertain(
-                    "some batches are stored, and others are not", kind="uncertain", batches=len(outcomes),
-                    hint="deliver all of them again: with a source, those that are stored are left out",
-                ) from error  # fmt: skip
+            shares = [_share(place, stream, deliveries) for stream, deliveries in flight]
+            replies = deliver(servers, shares, now_ms, rules, stored=len(outcomes))
             for (stream, deliveries), answers in zip(flight, replies, strict=True):
-                _settle(stream, queues[stream], deliveries, answers, outcomes)
+                _settle(queues[stream], deliveries, answers, outcomes)
         queues = {stream: queue for stream, queue in queues.items() if queue}
     return [outcomes[number] for number in range(len(batches))]
 
@@ -145,24 +139,18 @@ def _flights(queues: dict[StreamName, deque[_Delivery]]) -> Iterator[list[tuple[
         yield flight
 
 
-def _call(keys: StreamKeys, deliveries: Sequence[_Delivery], now_ms: int, rules: StreamRules) -> Call:
-    names = names_in_full(keys.stream) if is_hashed(keys.name) else b""
-    arguments: list[Argument] = [max(now_ms, SERVER_TIME), rules.ahead_ms, keys.name, names]
-    for delivery in deliveries:
-        arguments += delivery.arguments
-    keys_used = (keys.head, keys.raw, keys.sources, keys.index, *keys.due, keys.names, keys.lost)
-    return script_call(APPEND, keys.shard, keys_used, arguments)
+def _share(place: Place, stream: StreamName, deliveries: Sequence[_Delivery]) -> Share:
+    made = partial(chain.from_iterable, [delivery.arguments for delivery in deliveries])
+    return Share(place.keys_of(stream), len(deliveries), sum(delivery.size for delivery in deliveries), made)
 
 
 def _settle(
-    stream: StreamName, queue: deque[_Delivery], deliveries: Sequence[_Delivery], answers: Sequence[bytes],
-    outcomes: dict[int, Appended],
-) -> None:  # fmt: skip
+    queue: deque[_Delivery], deliveries: Sequence[_Delivery], answers: Sequence[bytes], outcomes: dict[int, Appended]
+) -> None:
     """Take what was answered from a queue; a batch that was stored up to its middle stays, without its begin."""
-    for delivery, answer in zip(deliveries, answers, strict=False):
+    for delivery, answer in zip(deliveries, answers, strict=True):
         if answer[:1] == b"f":
-            last_id = max((outcome.last_id for outcome in outcomes.values()), default=0)
-            raise Unavailable("the stream has no more ids", kind="event_ids_used_up", last_id=format_id(last_id))
+            raise used_up(max((outcome.last_id for outcome in outcomes.values()), default=0))
         if answer[:1] == b"c":
             position = int.from_bytes(answer[1:], "big")
             delivery.stored_before = bisect_right(delivery.batch.positions, position)
@@ -173,8 +161,8 @@ def _settle(
         queue.popleft()
 
 
-def _packed_rows(columns: Columns) -> Iterator[tuple[int, int, int, bytes]]:
-    """Rows of the script: the day that the times ask for, the number of events, their bytes, and the events.
+def _packed_rows(columns: Columns) -> Iterator[tuple[bytes, bytes]]:
+    """Rows of the script, each behind its numbers.
 
     The script decides the day: it knows the time, and the stream.
 
@@ -187,10 +175,11 @@ def _packed_rows(columns: Columns) -> Iterator[tuple[int, int, int, bytes]]:
     for run in runs_of(times, day_of(times[0]), TIME_MS_MAX):
         for start, stop in cuts(sizes[run.start : run.stop]):
             part = slice(run.start + start, run.start + stop)
-            size = sum(sizes[part])
-            codec = Codec.ZSTD if size >= PACKED_BYTES_MIN and stop - start > 1 else Codec.NONE
-            ids = range(1, stop - start + 1)
-            yield (
-                run.day, stop - start, size,
-                pack(ids, times[part], payloads[part], kinds[part], headers[part], codec),
-            )  # fmt: skip
+            count, size = stop - start, sum(sizes[part])
+            if count == 1:
+                at = part.start
+                row = pack_single(NewEvent(times[at], payloads[at], kinds[at], headers[at]))
+            else:
+                codec = Codec.ZSTD if size >= PACKED_BYTES_MIN else Codec.NONE
+                row = pack(range(1, count + 1), times[part], payloads[part], kinds[part], headers[part], codec)
+            yield row_numbers(run.day, count, size), row

@@ -6,7 +6,7 @@ import redis
 
 from millpond.errors import Corrupt, Internal, Invalid, MillpondError, Unavailable
 
-__all__ = ("is_passing", "translated")
+__all__ = ("is_passing", "is_unmarked", "translated")
 
 _PASSING = (
     redis.exceptions.TryAgainError, redis.exceptions.ClusterDownError, redis.exceptions.BusyLoadingError,
@@ -18,6 +18,11 @@ _PASSING = (
 def is_passing(error: Exception) -> bool:
     """True when the server did nothing, and soon may."""
     return isinstance(error, _PASSING) or str(error).startswith(("BUSY ", "NOREPLICAS", "UNBLOCKED"))
+
+
+def is_unmarked(error: Exception) -> bool:
+    """True when a script found no mark in a shard, and did nothing: the server has lost its keys."""
+    return "MILLPOND_LOST" in str(error)
 
 
 def translated(error: Exception, place: str) -> MillpondError:

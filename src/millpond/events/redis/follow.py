@@ -175,7 +175,8 @@ class Followers:
                 _subscribe(listener, keys.head)
 
     def _new_pubsub(self, address: Address) -> redis.client.PubSub:
-        return redis.Redis(connection_pool=self._servers.pool(address)).pubsub(ignore_subscribe_messages=True)
+        pool = redis.ConnectionPool(**self._servers.options(address))
+        return redis.Redis(connection_pool=pool).pubsub(ignore_subscribe_messages=True)
 
     def _run(self, address: Address, listener: _Listener) -> None:
         """Listen to one server until the streams are closed, or nothing of it is followed."""

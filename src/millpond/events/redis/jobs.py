@@ -23,8 +23,9 @@ from millpond.events.redis.servers import Call, script_call
 
 if TYPE_CHECKING:
     from millpond.events.jobs.rows import Claim
+    from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import Place
-    from millpond.events.redis.servers import Argument, Servers
+    from millpond.events.redis.servers import Servers
 
 __all__ = ("RedisClaims", "RedisQueues")
 

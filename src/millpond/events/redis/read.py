@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 __all__ = ("read_index", "read_page")
 
+_REFERENCE = b"reference"
+"""Stands for the id of a row that rows behind it were deflated with."""
+
 
 def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) -> Page:
     """As `StreamStore.read`."""
@@ -37,8 +40,12 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
         return replace(read_page(servers, keys, restart_place(after, head.last_id), bytes_max), gap=True)
     cursor = max(after, head.dropped_id)
     events: list[Event] = []
+    reference = b""
     for id_, row in zip(found[2::2], found[3::2], strict=True):
-        events += decode(row, cursor, _base(id_, row))
+        if id_ == _REFERENCE:
+            reference = row
+            continue
+        events += decode(row, cursor, _base(id_, row), reference=reference)
         if events:
             cursor = events[-1].number
     # The newest events may have been deleted: a reader that found no others is behind them.

@@ -17,6 +17,7 @@ __all__ = ("NO_DAY", "Head", "Listed", "id_bytes", "index_of", "names_in_full", 
 
 NO_DAY = -1
 _HEAD = struct.Struct(">BBqqiiiqQQQ")
+_HEAD_VERSION, _REFERENCE_BYTES = 2, 4
 _SEGMENT = struct.Struct(">qBQH")
 _DAY = struct.Struct(">iqqQQ")
 _STATES = {1: State.CLOSED, 2: State.COMPRESSED}
@@ -53,10 +54,10 @@ class Head:
                 version, is_open, last_id, dropped_id, last_day, compress_day, expire_day, first_id, count, size,
                 stored,
             ) = _HEAD.unpack_from(row)  # fmt: skip
-            names = _parse_names(row[_HEAD.size :])
+            names = _parse_names(row[_HEAD.size + (0 if version == 1 else _REFERENCE_BYTES) :])
         except (struct.error, UnicodeDecodeError) as error:
             raise _damaged("head", row) from error
-        if version != 1 or is_open > 1 or not 0 <= dropped_id <= last_id:
+        if not 1 <= version <= _HEAD_VERSION or is_open > 1 or not 0 <= dropped_id <= last_id:
             raise _damaged("head", row)
         if is_open and not (0 < first_id <= last_id and 0 < count <= last_id - first_id + 1):
             raise _damaged("head", row)

@@ -15,6 +15,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import redis
@@ -24,17 +25,17 @@ from redis.retry import Retry
 
 from millpond.errors import Closed, Invalid, MillpondError, Unavailable, Uncertain
 from millpond.events.redis.address import Address, Location
-from millpond.events.redis.errors import is_passing, translated
+from millpond.events.redis.connections import Argument, Connections
+from millpond.events.redis.errors import is_passing, is_unmarked, translated
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
-    from redis.connection import Connection, ConnectionPool
-
     from millpond.clock import Clock
+    from millpond.events.redis.connections import Line
     from millpond.events.redis.keys import Place
     from millpond.events.redis.scripts import Script
 
-__all__ = ("Call", "Servers", "script_call")
+__all__ = ("Call", "Servers", "script_call", "script_command")
 
 CONNECT_SECONDS = 5
 SILENCE_SECONDS = 30
@@ -51,21 +52,30 @@ CHECK_SECONDS = 60.0
 REPLICAS_MS = 1_000
 """Replicas have so long to say that they have an append."""
 
-Argument = bytes | int | str
+_NO_ANSWER = object()
 _NETWORK = (redis.exceptions.ConnectionError, redis.exceptions.TimeoutError, OSError)
 
 
 class Call(NamedTuple):
-    """A command about keys of one shard; the script that it runs, if it does."""
+    """A command about keys of one shard, which may be made when it is sent; the script that it runs, if it does."""
 
     shard: int
-    command: tuple[Argument, ...]
+    command: tuple[Argument, ...] | Callable[[], tuple[Argument, ...]]
     script: Script | None = None
+
+    def made(self) -> tuple[Argument, ...]:
+        """The command."""
+        return self.command if isinstance(self.command, tuple) else self.command()
 
 
 def script_call(script: Script, shard: int, keys: Sequence[bytes], arguments: Sequence[Argument]) -> Call:
     """A call of a script."""
-    return Call(shard, (b"EVALSHA", script.sha, len(keys), *keys, *arguments), script)
+    return Call(shard, script_command(script, keys, arguments), script)
+
+
+def script_command(script: Script, keys: Sequence[bytes], arguments: Sequence[Argument]) -> tuple[Argument, ...]:
+    """The command that runs a script."""
+    return (b"EVALSHA", script.sha, len(keys), *keys, *arguments)
 
 
 @dataclass(slots=True)
@@ -91,7 +101,7 @@ class Servers:
         self._clock = clock
         self._slots = [key_slot(tag.encode()) for tag in place.tags]
         self._lock = threading.Lock()
-        self._pools: dict[Address, ConnectionPool] = {}
+        self._connections: dict[Address, Connections] = {}
         self._checked: set[Address] = set()
         self._check_due = 0.0
         self.settle: Callable[[], None] = lambda: None
@@ -105,17 +115,36 @@ class Servers:
         """The server of a shard, as far as it is known."""
         return self._routes[shard]
 
-    def pool(self, address: Address) -> ConnectionPool:
-        """The connections to a server."""
+    def is_cluster(self) -> bool:
+        """True when shards are spread over the servers of a cluster.
+
+        Raises: as `refresh`.
+        """
+        if not self._is_known:
+            self.discover()
+        return self._is_cluster
+
+    def options(self, address: Address) -> dict[str, Any]:
+        """The options of a connection to a server, as redis-py takes them.
+
+        Raises:
+            Closed: the store was closed.
+        """
+        self._check_open()
+        return {
+            **self.location.options, "host": address.host, "port": address.port, "socket_timeout": SILENCE_SECONDS,
+            "socket_connect_timeout": CONNECT_SECONDS, "retry": Retry(NoBackoff(), 0), "protocol": 2,
+            "client_name": "millpond",
+        }  # fmt: skip
+
+    def _connections_to(self, address: Address) -> Connections:
+        if (found := self._connections.get(address)) is not None:
+            return found
         with self._lock:
-            self._check_open()
-            if address not in self._pools:
-                self._pools[address] = redis.ConnectionPool(
-                    **self.location.options, host=address.host, port=address.port, socket_timeout=SILENCE_SECONDS,
-                    socket_connect_timeout=CONNECT_SECONDS, retry=Retry(NoBackoff(), 0), protocol=2,
-                    client_name="millpond",
-                )  # fmt: skip
-            return self._pools[address]
+            found = self._connections.get(address)
+            if found is None:
+                found = self._connections[address] = Connections(self.options(address))
+            return found
 
     def run(self, calls: Sequence[Call], *, repeat: bool) -> list[Any]:
         """The answers to calls, in their order; calls to one shard are made in their order.
@@ -126,6 +155,8 @@ class Servers:
         """
         replies: dict[int, Any] = {}
         self.discover()
+        if len(calls) == 1 and (found := self._answer(calls[0], repeat=repeat)) is not _NO_ANSWER:
+            return [found]
         for start in range(0, len(calls), FLIGHT_CALLS):
             try:
                 self._run_flight(calls, range(start, min(start + FLIGHT_CALLS, len(calls))), replies, repeat=repeat)
@@ -156,6 +187,31 @@ class Servers:
         """Make a call that tidies up; it does not matter much when it fails."""
         with suppress(MillpondError):
             self.run([call], repeat=True)
+
+    def _answer(self, call: Call, *, repeat: bool) -> Any:
+        """The answer to a lone call, or `_NO_ANSWER`: nothing was done yet, and there is more to do than to send it."""
+        address = self._routes[call.shard]
+        if address is None or (self.location.replicas and not repeat):
+            return _NO_ANSWER
+        free = self._connections_to(address)
+        try:
+            line = free.take()
+        except _NETWORK:
+            return _NO_ANSWER
+        try:
+            line.send((call.made(),))
+            step("events.redis_sent")
+            return line.receive()
+        except (redis.exceptions.NoScriptError, redis.exceptions.MovedError, redis.exceptions.AskError):
+            return _NO_ANSWER
+        except (redis.exceptions.RedisError, OSError) as error:
+            if is_passing(error) or is_unmarked(error) or (repeat and self._is_cluster):
+                return _NO_ANSWER
+            if isinstance(error, _NETWORK) and not repeat:
+                raise self._uncertain() from error
+            raise translated(error, self.location.shown) from error
+        finally:
+            free.give_back(line)
 
     def _run_flight(self, calls: Sequence[Call], flight: range, replies: dict[int, Any], *, repeat: bool) -> None:
         pending, due, moves = list(flight), self._clock.monotonic() + PATIENCE_SECONDS, 0
@@ -202,52 +258,46 @@ class Servers:
             else:
                 groups.setdefault(address, []).append(place)
         sent = [
-            (address, pool, connection, members) for address, members in groups.items()
-            if (connection := self._send(pool := self.pool(address), calls, members, attempt, waits)) is not None
+            (address, free, line, members) for address, members in groups.items()
+            if (line := self._send(free := self._connections_to(address), calls, members, attempt, waits)) is not None
         ]  # fmt: skip
         step("events.redis_sent")
-        for address, pool, connection, members in sent:
+        for address, free, line, members in sent:
             try:
-                self._receive(connection, address, calls, members, attempt, replies, replicas)
+                self._receive(line, address, calls, members, attempt, replies, replicas)
             finally:
-                self._give_back(pool, connection)
+                free.give_back(line)
         return attempt
 
     def _send(
-        self, pool: ConnectionPool, calls: Sequence[Call], members: list[int], attempt: _Attempt,
+        self, free: Connections, calls: Sequence[Call], members: list[int], attempt: _Attempt,
         waits: Sequence[tuple[Argument, ...]],
-    ) -> Connection | None:  # fmt: skip
+    ) -> Line | None:  # fmt: skip
         """Send calls to a server; None when they did not all go."""
         try:
-            connection = pool.get_connection()
+            line = free.take()
         except _NETWORK as error:
             if isinstance(error, redis.exceptions.AuthenticationError):
                 attempt.failed = error
             _later(attempt, members, error)
             return None
         try:
-            commands = [*(calls[place].command for place in members), *waits]
-            connection.send_packed_command(connection.pack_commands(commands))
+            line.send(chain((calls[place].made() for place in members), waits))
         except _NETWORK as error:
-            self._give_back(pool, connection)
+            line.close()
             attempt.lost = error
             _later(attempt, members, error)
             return None
-        return connection
-
-    def _give_back(self, pool: ConnectionPool, connection: Connection) -> None:
-        if self.closed.is_set():
-            connection.disconnect()
-        pool.release(connection)
+        return line
 
     def _receive(
-        self, connection: Connection, address: Address, calls: Sequence[Call], members: list[int], attempt: _Attempt,
+        self, line: Line, address: Address, calls: Sequence[Call], members: list[int], attempt: _Attempt,
         replies: dict[int, Any], replicas: int,
     ) -> None:  # fmt: skip
         unknown: dict[bytes, Script] = {}
         for at, place in enumerate(members):
             try:
-                replies[place] = connection.read_response()
+                replies[place] = line.receive()
             except redis.exceptions.NoScriptError:
                 script = calls[place].script
                 assert script is not None
@@ -261,56 +311,50 @@ class Servers:
             except redis.exceptions.ResponseError as error:
                 _refused(attempt, place, error)
             except _NETWORK as error:
-                connection.disconnect()
                 if not is_passing(error):
                     attempt.lost = error
                 _later(attempt, members[at:], error)
                 return
         if replicas:
             try:
-                lacking = replicas - int(connection.read_response())
+                lacking = replicas - int(line.receive())
                 if any(place in replies for place in members):  # else nothing was made that they could have
                     attempt.lacking = max(attempt.lacking, lacking)
             except _NETWORK as error:
-                connection.disconnect()
                 attempt.lost = error
                 return
         for script in unknown.values():
             try:
-                connection.send_command("SCRIPT", "LOAD", script.source)
-                connection.read_response()
+                line.call("SCRIPT", "LOAD", script.source)
             except redis.exceptions.ResponseError as error:
                 attempt.failed = error
             except _NETWORK:
-                connection.disconnect()  # the call fails too, when it is made again
-                return
+                return  # the call fails too, when it is made again
 
     def _ask(
         self, address: Address, calls: Sequence[Call], place: int, attempt: _Attempt, replies: dict[int, Any]
     ) -> None:
         """Make a call at the server that a slot is being moved to."""
         call = calls[place]
-        pool = self.pool(address)
+        free = self._connections_to(address)
         try:
-            connection = pool.get_connection()
+            line = free.take()
         except _NETWORK as error:
             _later(attempt, [place], error)
             return
         try:
             if call.script is not None:
-                connection.send_command("SCRIPT", "LOAD", call.script.source)
-                connection.read_response()
-            connection.send_packed_command(connection.pack_commands([("ASKING",), call.command]))
-            connection.read_response()
-            replies[place] = connection.read_response()
+                line.call("SCRIPT", "LOAD", call.script.source)
+            line.send([("ASKING",), call.made()])
+            line.receive()
+            replies[place] = line.receive()
         except redis.exceptions.ResponseError as error:
             _refused(attempt, place, error)
         except _NETWORK as error:
-            connection.disconnect()
             attempt.lost = error
             _later(attempt, [place], error)
         finally:
-            self._give_back(pool, connection)
+            free.give_back(line)
 
     # --- which server has what
 
@@ -387,24 +431,20 @@ class Servers:
         return about
 
     def _command(self, address: Address, *command: Argument) -> Any:
-        pool = self.pool(address)
-        connection = pool.get_connection()
+        free = self._connections_to(address)
+        line = free.take()
         try:
-            connection.send_command(*command)
-            return connection.read_response()
-        except _NETWORK:
-            connection.disconnect()
-            raise
+            return line.call(*command)
         finally:
-            self._give_back(pool, connection)
+            free.give_back(line)
 
     def close(self) -> None:
         """Close the connections."""
         with self._lock:
             self.closed.set()
-            pools, self._pools = list(self._pools.values()), {}
-        for pool in pools:
-            pool.disconnect(inuse_connections=False)  # threads end what they are at, and close their own
+            found, self._connections = list(self._connections.values()), {}
+        for connections in found:
+            connections.close()
 
     def _check_open(self) -> None:
         if self.closed.is_set():
@@ -414,7 +454,7 @@ class Servers:
 def _refused(attempt: _Attempt, place: int, error: redis.exceptions.ResponseError) -> None:
     if is_passing(error) or isinstance(error, redis.exceptions.AskError):
         _later(attempt, [place], error)
-    elif "MILLPOND_LOST" in str(error):
+    elif is_unmarked(error):
         attempt.again.append(place)
         attempt.unmarked = True
     else:

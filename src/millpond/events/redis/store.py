@@ -10,7 +10,7 @@ from millpond.events.days import latest_due_day
 from millpond.events.erasure import Remains
 from millpond.events.protocol import PAGE_BYTES, Losses, StreamRules, never
 from millpond.events.redis.address import parse_location
-from millpond.events.redis.append import SERVER_TIME, append_batches
+from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.follow import Followers
 from millpond.events.redis.jobs import RedisClaims, RedisQueues
@@ -18,10 +18,12 @@ from millpond.events.redis.keys import Place
 from millpond.events.redis.marks import Marks
 from millpond.events.redis.notes import RedisNotes
 from millpond.events.redis.read import read_index, read_page
+from millpond.events.redis.references import References
 from millpond.events.redis.registry import due_streams, list_streams
 from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
+from millpond.events.redis.shared_calls import SERVER_TIME
 from millpond.events.redis.switch import delete_days, erase_events, expire_days, switch_segments
 
 if TYPE_CHECKING:
@@ -60,13 +62,14 @@ class RedisStore:
         marks = Marks(self._place, clock, lambda calls: self._servers.run(calls, repeat=True), self.losses)
         self._servers.settle = marks.settle
         self.job_rows = RedisQueues(self._servers, self._place), RedisClaims(self._servers, self._place)
+        self._references = References()
         self._followers = Followers(self._servers, self._place, clock)
         self.notes = RedisNotes(self._servers, self._place)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; each batch is stored wholly or not at all."""
         now_ms = SERVER_TIME if self._is_real else self._clock.now_ms()
-        return append_batches(self._servers, self._place, batches, now_ms, self._rules)
+        return append_batches(self._servers, self._references, self._place, batches, now_ms, self._rules)
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
         """See `StreamStore.read`."""

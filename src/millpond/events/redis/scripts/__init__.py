@@ -1,12 +1,20 @@
-"""Scripts that Redis runs, each one atomic change or one look at a moment; `prelude.lua` begins each of them."""
+"""Scripts that Redis runs, each one atomic change or one look at a moment; `prelude.lua` begins them.
+
+`segments.lua` follows only where it is needed, for Redis makes the functions of a script anew in each call; the script
+that is called most has neither.
+"""
 
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 
-__all__ = ("APPEND", "CLOSE", "DELETE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH", "Script")
+__all__ = (
+    "APPEND", "APPEND_SINGLES", "CLOSE", "DELETE", "EXPIRE", "INDEX", "PULL_BACK", "READ", "STAGE", "SWAP", "SWITCH",
+    "Script",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,20 +29,23 @@ _WHEN_FULL = b"#!lua flags=allow-oom\n"
 """Begins a script that Redis runs also when its memory is full: it frees more than it takes, or lets others do so."""
 
 
-def _script(name: str, begin: bytes = b"") -> Script:
+def _script(name: str, begin: bytes = b"", parts: Sequence[str] = ("prelude",)) -> Script:
     folder = files(__name__)
-    source = begin + folder.joinpath("prelude.lua").read_bytes() + folder.joinpath(f"{name}.lua").read_bytes()
+    source = begin + b"".join(folder.joinpath(f"{part}.lua").read_bytes() for part in (*parts, name))
     # Redis names scripts by their SHA-1; nothing is secured by it.
     return Script(source, hashlib.sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
+_WITH_SEGMENTS = ("prelude", "segments")
+
 APPEND = _script("append")
+APPEND_SINGLES = _script("append_singles", parts=())
 CLOSE = _script("close", _WHEN_FULL)
-DELETE = _script("delete", _WHEN_FULL)
-EXPIRE = _script("expire", _WHEN_FULL)
+DELETE = _script("delete", _WHEN_FULL, _WITH_SEGMENTS)
+EXPIRE = _script("expire", _WHEN_FULL, _WITH_SEGMENTS)
 INDEX = _script("index")
-PULL_BACK = _script("pull_back", _WHEN_FULL)
-READ = _script("read")
+PULL_BACK = _script("pull_back", _WHEN_FULL, _WITH_SEGMENTS)
+READ = _script("read", parts=_WITH_SEGMENTS)
 STAGE = _script("stage", _WHEN_FULL)
-SWAP = _script("swap")
-SWITCH = _script("switch", _WHEN_FULL)
+SWAP = _script("swap", parts=())
+SWITCH = _script("switch", _WHEN_FULL, _WITH_SEGMENTS)

@@ -1,10 +1,16 @@
--- Appends deliveries to one stream: ids, days and source positions are decided here, all at once.
+-- Appends deliveries to streams of one slot, or of one server: ids, days and source positions are decided here, at once.
 --
--- KEYS  head, raw, sources, index, due (compress, expire, forget), names, lost
--- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, name, names in full, then for each delivery:
---           source, first position, last position, events, rows, then for each row: day, events, bytes, row
--- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream,
--- `c` (stored up to the middle) and the position, or `f` (no ids are left); nothing after the last two is looked at.
+-- KEYS  the heads of the streams; the marks of their shards, one for each stream; then, for a cluster, all their other
+--           keys, which are named alike
+-- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, the number of streams, then for each stream: its
+--           names in full, deliveries, then for each delivery: source, its numbers (first and last position, events,
+--           rows), then for each row: its numbers (day, events, bytes), row. Of a lone row of one event the numbers end
+--           with the id and the checksum of the row that it was deflated with, or with `?`: the reference is unknown.
+-- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream, `c`
+-- (stored up to the middle) and the position, `f` (no ids are left), `p` (another reference is used: send it plain), or
+-- `-`: it comes after a `c` or an `f`. After `?`, behind `n` and the id: the id of the reference, and the row.
+
+local DELIVERY, ROW = '>c16c16I4I4', '>i4I4I4'
 
 local function is_below(one, other)
     local a, b, c, d = struct.unpack('>I4I4I4I4', one)
@@ -15,46 +21,78 @@ local function is_below(one, other)
     return d < h
 end
 
-lost_id(KEYS[9])
-local now, name = tonumber(ARGV[1]), ARGV[3]
+local now, streams = tonumber(ARGV[1]), tonumber(ARGV[3])
 if now < 0 then
     local time = redis.call('TIME')
     now = time[1] * 1000 + math.floor(time[2] / 1000)
 end
 local today, latest = math.floor(now / DAY_MS), math.min(math.floor((now + ARGV[2]) / DAY_MS), DAY_MAX)
-local head = read_head(KEYS[1])
-local is_new = head == nil
-head = head or new_head(ARGV[4])
-local before = work_of(head)
-local floor = 0
-if head.open == 1 then
-    floor = head.day
-elseif head.day ~= NO_DAY then
-    floor = math.min(math.max(head.day + 1, today), DAY_MAX)
+
+-- Heads of another version are found before anything is written, and shards that were lost, as `lost_id` finds them.
+local heads = redis.call('MGET', unpack(KEYS, 1, 2 * streams))
+for place = 1, streams do
+    if not heads[streams + place] then
+        error('MILLPOND_LOST')
+    end
+    heads[place] = heads[place] and parse_head(heads[place])
 end
 
-local function append_row(ms, counter, day, count, bytes, row)
-    day = math.max(math.min(day, latest), floor)
+local head, floor, before, shard, name
+
+local function open_day(day, ms, counter, row)
+    before = before or work_of(head)
+    if head.open == 1 then
+        close_day(shard .. 'index:' .. name, head)
+    end
+    head.open, head.day, head.first_ms, head.first_counter, head.reference = 1, day, ms, counter, reference_of(row)
+    if head.compress == NO_DAY then head.compress = day end
+    if head.expire == NO_DAY then head.expire = day end
+end
+
+local function day_for(day)
+    return math.max(math.min(day, latest), floor)
+end
+
+-- True when a row was deflated with the first row of the day that it goes to.
+local function has_reference(numbers)
+    local day, _, _, a, b, reference = struct.unpack('>i4I4I4I4I4I4', numbers)
+    local ms, counter = id_of(a, b)
+    return head.open == 1 and ms == head.first_ms and counter == head.first_counter and reference == head.reference
+        and day_for(day) == head.day
+end
+
+-- The reference of the open day; its row only where it is not the one that was just appended.
+local function reference_answer(raw, ms, counter)
+    local first = id_bytes(head.first_ms, head.first_counter)
+    if head.reference == 0 or (head.first_ms == ms and head.first_counter == counter) then
+        return head.reference == 0 and '' or first
+    end
+    local id = id_text(head.first_ms, head.first_counter)
+    local entry = redis.call('XRANGE', raw, id, id)[1]
+    return entry and first .. entry[2][2] or ''
+end
+
+local function append_row(raw, ms, counter, numbers, row)
+    local day, count, bytes = struct.unpack(ROW, numbers)
+    day = day_for(day)
     if head.open == 0 or day > head.day then
-        if head.open == 1 then
-            close_day(KEYS[4], head)
-        end
-        head.open, head.day, head.first_ms, head.first_counter = 1, day, ms, counter
-        if head.compress == NO_DAY then head.compress = day end
-        if head.expire == NO_DAY then head.expire = day end
+        open_day(day, ms, counter, row)
     end
     floor = day
-    head.ms, head.counter = advanced(ms, counter, count - 1)
-    redis.call('XADD', KEYS[2], id_text(head.ms, head.counter), 'e', row)
+    if count > 1 then
+        ms, counter = advanced(ms, counter, count - 1)
+    end
+    redis.call('XADD', raw, id_text(ms, counter), 'e', row)
+    head.ms, head.counter = ms, counter
     head.count, head.bytes, head.stored = head.count + count, head.bytes + bytes, head.stored + #row
+    return advanced(ms, counter, 1)
 end
 
 -- The answer to a delivery that is not to be stored, or nil.
-local function answer_without(source, first, last, count)
+local function answer_without(stored, first, last, count)
     if count == 0 then
         return 'r' .. id_bytes(head.ms, head.counter)
     end
-    local stored = source ~= '' and redis.call('HGET', KEYS[3], source)
     if not stored or is_below(stored, first) then
         return nil
     end
@@ -64,46 +102,82 @@ local function answer_without(source, first, last, count)
     return 'r' .. id_bytes(head.ms, head.counter)
 end
 
-local answers, at, changed = {}, 5, false
-while at <= #ARGV do
-    local source, last, count, rows = ARGV[at], ARGV[at + 2], tonumber(ARGV[at + 3]), tonumber(ARGV[at + 4])
-    local answer = answer_without(source, ARGV[at + 1], last, count)
-    at = at + 5
-    if answer then
-        at = at + 4 * rows
-    else
-        local ms, counter = advanced(head.ms, head.counter, 1)
-        if now > ms then
-            ms, counter = now, 0
-        end
-        if advanced(ms, counter, count) > MS_MAX then
-            answer = 'f'
-        else
-            answer, changed = 'n' .. id_bytes(ms, counter), true
-            for _ = 1, rows do
-                local events = tonumber(ARGV[at + 1])
-                append_row(ms, counter, tonumber(ARGV[at]), events, tonumber(ARGV[at + 2]), ARGV[at + 3])
-                ms, counter = advanced(ms, counter, events)
-                at = at + 4
-            end
-            if source ~= '' then
-                -- history is delivered long after the days of its events
-                redis.call('HSET', KEYS[3], source, last .. struct.pack('>i4', math.max(head.day, today)))
-            end
-        end
+local answers, written, changed, ids, at, ended = {}, {}, {}, {}, 4, false
+
+local function append_delivery(raw, sources)
+    local source, first, last, count, rows = ARGV[at], struct.unpack(DELIVERY, ARGV[at + 1])
+    local from = at + 2
+    at = from + 2 * rows
+    if ended then
+        return '-'
     end
-    answers[#answers + 1] = answer
-    local kind = string.sub(answer, 1, 1)
-    if kind == 'c' or kind == 'f' then
-        break
+    local answer = answer_without(source ~= '' and redis.call('HGET', sources, source), first, last, count)
+    if answer then
+        ended = string.byte(answer) == 99 -- `c`
+        return answer
+    end
+    local numbers = ARGV[from]
+    local is_asking = #numbers == 13
+    if #numbers > 13 and not has_reference(numbers) then
+        return 'p'
+    end
+    local ms, counter = advanced(head.ms, head.counter, 1)
+    if now > ms then
+        ms, counter = now, 0
+    end
+    if advanced(ms, counter, count) > MS_MAX then
+        ended = true
+        return 'f'
+    end
+    local first_ms, first_counter = ms, counter
+    for place = from, at - 1, 2 do
+        ms, counter = append_row(raw, ms, counter, ARGV[place], ARGV[place + 1])
+    end
+    if source ~= '' then
+        -- history is delivered long after the days of its events
+        redis.call('HSET', sources, source, last .. struct.pack('>i4', math.max(head.day, today)))
+    end
+    answer = 'n' .. id_bytes(first_ms, first_counter)
+    return is_asking and answer .. reference_answer(raw, first_ms, first_counter) or answer
+end
+
+for place = 1, streams do
+    local key, names, deliveries = KEYS[place], ARGV[at], tonumber(ARGV[at + 1])
+    local split = string.find(key, '}', 1, true) + 1
+    shard, name = string.sub(key, 1, split), string.sub(key, split + 6)
+    local raw, sources = shard .. 'raw:' .. name, shard .. 'sources:' .. name
+    local is_new = not heads[place]
+    head, before, floor, ended = heads[place] or new_head(names), nil, 0, false
+    if head.open == 1 then
+        floor = head.day
+    elseif head.day ~= NO_DAY then
+        floor = math.min(math.max(head.day + 1, today), DAY_MAX)
+    end
+    local ms, counter = head.ms, head.counter
+    at = at + 2
+    for _ = 1, deliveries do
+        answers[#answers + 1] = append_delivery(raw, sources)
+    end
+    if head.ms ~= ms or head.counter ~= counter then
+        changed[#changed + 1], ids[#ids + 1] = key, id_bytes(head.ms, head.counter)
+        written[#written + 1] = key
+        written[#written + 1] = pack_head(head)
+        if before then
+            put_work({ shard .. 'due:compress', shard .. 'due:expire', shard .. 'due:forget' }, name, before, work_of(head))
+        end
+        if is_new then
+            redis.call('ZADD', shard .. 'names', 0, name)
+        end
     end
 end
-if changed then
-    put_head(KEYS[1], head)
-    put_work({ KEYS[5], KEYS[6], KEYS[7] }, name, before, work_of(head))
-    if is_new then
-        redis.call('ZADD', KEYS[8], 0, name)
+if changed[1] then
+    redis.call('MSET', unpack(written))
+    -- Only streams that somebody follows are published; who may not look for followers publishes all of them.
+    local followers = redis.pcall('PUBSUB', 'SHARDNUMSUB', unpack(changed))
+    for place, key in ipairs(changed) do
+        if followers.err or followers[2 * place] > 0 then
+            redis.call('SPUBLISH', key, ids[place])
+        end
     end
-    redis.call('SPUBLISH', KEYS[1], id_bytes(head.ms, head.counter))
 end
 return answers

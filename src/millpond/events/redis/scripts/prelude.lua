@@ -8,10 +8,12 @@ local MS_MAX = 8796093022207
 local DAY_MS = 86400000
 local DAY_MAX = 2932896
 local NO_DAY = -1
-local CLOSED, COMPRESSED = 1, 2
-local HEAD = '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
+local CLOSED = 1
+local HEAD_VERSION, OLD_HEAD = 2, '>BBI4I4I4I4i4i4i4I4I4I8I8I8'
+local HEAD = OLD_HEAD .. 'I4'
+local SINGLE, DEFLATED, REFERENCE_BYTES_MAX = 2, 2, 4096
 local SEGMENT = '>I4I4BI8I2'
-local SEGMENT_BYTES, DAY_BYTES, POSITION_BYTES = 19, 36, 16
+local POSITION_BYTES = 16
 
 local function id_of(upper, lower)
     return upper * 4096 + math.floor(lower / UNIT), lower % UNIT
@@ -39,29 +41,30 @@ local function advanced(ms, counter, count)
     return ms + math.floor(total / UNIT), total % UNIT
 end
 
-local function is_after(ms, counter, other_ms, other_counter)
-    return ms > other_ms or (ms == other_ms and counter > other_counter)
+-- The checksum of the first row of a day, with which others are deflated; 0 for one that is not for that.
+local function reference_of(row)
+    local is_one = string.byte(row) == SINGLE and string.byte(row, 2) < DEFLATED and #row <= REFERENCE_BYTES_MAX
+    return is_one and struct.unpack('<I4', row, 3) or 0
 end
 
 local function parse_head(row)
-    local head, version, a, b, c, d, e, f, at = {}, nil, nil, nil, nil, nil, nil, nil, nil
-    version = struct.unpack('>B', row)
-    if version ~= 1 then
-        error('MILLPOND_FORMAT ' .. version)
+    local version = string.byte(row)
+    if version ~= 1 and version ~= HEAD_VERSION then
+        error('MILLPOND_FORMAT ' .. (version or 0))
     end
-    version, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f, head.count, head.bytes, head.stored, at =
-        struct.unpack(HEAD, row)
-    head.ms, head.counter = id_of(a, b)
-    head.dropped_ms, head.dropped_counter = id_of(c, d)
-    head.first_ms, head.first_counter = id_of(e, f)
-    head.names = string.sub(row, at)
-    return head
-end
-
--- The id up to which the streams of a shard were lost. Without this mark the server has lost its keys since a node marked
--- the shard, and nothing is stored before it is marked again.
-local function lost_id(key)
-    return redis.call('GET', key) or error('MILLPOND_LOST')
+    local _, open, a, b, c, d, day, compress, expire, e, f, count, bytes, stored, reference, at =
+        struct.unpack(version == 1 and OLD_HEAD or HEAD, row)
+    if version == 1 then
+        reference, at = 0, reference
+    end
+    local ms, counter = id_of(a, b)
+    local dropped_ms, dropped_counter = id_of(c, d)
+    local first_ms, first_counter = id_of(e, f)
+    return {
+        open = open, ms = ms, counter = counter, dropped_ms = dropped_ms, dropped_counter = dropped_counter, day = day,
+        compress = compress, expire = expire, first_ms = first_ms, first_counter = first_counter, count = count,
+        bytes = bytes, stored = stored, reference = reference, names = string.sub(row, at),
+    }
 end
 
 local function read_head(key)
@@ -72,16 +75,20 @@ end
 local function new_head(names)
     return {
         open = 0, ms = 0, counter = 0, dropped_ms = 0, dropped_counter = 0, day = NO_DAY, compress = NO_DAY,
-        expire = NO_DAY, first_ms = 0, first_counter = 0, count = 0, bytes = 0, stored = 0, names = names,
+        expire = NO_DAY, first_ms = 0, first_counter = 0, count = 0, bytes = 0, stored = 0, reference = 0, names = names,
     }
 end
 
-local function put_head(key, head)
+local function pack_head(head)
     local a, b = halves(head.ms, head.counter)
     local c, d = halves(head.dropped_ms, head.dropped_counter)
     local e, f = halves(head.first_ms, head.first_counter)
-    redis.call('SET', key, struct.pack(HEAD, 1, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f,
-        head.count, head.bytes, head.stored) .. head.names)
+    return struct.pack(HEAD, HEAD_VERSION, head.open, a, b, c, d, head.day, head.compress, head.expire, e, f,
+        head.count, head.bytes, head.stored, head.reference) .. head.names
+end
+
+local function put_head(key, head)
+    redis.call('SET', key, pack_head(head))
 end
 
 -- The day from whose end on it is counted how long a stream without events is remembered: that of its last append.
@@ -115,53 +122,5 @@ local function close_day(index, head)
     redis.call('ZADD', index, 0, struct.pack(SEGMENT, a, b, CLOSED, head.stored, 1)
         .. struct.pack('>i4I4I4I4I4I8I8', head.day, e, f, a, b, head.count, head.bytes))
     head.open, head.first_ms, head.first_counter, head.count, head.bytes, head.stored = 0, 0, 0, 0, 0, 0
-end
-
-local function parse_segment(member)
-    local a, b, state, _, days = struct.unpack(SEGMENT, member)
-    local segment = { state = state, member = member, days = days }
-    segment.ms, segment.counter = id_of(a, b)
-    segment.first_day = struct.unpack('>i4', member, SEGMENT_BYTES + 1)
-    segment.last_day = struct.unpack('>i4', member, SEGMENT_BYTES + 1 + (days - 1) * DAY_BYTES)
-    return segment
-end
-
-local function first_id(segment)
-    return id_from(segment.member, SEGMENT_BYTES + 1 + 4)
-end
-
-local function count_of(segment)
-    local count = 0
-    for day = 0, segment.days - 1 do
-        count = count + struct.unpack('>I8', segment.member, SEGMENT_BYTES + 1 + day * DAY_BYTES + 20)
-    end
-    return count
-end
-
--- Notes the oldest day, and the oldest that is raw; drops the raw entries before it, and the key with the last of them,
--- for an empty stream takes 4 KB.
-local function settle(index, raw, head)
-    head.compress, head.expire = NO_DAY, NO_DAY
-    local ms, counter
-    for _, member in ipairs(redis.call('ZRANGE', index, 0, -1)) do
-        local segment = parse_segment(member)
-        if head.expire == NO_DAY then
-            head.expire = segment.first_day
-        end
-        if segment.state == CLOSED then
-            head.compress, ms, counter = segment.first_day, first_id(segment)
-            break
-        end
-    end
-    if not ms and head.open == 1 then
-        head.compress, ms, counter = head.day, head.first_ms, head.first_counter
-        if head.expire == NO_DAY then
-            head.expire = head.day
-        end
-    end
-    if ms then
-        redis.call('XTRIM', raw, 'MINID', id_text(ms, counter))
-    else
-        redis.call('UNLINK', raw)
-    end
+    head.reference = 0
 end

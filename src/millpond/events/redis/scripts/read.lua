@@ -3,7 +3,8 @@
 -- KEYS  head, index, raw, lost
 -- ARGV  after (8 bytes), the greatest number of bytes, the beginning of the keys of batches
 -- Gives the id up to which streams were lost; then, of a stream that is there: the head, 1 where more follows, and for
--- each row its id (raw entries only) and its bytes.
+-- each row its id (raw entries only) and its bytes. `reference` stands for the id of a row with which rows behind it were
+-- deflated.
 
 local lost = lost_id(KEYS[4])
 local row = redis.call('GET', KEYS[1])
@@ -20,11 +21,15 @@ if not is_after(head.ms, head.counter, ms, counter) then
     return reply
 end
 
+local function is_deflated(row)
+    return string.byte(row) == SINGLE and (string.byte(row, 2) or 0) >= DEFLATED
+end
+
 local bytes_max, size, rows = tonumber(ARGV[2]), 0, 0
 
 -- False when the row is more than the page may hold; its size is that before compression.
 local function add(id, batch)
-    size = size + (#batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
+    size = size + (string.byte(batch) == 1 and #batch >= 12 and struct.unpack('<I4', batch, 9) or #batch)
     if rows > 0 and size > bytes_max then
         reply[3] = 1
         return false
@@ -54,12 +59,19 @@ local function add_segment(segment)
     return true
 end
 
--- False when the page is full. A raw entry has the id of its last event, and belongs to one day.
-local function add_raw(stop)
-    local start, count = '(' .. id_text(ms, counter), 1
+-- False when the page is full. A raw entry has the id of its last event, and belongs to one day, of which the first
+-- entry is the reference.
+local function add_raw(first, stop)
+    local start, count, has_reference = '(' .. id_text(ms, counter), 1, false
     while true do
         local entries = redis.call('XRANGE', KEYS[3], start, stop, 'COUNT', count)
         for _, entry in ipairs(entries) do
+            if not has_reference and is_deflated(entry[2][2]) then
+                local found = redis.call('XRANGE', KEYS[3], first, first)[1]
+                reply[#reply + 1] = 'reference'
+                reply[#reply + 1] = found and found[2][2] or ''
+                has_reference = true
+            end
             if not add(entry[1], entry[2][2]) then
                 return false
             end
@@ -78,11 +90,11 @@ while true do
     local segment = member and parse_segment(member)
     local going
     if not segment then
-        going = add_raw('+')
+        going = add_raw(id_text(head.first_ms, head.first_counter), '+')
     elseif segment.state == COMPRESSED then
         going = add_segment(segment)
     else
-        going = add_raw(id_text(segment.ms, segment.counter))
+        going = add_raw(id_text(first_id(segment)), id_text(segment.ms, segment.counter))
     end
     if not segment or not going then
         return reply

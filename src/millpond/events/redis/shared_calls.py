@@ -1,0 +1,138 @@
+"""Appends to many streams share calls: Redis needs as long for a call as for the events of several streams.
+
+A cluster takes the streams of one shard in a call, and wants to know all keys; one server takes any.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from millpond.errors import Unavailable, Uncertain
+from millpond.events.ids import format_id
+from millpond.events.redis.keys import is_hashed
+from millpond.events.redis.rows import names_in_full
+from millpond.events.redis.scripts import APPEND
+from millpond.events.redis.servers import Call, script_command
+
+if TYPE_CHECKING:
+    from millpond.events.protocol import StreamRules
+    from millpond.events.redis.connections import Argument
+    from millpond.events.redis.keys import StreamKeys
+    from millpond.events.redis.scripts import Script
+    from millpond.events.redis.servers import Servers
+
+__all__ = (
+    "CALL_BYTES", "FLIGHT_STREAMS", "SERVER_TIME", "Share", "deliver", "delivery_numbers", "row_numbers", "used_up",
+)  # fmt: skip
+
+SERVER_TIME = -1
+"""Stands for the time that the server has when it runs the script."""
+
+CALL_BYTES = 1 << 20
+"""Deliveries share a call up to so many packed bytes: while it runs the server does nothing else."""
+CALL_STREAMS = 100
+FLIGHT_STREAMS = 500
+_DELIVERY = struct.Struct(">16s16sII")
+_ROW = struct.Struct(">iII")
+_POSITION_BYTES = 16
+
+
+class Share(NamedTuple):
+    """The share of a stream in a call: deliveries, about how many bytes; arguments, made when the call is sent."""
+
+    keys: StreamKeys
+    deliveries: int
+    size: int
+    arguments: Callable[[], Iterable[Argument]]
+
+
+def delivery_numbers(first: int, last: int, events: int, rows: int) -> bytes:
+    """The numbers of a delivery, as the script takes them: its first and last position, its events and its rows."""
+    return _DELIVERY.pack(first.to_bytes(_POSITION_BYTES, "big"), last.to_bytes(_POSITION_BYTES, "big"), events, rows)
+
+
+row_numbers = _ROW.pack
+"""The numbers of a row, as the script takes them: the day that its times ask for, its events, and their bytes."""
+
+
+def used_up(last_id: int = 0) -> Unavailable:
+    """The error for a stream without ids."""
+    return Unavailable("the stream has no more ids", kind="event_ids_used_up", last_id=format_id(last_id))
+
+
+def deliver(
+    servers: Servers, shares: Sequence[Share], now_ms: int, rules: StreamRules, *, stored: int, script: Script = APPEND
+) -> list[Sequence[bytes]]:
+    """The answers of the script to the deliveries of each share; a stream has one share.
+
+    `stored`: how many batches of the same append were stored before.
+
+    Raises: as `StreamStore.append`.
+    """
+    calls = list(_calls(shares, _Form(script, now_ms, rules, servers.is_cluster())))
+    try:
+        replies = servers.run([call for call, _ in calls], repeat=False)
+    except Unavailable as error:
+        if not stored or isinstance(error, Uncertain):
+            raise
+        raise Uncertain(
+            "some batches are stored, and others are not", kind="uncertain", batches=stored,
+            hint="deliver all of them again: with a source, those that are stored are left out",
+        ) from error  # fmt: skip
+    if len(shares) == 1:
+        return replies
+    answers: list[Sequence[bytes]] = [()] * len(shares)
+    for (_, places), reply in zip(calls, replies, strict=True):
+        start = 0
+        for place in places:
+            stop = start + shares[place].deliveries
+            answers[place], start = reply[start:stop], stop
+    return answers
+
+
+class _Form(NamedTuple):
+    """The form of calls: what they have besides their shares."""
+
+    script: Script
+    now_ms: int
+    rules: StreamRules
+    by_shard: bool
+
+
+def _calls(shares: Sequence[Share], form: _Form) -> Iterator[tuple[Call, Sequence[int]]]:
+    """Calls, and the places of the shares that each holds; a stream has one share."""
+    if len(shares) == 1:
+        yield _call(shares, (0,), form), (0,)
+        return
+    groups: dict[int, list[int]] = {}
+    for place, share in enumerate(shares):
+        groups.setdefault(share.keys.shard if form.by_shard else 0, []).append(place)
+    for group in groups.values():
+        start = size = 0
+        for stop, place in enumerate(group):
+            size += shares[place].size
+            if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
+                yield _call(shares, group[start:stop], form), group[start:stop]
+                start, size = stop, shares[place].size
+        yield _call(shares, group[start:], form), group[start:]
+
+
+def _call(shares: Sequence[Share], places: Sequence[int], form: _Form) -> Call:
+    some = [shares[place] for place in places]
+    return Call(some[0].keys.shard, partial(_command, some, form), form.script)
+
+
+def _command(shares: Sequence[Share], form: _Form) -> tuple[Argument, ...]:
+    used = [share.keys.head for share in shares] + [share.keys.lost for share in shares]
+    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares)]
+    for keys, deliveries, _, made in shares:
+        if form.script is APPEND:
+            arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries)
+        arguments += made()
+    if form.by_shard:
+        for keys, *_ in shares:
+            used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
+    return script_command(form.script, used, arguments)

@@ -1,0 +1,161 @@
+"""Single events in Redis: rows that are deflated with the first of their day, shared calls."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+pytest.importorskip("redis")
+
+from millpond.clock import ManualClock
+from millpond.errors import Corrupt, Invalid
+from millpond.events.compress import compress_stream
+from millpond.events.days import DAY_MS
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.names import StreamName
+from millpond.events.redis.connections import Connections
+from millpond.events.redis.keys import Place
+from millpond.events.redis.store import RedisStore
+from millpond.events.single import is_deflated
+from tests.contracts.test_redis_store import STREAM, delivered, keys_left, numbers, opened, own_server
+from tests.harness.contracts.stream_site import NOON, TODAY, everything
+from tests.redis_servers import new_place, server
+
+pytestmark = pytest.mark.usefixtures("process", "redis_server")
+
+
+@pytest.fixture
+def store() -> Iterator[RedisStore]:
+    with opened(server().url(new_place())) as store:
+        yield store
+
+
+def alike(number: int) -> EventBatch:
+    """An event that differs from the others of its stream in little."""
+    payload = b'{"cluster":"one","node":"gke-pool-097","namespace":"etl-nightly","number":%d}' % number
+    return EventBatch(STREAM, [NewEvent(NOON, payload, "running", {"job": "7"})], "kafka:jobs/0", [number])
+
+
+def rows_of(place: str) -> list[bytes]:
+    with server().client() as client:
+        return [fields[b"e"] for _, fields in client.xrange(Place(place).keys_of(STREAM).raw)]
+
+
+def test_single_events_are_deflated_with_the_first_of_their_day() -> None:
+    place, clock = new_place(), ManualClock(now=NOON)
+    url = server().url(place)
+    with opened(url, clock) as store, opened(url, clock) as other:
+        for number in range(3):
+            store.append([alike(number)])
+        for number in range(3, 6):
+            other.append([alike(number)])
+        clock.now += DAY_MS
+        store.close_day(STREAM, TODAY)
+        store.append([alike(6)])
+        store.append([alike(7)])
+        whole = [0, 3, 6]  # the first of a day, and the first of a process that does not know it
+        rows = rows_of(place)
+        assert [is_deflated(row) for row in rows] == [number not in whole for number in range(8)]
+        assert max(len(rows[number]) for number in (1, 2, 4, 5, 7)) < len(rows[0]) / 3
+        events = everything(store)
+        assert [(event.payload, event.kind, dict(event.headers)) for event in events] == [
+            (batch.events[0].payload, "running", {"job": "7"}) for batch in map(alike, range(8))
+        ]
+        for place_, event in enumerate(events):
+            assert everything(other, after=event.number) == events[place_ + 1 :]
+        assert store.append([alike(7)])[0].repeated == 1
+        assert compress_stream(store, STREAM, TODAY + 1).days == 2 and everything(other) == events
+
+
+def test_an_event_is_sent_whole_when_its_reference_is_not_there_any_more() -> None:
+    """A server took over that lacks the first row of the day, and has got another one."""
+    place = new_place()
+    with opened(server().url(place)) as store, opened(server().url(place)) as other, server().client() as client:
+        store.append([alike(0)])
+        store.append([alike(1)])
+        client.delete(*keys_left(place))
+        other.append([EventBatch(STREAM, [NewEvent(NOON, b"another")])])
+        assert store.append([alike(2)])[0].count == 1
+        assert [is_deflated(row) for row in rows_of(place)] == [False, False]
+        assert [event.payload for event in everything(store)] == [b"another", alike(2).events[0].payload]
+
+
+def test_a_row_whose_reference_is_damaged_is_corrupt(store: RedisStore) -> None:
+    for number in range(3):
+        store.append([alike(number)])
+    raw = Place(store.location.partition("#")[2]).keys_of(STREAM).raw
+    after = everything(store)[1].number
+    with server().client() as client:
+        ((first, _),) = client.xrange(raw, count=1)
+        client.xdel(raw, first)
+    with pytest.raises(Corrupt) as caught:
+        store.read(STREAM, after)
+    assert caught.value.kind == "events_damaged"
+
+
+def test_streams_of_many_shards_share_calls_and_are_stored_as_one_by_one(store: RedisStore) -> None:
+    streams = [StreamName("q", str(number)) for number in range(700)]
+    for turn in range(2):
+        batches = [delivered(turn, 1, stream) for stream in streams]
+        assert [outcome.count for outcome in store.append(batches)] == [1] * 700
+        assert [outcome.repeated for outcome in store.append(batches)] == [1] * 700
+    more = [delivered(2, 1 + number % 3, stream) for number, stream in enumerate(streams)]
+    assert sum(outcome.count for outcome in store.append(more)) == sum(len(batch.events) for batch in more)
+    for number, stream in enumerate(streams[:10]):
+        assert numbers(store, stream) == list(range(3 + number % 3))
+    assert store.check().ok
+
+
+def test_streams_that_share_a_call_with_one_of_another_version_are_not_stored_alone(store: RedisStore) -> None:
+    streams = [StreamName("q", str(number)) for number in range(5)]
+    store.append([delivered(0, 1, stream) for stream in streams])
+    head = Place(store.location.partition("#")[2]).keys_of(streams[3]).head
+    with server().client() as client:
+        row = client.get(head)
+        assert isinstance(row, bytes)
+        client.set(head, b"\x63" + row[1:])
+        with pytest.raises(Invalid) as caught:
+            store.append([delivered(1, 1, stream) for stream in streams])
+        assert caught.value.kind == "events_format"
+        client.set(head, row)
+    assert [numbers(store, stream) for stream in streams] == [[0]] * 5
+
+
+def test_heads_without_a_reference_are_understood(store: RedisStore) -> None:
+    store.append([alike(0)])
+    head = Place(store.location.partition("#")[2]).keys_of(STREAM).head
+    with server().client() as client:
+        row = client.get(head)
+        assert isinstance(row, bytes) and row[0] == 2
+        client.set(head, b"\x01" + row[1:-4])
+    assert len(everything(store)) == 1 and store.check().ok
+    assert [store.append([alike(number)])[0].count for number in (1, 2)] == [1, 1]
+    assert len(everything(store)) == 3 and store.check().ok
+
+
+@pytest.mark.parametrize("right", ["+pubsub", "-pubsub"])
+def test_what_is_followed_is_published_also_by_those_who_may_not_look_for_followers(right: str) -> None:
+    with own_server() as own, own.client() as client, opened(own.url("p")) as store:
+        client.execute_command("ACL", "SETUSER", "default", right)
+        store.append([delivered(0, 1), delivered(0, 1, StreamName("q", "other"))])
+        messages = client.pubsub(ignore_subscribe_messages=True)
+        messages.ssubscribe(Place("p").keys_of(STREAM).head)
+        messages.get_message(timeout=5)
+        last = store.append([delivered(1, 1), delivered(1, 1, StreamName("q", "other"))])[0].last_id
+        message = messages.get_message(timeout=5)
+        assert message is not None and int.from_bytes(message["data"], "big") == last
+        messages.close()
+
+
+def test_a_connection_with_an_answer_that_nobody_read_is_not_used_again(store: RedisStore) -> None:
+    free = Connections({"host": "127.0.0.1", "port": server().port})
+    line = free.take()
+    line.send([("PING",), ("PING",)])
+    assert line.receive() == b"PONG"
+    free.give_back(line)
+    other = free.take()
+    assert other is not line and other.call("ECHO", "x") == b"x"
+    free.give_back(other)
+    assert free.take() is other
+    other.close()
