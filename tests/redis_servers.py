@@ -133,6 +133,9 @@ class RedisCluster:
         hosts = ",".join(f"127.0.0.1:{node.port}" for node in self.nodes)
         return f"redis://{hosts}#{place}"
 
+    def client(self) -> redis.RedisCluster:
+        return redis.RedisCluster(host="127.0.0.1", port=self.nodes[0].port)
+
     def remove(self) -> None:
         for node in self.nodes:
             node.remove()

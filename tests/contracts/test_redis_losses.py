@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import closing
+
 import pytest
 
 pytest.importorskip("redis")
@@ -9,10 +11,12 @@ pytest.importorskip("redis")
 from millpond.clock import ManualClock, SystemClock
 from millpond.events.event import Event
 from millpond.events.names import StreamName
+from millpond.events.redis.keys import Place
 from millpond.events.redis.servers import CHECK_SECONDS
 from millpond.events.watchers import Watchers
 from tests.contracts.test_redis_store import STREAM, delivered, numbers, opened, own_server
 from tests.harness.contracts.stream_site import NOON
+from tests.redis_servers import cluster, new_place, server
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -62,3 +66,27 @@ def test_a_watch_goes_on_where_a_server_lost_its_keys() -> None:
                 assert [int(event.payload) for event in events] == [7]
         finally:
             watchers.close()
+
+
+@pytest.mark.usefixtures("redis_server", "redis_cluster")
+@pytest.mark.parametrize("streams", [1, 5])
+@pytest.mark.parametrize("events", [1, 2])
+@pytest.mark.parametrize("on_cluster", [False, True])
+def test_an_append_notices_that_the_shard_of_any_of_its_streams_was_lost(
+    events: int, streams: int, *, on_cluster: bool
+) -> None:
+    place = new_place()
+    named = [StreamName("q", str(number)) for number in range(streams)]
+    keys = [Place(place).keys_of(stream) for stream in named]
+    assert len({one.shard for one in keys}) == streams
+    site = cluster() if on_cluster else server()
+    with opened(site.url(place)) as store, closing(site.client()) as client:
+        for turn in range(3):
+            if turn == 2:  # the days are open, and their first events known
+                assert client.delete(keys[-1].lost) == 1
+            outcomes = store.append([delivered(events * turn, events, stream) for stream in named])
+            assert [outcome.count for outcome in outcomes] == [events] * streams
+            assert store.losses.count == (turn == 2)
+        for stream in named:
+            assert numbers(store, stream) == list(range(3 * events))
+        assert client.get(keys[-1].lost)

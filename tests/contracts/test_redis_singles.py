@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
+import msgspec
 import pytest
 
 pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.deletion import delete_job
+from millpond.events.event import Event, EventBatch, NewEvent
 from millpond.events.names import StreamName
 from millpond.events.redis.connections import Connections
 from millpond.events.redis.keys import Place
@@ -31,10 +33,14 @@ def store() -> Iterator[RedisStore]:
         yield store
 
 
-def alike(number: int) -> EventBatch:
+def alike(number: int, job: str = "7") -> EventBatch:
     """An event that differs from the others of its stream in little."""
     payload = b'{"cluster":"one","node":"gke-pool-097","namespace":"etl-nightly","number":%d}' % number
-    return EventBatch(STREAM, [NewEvent(NOON, payload, "running", {"job": "7"})], "kafka:jobs/0", [number])
+    return EventBatch(STREAM, [NewEvent(NOON, payload, "running", {"job_id": job})], "kafka:jobs/0", [number])
+
+
+def numbers_of(events: Sequence[Event]) -> list[int]:
+    return [msgspec.json.decode(event.payload)["number"] for event in events]
 
 
 def rows_of(place: str) -> list[bytes]:
@@ -60,7 +66,7 @@ def test_single_events_are_deflated_with_the_first_of_their_day() -> None:
         assert max(len(rows[number]) for number in (1, 2, 4, 5, 7)) < len(rows[0]) / 3
         events = everything(store)
         assert [(event.payload, event.kind, dict(event.headers)) for event in events] == [
-            (batch.events[0].payload, "running", {"job": "7"}) for batch in map(alike, range(8))
+            (batch.events[0].payload, "running", {"job_id": "7"}) for batch in map(alike, range(8))
         ]
         for place_, event in enumerate(events):
             assert everything(other, after=event.number) == events[place_ + 1 :]
@@ -79,6 +85,42 @@ def test_an_event_is_sent_whole_when_its_reference_is_not_there_any_more() -> No
         assert store.append([alike(2)])[0].count == 1
         assert [is_deflated(row) for row in rows_of(place)] == [False, False]
         assert [event.payload for event in everything(store)] == [b"another", alike(2).events[0].payload]
+
+
+def test_single_events_are_deflated_anew_after_their_job_set_was_deleted() -> None:
+    place, clock = new_place(), ManualClock(now=NOON)
+    url = server().url(place)
+    with opened(url, clock) as store, opened(url, clock) as other:
+        for number in range(0, 6, 2):
+            store.append([alike(number)])
+            other.append([alike(number + 1)])
+        after = everything(store)[-1].number
+        assert other.delete(STREAM) == 6 and rows_of(place) == []
+        for number in range(6, 12, 2):
+            store.append([alike(number)])
+            other.append([alike(number + 1)])
+        assert [is_deflated(row) for row in rows_of(place)] == [False, False, True, True, True, True]
+        events = everything(store)
+        assert numbers_of(events) == list(range(6, 12)) and everything(other, after=after) == events
+        assert compress_stream(store, STREAM, TODAY).days == 1 and everything(other) == events
+        assert store.check().ok
+
+
+def test_single_events_are_read_after_the_first_of_their_day_was_erased() -> None:
+    place, clock = new_place(), ManualClock(now=NOON)
+    with opened(server().url(place), clock) as store:
+        for number in range(6):
+            store.append([alike(number, job="ab"[number % 2])])
+        assert [is_deflated(row) for row in rows_of(place)] == [False] + 5 * [True]
+        assert delete_job(store, STREAM, "a") == 3
+        for number in range(6, 9):
+            store.append([alike(number, job="a")])
+        assert [is_deflated(row) for row in rows_of(place)] == [False, True, True]
+        assert numbers_of(everything(store)) == [1, 3, 5, 6, 7, 8] and store.check().ok
+        with pytest.raises(NotFound):
+            delete_job(store, STREAM, "c")
+        assert delete_job(store, STREAM, "a") == 3 and numbers_of(everything(store)) == [1, 3, 5]
+        assert store.delete(STREAM) == 3 and everything(store) == []
 
 
 def test_a_row_whose_reference_is_damaged_is_corrupt(store: RedisStore) -> None:
