@@ -30,7 +30,7 @@ from millpond.maps.log.queue import map_of_part, series_of
 from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
-from millpond.maps.parts.stream import Head
+from millpond.maps.parts.stream import Head, check_part_size
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.nodes.uploads.zipped import ZippedPart
 from millpond.pond import Pond
@@ -329,11 +329,7 @@ class Receiver:
                 "the part has another length than was announced", kind="upload_length", part=offer.part,
                 length=offer.length, found=head.total, hint="Upload-Length is the length of the whole",
             )  # fmt: skip
-        if head.total > self._settings.max_part_bytes:
-            raise Invalid(
-                "the part is larger than this node takes", kind="part_too_large", bytes=head.total,
-                bytes_max=self._settings.max_part_bytes, hint="write smaller parts, or raise max_part_bytes",
-            )  # fmt: skip
+        check_part_size(head.total, self._settings.max_part_bytes)
 
     def _admit(self, manifest: PartManifest, offer: UploadOffer) -> None:
         """Check what a part says of itself.
