@@ -232,7 +232,7 @@ def test_sending_from_the_start_begins_anew(writer: Writer) -> None:
     assert writer.send(part, data).json() == HERE
 
 
-def test_bytes_of_one_bundle_are_never_continued_by_another(writer: Writer) -> None:
+def test_bytes_of_one_stream_are_never_continued_by_another(writer: Writer) -> None:
     part, data = writer.part(source="monday")
     other, other_data = writer.part(source="tuesday")
     assert part.manifest.id == other.manifest.id
@@ -258,11 +258,13 @@ def test_damage_on_the_way_is_seen(writer: Writer, place: int) -> None:
     assert writer.send(part, data).json() == HERE
 
 
-def test_a_bundle_that_is_no_part_is_refused(writer: Writer) -> None:
+def test_a_body_that_is_no_part_is_refused(writer: Writer) -> None:
     part, _ = writer.part()
-    refused = writer.send(part, b"no zip at all", **{"Content-Type": "application/zip",
-                          "Upload-Checksum": xxhash.xxh3_128_hexdigest(b"no zip at all")})  # fmt: skip
-    assert (refused.status, refused.json()["kind"]) == (422, "bundle_damaged")
+    zipped = b"PK\3\4" + bytes(100)
+    refused = writer.send(part, zipped, **{"Content-Type": "application/zip",
+                          "Upload-Checksum": xxhash.xxh3_128_hexdigest(zipped)})  # fmt: skip
+    assert (refused.status, refused.json()["kind"]) == (422, "part_zipped"), "as programs of earlier versions sent it"
+    assert "stream" in refused.json()["hint"]
     refused = writer.send(part, b"no part at all")
     assert (refused.status, refused.json()["kind"]) == (422, "part_stream")
     another, data = writer.part(first=1000)

@@ -2,7 +2,7 @@
 
     request ─▶ route ─▶ right of the caller ─▶ room for the work ─▶ announced size ─▶ room for the body ─▶ read
 
-Each route states its limit in `routes/table.py`. Bundles of parts go to the disk as they come, and have limits of their
+Each route states its limit in `routes/table.py`. Parts go to the disk as they come, and have limits of their
 own.
 
 Invariants:

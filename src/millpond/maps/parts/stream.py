@@ -49,6 +49,7 @@ MANIFEST_BYTES_MAX = 4 << 20
 PART_BYTES_MAX = 8 << 30
 """The largest part that is taken, unless a setting says otherwise."""
 _MAGIC = b"MPPART\1\0"
+_ZIP_MAGIC = b"PK"
 _HEADER = struct.Struct("<8s3Q")
 HEAD_BYTES_MAX = _HEADER.size + MANIFEST_BYTES_MAX
 """The largest head."""
@@ -86,6 +87,11 @@ def parse_head(data: bytes | bytearray | memoryview, folder: Path | str) -> Head
     Raises: `Corrupt` when it is no stream of a part, `Invalid` when its manifest is too large.
     """
     begun = bytes(data[: len(_MAGIC)])
+    if begun.startswith(_ZIP_MAGIC):
+        raise Corrupt(
+            "a part is not taken as a zip", kind="part_zipped", folder=folder,
+            hint="send its stream, which docs/format/pond.md describes: 'millpond load' of this version does so",
+        )  # fmt: skip
     if begun != _MAGIC[: len(begun)]:
         raise Corrupt("these bytes are no part", kind="part_stream", folder=folder, hint="send the stream of a part")
     if len(data) < _HEADER.size:

@@ -2,14 +2,13 @@
 
     uploads/<part id>/                  whole, checked and durable: the part is *here*
     uploads/<part id>.<checksum>/       what came so far of the part whose manifest has this xxh3_128
-    uploads/<part id>.zipped, .zip      a part that comes as a zip, and the zip
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
 * a crash or a lost connection at any moment leaves bytes that the same part is continued with, or a whole part, or
   nothing; bytes of a part are continued by the part with the same manifest alone;
 * one writer at a time sends a part; who comes second waits, and finds it here;
-* what is taken on fits on the disk, together with what others are sending, and with what a zip unpacks to;
+* what is taken on fits on the disk, together with what others are sending;
 * a disk that is full leaves nothing of the upload behind.
 """
 
@@ -32,7 +31,6 @@ from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head, check_part_size
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
-from millpond.nodes.uploads.zipped import ZippedPart
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
@@ -203,10 +201,12 @@ class Receiver:
         if left is not None and not self._continues(left, offer):
             left.remove()  # of the same part from another source, or sent anew: of no use
             left = None
-        received: PartialPart | ZippedPart | None = left
+        received = left
         try:
             self._take_room(offer, place, left.size if left is not None else 0)
-            received = left or self._fresh(place, offer)
+            received = left or PartialPart(
+                place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit(head, offer)
+            )
             return self._session(received, place, offer, turn)
         except BaseException as error:
             self._give_room_back(offer.part)
@@ -219,28 +219,18 @@ class Receiver:
 
     def _continues(self, left: PartialPart, offer: UploadOffer) -> bool:
         """True when what came before is the beginning of what is offered, and open to be continued."""
-        if offer.zipped or offer.offset == 0 or left.head is None or left.head.checksum != offer.checksum:
+        if offer.offset == 0 or left.head is None or left.head.checksum != offer.checksum:
             return False
         try:
             return left.resume(offer.length)
         except (Corrupt, FileNotFoundError):
             return False
 
-    def _fresh(self, place: Path, offer: UploadOffer) -> PartialPart | ZippedPart:
-        if offer.zipped:
-            folder = place.with_suffix(".zipped")
-            # Its own bytes are there by then, and what others are sending is counted beside it.
-            room = lambda wanted: self._take_room(offer, place, offer.length - wanted)  # noqa: E731
-            return ZippedPart(folder, offer.checksum, self._settings.max_part_bytes, room)
-        return PartialPart(place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit_head(head, offer))
-
-    def _session(
-        self, received: PartialPart | ZippedPart, place: Path, offer: UploadOffer, turn: threading.Lock
-    ) -> UploadSession:
+    def _session(self, received: PartialPart, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession:
         settled = False
 
         def accept(manifest: PartManifest) -> None:
-            self._accept(manifest, received.folder, offer)
+            self._accept(manifest, received.folder)
 
         def settle() -> None:
             nonlocal settled
@@ -251,7 +241,7 @@ class Receiver:
 
         def over(keep: bool) -> None:
             self._give_room_back(offer.part)
-            wanted = keep and isinstance(received, PartialPart) and received.head is not None
+            wanted = keep and received.head is not None
             if settled or not wanted:
                 self._partial.pop(offer.part, None)
             if not settled and not wanted:
@@ -262,8 +252,7 @@ class Receiver:
         session = UploadSession(received, offer, accept=accept, settle=settle, over=over)
         with self._lock:
             self._coming[offer.part] = lambda: session.missing
-            if isinstance(received, PartialPart):
-                self._partial[offer.part] = received
+            self._partial[offer.part] = received
         return session
 
     def _has(self, offer: UploadOffer) -> bool:
@@ -283,7 +272,7 @@ class Receiver:
         if not _DIGEST.fullmatch(offer.checksum):
             raise Invalid(
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
-                hint="Upload-Checksum is the xxh3_128 of manifest.json, or of a whole zip, as 32 hexadecimal digits",
+                hint="Upload-Checksum is the xxh3_128 of manifest.json, as 32 hexadecimal digits",
             )  # fmt: skip
         if offer.length > self._settings.max_upload_bytes:
             raise Invalid(
@@ -313,12 +302,13 @@ class Receiver:
         with self._lock:
             self._coming.pop(part, None)
 
-    def _admit_head(self, head: Head, offer: UploadOffer) -> None:
+    def _admit(self, head: Head, offer: UploadOffer) -> None:
         """Check what a stream says of itself, before a byte of its files is written.
 
-        Raises: as `_admit`; `Corrupt` when it is not what was offered; `Invalid` when it is too large.
+        Raises: `Corrupt` when it is not what was offered; `Conflict` kind `map_incarnation`; `Invalid` when it is too
+        large.
         """
-        self._admit(head.manifest, offer)
+        self._need_same_map(head.manifest, offer)
         if head.checksum != offer.checksum:
             raise Corrupt(
                 "the part was damaged on its way", kind="upload_damaged", part=offer.part, file="manifest.json",
@@ -331,11 +321,7 @@ class Receiver:
             )  # fmt: skip
         check_part_size(head.total, self._settings.max_part_bytes)
 
-    def _admit(self, manifest: PartManifest, offer: UploadOffer) -> None:
-        """Check what a part says of itself.
-
-        Raises: `Corrupt` when it is another one than was offered; `Conflict` kind `map_incarnation`.
-        """
+    def _need_same_map(self, manifest: PartManifest, offer: UploadOffer) -> None:
         if (manifest.id, manifest.map) != (offer.part, offer.map.lower()):
             raise Corrupt(
                 "the upload holds another part", kind="part_other", part=manifest.id, wanted=offer.part,
@@ -351,13 +337,11 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _accept(self, manifest: PartManifest, folder: Path, offer: UploadOffer) -> None:
+    def _accept(self, manifest: PartManifest, folder: Path) -> None:
         """Validate a part that came whole.
 
-        Raises: `Corrupt` when it holds what its map cannot have; for a zip, as `_admit`.
+        Raises: `Corrupt` when it holds what its map cannot have.
         """
-        if offer.zipped:
-            self._admit(manifest, offer)
         with self._space.read() as tx:
             definition = known_map(tx, manifest.map)
         # A node that follows another may learn of the map later: it validates the part before it merges it.

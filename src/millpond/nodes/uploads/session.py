@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Protocol
 
 from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.kernel.steps import step
 from millpond.maps.parts.part import PartFile, PartManifest
+from millpond.maps.parts.partial import PartialPart
 
-__all__ = ("ReceivedPart", "UploadOffer", "UploadSession")
+__all__ = ("UploadOffer", "UploadSession")
 
 
 @dataclass(frozen=True, slots=True)
 class UploadOffer:
-    """A writer's description of what it sends: the stream of a part, or a zip, from the byte `offset` on.
+    """A writer's description of what it sends: the stream of a part, from the byte `offset` on.
 
-    `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest, or of the whole zip. `offset`
-    None: from where the last writer stopped, which the session says.
+    `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest. `offset` None: from where the
+    last writer stopped, which the session says.
     """
 
     part: str
@@ -27,36 +26,13 @@ class UploadOffer:
     length: int
     checksum: str
     offset: int | None = 0
-    zipped: bool = False
-
-
-class ReceivedPart(Protocol):
-    """The bytes of a part on the disk of this node."""
-
-    folder: Path
-
-    @property
-    def size(self) -> int:
-        """The number of bytes received."""
-
-    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
-        """Take the next bytes."""
-
-    def seal(self) -> PartManifest:
-        """Check the whole, which is durable in `folder` then."""
-
-    def check(self) -> PartManifest:
-        """Check the whole in `folder`; nothing of it need be durable."""
-
-    def close(self) -> None:
-        """Close the files."""
 
 
 class UploadSession:
     """The one who sends a part now. Its methods may be called from any thread, but one after another."""
 
     def __init__(
-        self, received: ReceivedPart, offer: UploadOffer, *, accept: Callable[[PartManifest], None],
+        self, received: PartialPart, offer: UploadOffer, *, accept: Callable[[PartManifest], None],
         settle: Callable[[], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """`accept` validates the part when it is whole, and `settle` takes it; `over` learns at the end if the received

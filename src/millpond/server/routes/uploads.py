@@ -46,15 +46,10 @@ Params = ParamSpec("Params")
 T = TypeVar("T")
 
 UploadMap = Annotated[str, Header(description="the map the part is for")]
-UploadChecksum = Annotated[str, Header(description="xxh3_128 of manifest.json, or of a whole zip, hexadecimal")]
-
+UploadChecksum = Annotated[str, Header(description="xxh3_128 of manifest.json, hexadecimal")]
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_HEAD: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}}
-}
-
+_STREAM: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}}
 
 _PARTS: dict[str, Any] = {"requestBody": {"required": True, "content": {SEVERAL_MEDIA_TYPE: _BINARY}}}
 
@@ -163,7 +158,9 @@ def routes(node: Node) -> APIRouter:
 def _add_sending(router: APIRouter, node: Node) -> None:
     pieces = _Pieces()
 
-    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload, openapi_extra=_HEAD)
+    @router.post(
+        "/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload, openapi_extra=_STREAM
+    )
     async def open_upload(
         request: Request,
         part_id: str,
@@ -181,7 +178,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         async with _knowing_maps(node):
             return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
 
-    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
+    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_STREAM)
     async def upload(
         request: Request,
         part_id: str,
@@ -189,12 +186,11 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         upload_checksum: UploadChecksum,
         upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
         upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole")] = None,
-        content_type: str = Header("application/zip", include_in_schema=False),
     ) -> dict[str, Any]:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
 
-        Or it is a whole zip of the part. Answers when the part is on the disk and was checked. 409 `upload_offset`
-        names the offset wanted; 422 is for damaged bytes, 413 for too many, 507 for a full disk.
+        Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
+        damaged bytes, 413 for too many, 507 for a full disk.
         """
         can_be_continued(request)
         if node.drain.active:
@@ -203,8 +199,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         length = upload_length if upload_length is not None else upload_offset + (sent or 0)
         if sent is not None and upload_offset + sent > length:
             raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
-        zipped = content_type.partition(";")[0].strip() != MEDIA_TYPE
-        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset, zipped)
+        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset)
         async with _knowing_maps(node):
             with pieces.of_one() as piece_bytes:
                 return plain(await _receive(request, node.receiver, offer, sent, piece_bytes))
