@@ -20,8 +20,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
-from millpond.nodes.uploads.session import UploadOffer
-from millpond.nodes.uploads.whole import take_whole
+from millpond.nodes.uploads.session import UploadOffer, UploadState
 from millpond.server import small_uploads
 from millpond.server.routes import uploads
 from millpond.testing.faults import flip_byte
@@ -200,13 +199,13 @@ def test_what_came_is_continued_after_the_node_started_anew(writer: Writer) -> N
     again = receiving.Receiver(
         writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
     )
-    assert again.state(part.manifest.id) == receiving.UploadState("partial", 5000)
+    assert again.state(part.manifest.id) == UploadState("partial", 5000)
     assert again.state(other.manifest.id).state == "here"
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), None)
     session = again.begin(offer)
     assert session is not None
     session.write([data[session.offset :]])
-    assert session.finish()
+    assert session.finish().state == "here"
     session.leave()
     assert verify_part(again.folder / part.manifest.id) == part.manifest
 
@@ -221,7 +220,7 @@ def test_damage_in_what_came_before_is_seen_at_the_end(writer: Writer) -> None:
     )
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), 9000)
     with pytest.raises(Corrupt) as caught:
-        take_whole(again, offer, [data[9000:]], 0)
+        again.take(offer, [data[9000:]], 0)
     assert caught.value.kind == "upload_damaged"
     assert writer.leftovers() == []
 

@@ -43,7 +43,7 @@ def _send(receiver: Receiver, part: PartFile) -> None:
         return
     for start in range(session.offset, len(data), PIECE):
         session.write([data[start : start + PIECE]])
-    assert session.finish()
+    assert session.finish().state == "here"
     session.leave()
 
 

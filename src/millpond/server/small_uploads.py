@@ -23,9 +23,8 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond.errors import MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.parts.stream import MEDIA_TYPE
-from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
-from millpond.nodes.uploads.session import UploadOffer
-from millpond.nodes.uploads.whole import take_whole
+from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
+from millpond.nodes.uploads.session import UploadOffer, UploadState
 from millpond.server.access import admit, share_in
 from millpond.server.limits import count_work
 from millpond.server.memory import MemoryBudget, Room
@@ -141,4 +140,4 @@ async def _response(request: Request, node: Node, offer: UploadOffer, chunks: li
 
 def _take(receiver: Receiver, offer: UploadOffer, chunks: list[bytes], patience: float) -> UploadState:
     with reporting_damage():
-        return take_whole(receiver, offer, chunks, patience)
+        return receiver.take(offer, chunks, patience)

@@ -17,26 +17,25 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
-from millpond.kernel.steps import step
 from millpond.maps.log.queue import map_of_part, series_of
 from millpond.maps.model.catalogue import find_map, known_map
-from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head, check_part_size
-from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
 from millpond.stores.shared_sync import SharedSync
 
-__all__ = ("TURN_SECONDS", "Receiver", "UploadState")
+__all__ = ("TURN_SECONDS", "Receiver")
 
 TURN_SECONDS = 60.0
 """The time for which a writer waits for another that sends the same part."""
@@ -46,14 +45,6 @@ DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{32})")
-
-
-@dataclass(frozen=True, slots=True)
-class UploadState:
-    """The state of a part: `absent`, `partial`, `here`, or `known` (entered before); and the bytes received."""
-
-    state: str
-    offset: int = 0
 
 
 class Receiver:
@@ -107,10 +98,10 @@ class Receiver:
             return UploadState("here")
         if self.map_of(part) is not None:
             return UploadState("known")
-        partial = self._partial.get(part)
-        if partial is None or partial.head is None:
+        begun = self._partial.get(part)
+        if begun is None or begun.head is None:
             return UploadState("absent")  # without its head nothing of a part is retained
-        return UploadState("partial", partial.size)
+        return UploadState("partial", begun.size)
 
     def state_between(self, part: str) -> UploadState:
         """The state of a part, for a writer that wants to resume its upload.
@@ -145,9 +136,9 @@ class Receiver:
         if folder.is_dir():
             with suppress(Corrupt):  # entered or removed meanwhile
                 return read_manifest(folder).map
-        partial = self._partial.get(part)
-        if partial is not None and partial.head is not None:
-            return partial.head.manifest.map
+        begun = self._partial.get(part)
+        if begun is not None and begun.head is not None:
+            return begun.head.manifest.map
         with self._lock:
             offered = self._offered.get(part)
         return self.map_of(part) or offered
@@ -191,6 +182,34 @@ class Receiver:
             turn.release()
         return session
 
+    def take(self, offer: UploadOffer, chunks: Sequence[bytes], patience: float) -> UploadState:
+        """Take all that one request brings. `patience`: as of `begin`.
+
+        Raises: as `begin` and `UploadSession`.
+        """
+        session = self.begin(offer, patience=patience)
+        if session is None:
+            return self.state(offer.part)
+        with session:
+            session.write(chunks)
+            return session.finish()
+
+    @contextmanager
+    def bring(self, offer: UploadOffer, chunks: Sequence[bytes | memoryview]) -> Iterator[PartFile | None]:
+        """The part of a request that brings all of it, validated but not synced; None when it is here or known already.
+
+        Nobody else may send the part meanwhile. Afterwards nothing is left of it where it was received.
+
+        Raises: as `begin` and `UploadSession`; `Unavailable`, kind `upload_busy`, when somebody else sends it now.
+        """
+        session = self.begin(offer, patience=0.0)
+        if session is None:
+            yield None
+            return
+        with session:
+            session.write(chunks)
+            yield session.hand_over()
+
     def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
         self._touch(offer.part)
         with self._lock:
@@ -201,21 +220,27 @@ class Receiver:
         if left is not None and not self._continues(left, offer):
             left.remove()  # of the same part from another source, or sent anew: of no use
             left = None
-        received = left
+        received = left or PartialPart(
+            place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit(head, offer)
+        )
         try:
-            self._take_room(offer, place, left.size if left is not None else 0)
-            received = left or PartialPart(
-                place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit(head, offer)
-            )
-            return self._session(received, place, offer, turn)
+            self._take_room(offer, place, received.size)
+            session = UploadSession(
+                received, offer, accept=self._accept, settle=partial(self._settle, place),
+                over=lambda keep: self._let_go(offer.part, received, turn, keep),
+            )  # fmt: skip
         except BaseException as error:
             self._give_room_back(offer.part)
             if left is not None and isinstance(error, Conflict):
                 left.close()
                 self._partial[offer.part] = left
-            elif received is not None:
+            else:
                 received.remove()
             raise
+        with self._lock:
+            self._coming[offer.part] = lambda: session.missing
+            self._partial[offer.part] = received
+        return session
 
     def _continues(self, left: PartialPart, offer: UploadOffer) -> bool:
         """True when what came before is the beginning of what is offered, and open to be continued."""
@@ -226,34 +251,19 @@ class Receiver:
         except (Corrupt, FileNotFoundError):
             return False
 
-    def _session(self, received: PartialPart, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession:
-        settled = False
+    def _settle(self, place: Path, received: Path) -> None:
+        """Give a part that is whole its place, durably."""
+        received.rename(place)
+        self._names_sync.run()
 
-        def accept(manifest: PartManifest) -> None:
-            self._accept(manifest, received.folder)
-
-        def settle() -> None:
-            nonlocal settled
-            received.folder.rename(place)
-            self._names_sync.run()
-            settled = True
-            step("receive.here")
-
-        def over(keep: bool) -> None:
-            self._give_room_back(offer.part)
-            wanted = keep and received.head is not None
-            if settled or not wanted:
-                self._partial.pop(offer.part, None)
-            if not settled and not wanted:
-                received.remove()
-            self._touch(offer.part)
-            turn.release()
-
-        session = UploadSession(received, offer, accept=accept, settle=settle, over=over)
-        with self._lock:
-            self._coming[offer.part] = lambda: session.missing
-            self._partial[offer.part] = received
-        return session
+    def _let_go(self, part: str, received: PartialPart, turn: threading.Lock, keep: bool) -> None:
+        """End a writer's turn. Without its head nothing of a part is retained."""
+        self._give_room_back(part)
+        if not keep or received.head is None:
+            self._partial.pop(part, None)
+            received.remove()
+        self._touch(part)
+        turn.release()
 
     def _has(self, offer: UploadOffer) -> bool:
         """True when the part is here or was entered before; only its own map can have taken it."""

@@ -25,9 +25,8 @@ from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE
 from millpond.nodes.node import Node
-from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
-from millpond.nodes.uploads.session import UploadOffer, UploadSession
-from millpond.nodes.uploads.whole import finished, leaving, take_whole
+from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
+from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.server.access import RequestCaller, note_change
 from millpond.server.limits import GuardedRoute
 from millpond.server.threads import in_thread
@@ -250,7 +249,7 @@ def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
     session = receiver.begin(offer)
     if session is None:
         return receiver.state(offer.part)
-    with reporting_damage(), leaving(session):
+    with reporting_damage(), session:
         if session.offset == 0:
             session.write([head])
         return UploadState("partial", session.offset)
@@ -258,7 +257,7 @@ def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
 
 def _take(receiver: Receiver, offer: UploadOffer, chunks: list[bytes], patience: float) -> UploadState:
     with reporting_damage():
-        return take_whole(receiver, offer, chunks, patience)
+        return receiver.take(offer, chunks, patience)
 
 
 async def _receive(
@@ -301,7 +300,7 @@ async def _receive_long(
     try:
         with reporting_damage():
             await _pour(pieces, session)
-            state: UploadState = await _in_thread(finished, session)
+            state: UploadState = await _in_thread(session.finish)
     except BaseException as error:
         cause = error.error if isinstance(error, RequestError) else error
         with anyio.CancelScope(shield=True):

@@ -1,0 +1,50 @@
+"""The query or the headers of a request in a form: a `msgspec.Struct`, which reads them and describes them in OpenAPI."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypeVar
+
+import msgspec
+
+from millpond.errors import Invalid
+
+__all__ = ("described", "header_name", "read")
+
+Form = TypeVar("Form", bound=msgspec.Struct)
+
+
+def header_name(field: str) -> str:
+    """The header that a field of a form stands for.
+
+    >>> header_name("upload_map")
+    'upload-map'
+    """
+    return field.replace("_", "-")
+
+
+def read(form: type[Form], values: Mapping[str, str], where: str) -> Form:
+    """The values that a form names.
+
+    Raises: `Invalid`, kind `request_invalid`, naming the first that is missing or not understood.
+    """
+    given = {name: values[name] for name in form.__struct_encode_fields__ if name in values}
+    try:
+        return msgspec.convert(given, form, strict=False)
+    except msgspec.ValidationError as error:
+        raise Invalid(
+            "the request is not understood", kind="request_invalid", where=where, reason=str(error),
+            hint="/docs shows what this route takes",
+        ) from None  # fmt: skip
+
+
+def described(form: type[msgspec.Struct], where: str) -> list[dict[str, Any]]:
+    """The parameters of a form, as OpenAPI lists them; `where`: `query` or `header`."""
+    schema = msgspec.json.schema(form)["$defs"][form.__name__]
+    return [
+        {
+            "name": name, "in": where, "required": name in schema["required"],
+            "description": value.pop("description", ""), "schema": value,
+        }
+        for name, value in schema["properties"].items()
+    ]  # fmt: skip
