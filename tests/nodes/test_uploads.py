@@ -21,7 +21,6 @@ from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
 from millpond.nodes.uploads.session import UploadOffer, UploadState
-from millpond.server import small_uploads
 from millpond.server.routes import uploads
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -128,7 +127,7 @@ def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
 
 def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
     part, data = writer.part(count=120_000)
-    assert len(data) > small_uploads.SMALL_BYTES, "a small part is sent again from its start"
+    assert len(data) > uploads.SMALL_BYTES, "a small part is sent again from its start"
     writer.cut(part, data, 400_000)
     writer.node.until(lambda: writer.state(part)["offset"] == 400_000)
     writer.node.until(lambda: writer.send(part, data, 400_000).json() == HERE)
@@ -420,6 +419,22 @@ def test_a_load_takes_all_its_parts_or_none(writer: Writer) -> None:
     assert refused.json()["values"]["part"] == missing.manifest.id
     assert writer.state(here) == HERE
     assert writer.node.pond.log.position()[0] == 1, "nothing but the map"
+
+
+ORDERS: list[Any] = [
+    b"", b"{", b"[]", b"\xff\xfe", b'{"load_id": "a", "parts": ["\xff"]}', {}, {"load_id": "a", "parts": []},
+    {"load_id": "a", "parts": ["x"], "more": 1}, {"load_id": "a", "parts": ["x"], "epoch": -1},
+    {"load_id": "a", "parts": ["x"], "epoch": 1}, {"load_id": "a", "parts": ["x"], "rejected": -1},
+    {"load_id": "a b", "parts": ["x"]}, {"load_id": "a", "parts": ["x"], "stream": ["q", 1.5]},
+    {"load_id": "a", "parts": ["x"]}, {"load_id": "a", "parts": ["x"] * 5000},
+]  # fmt: skip
+
+
+def test_an_order_that_is_not_well_is_refused(node: Served) -> None:
+    for order in ORDERS:
+        refused = node.post("/v1/loads", order, headers={"Content-Type": "application/json"})
+        assert 400 <= refused.status < 500, order
+        assert refused.json()["kind"], order
 
 
 def test_two_loads_of_the_same_data_at_once_bring_it_once(writer: Writer) -> None:

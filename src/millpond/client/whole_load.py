@@ -19,7 +19,7 @@ from millpond.client.transport import Nodes, Outcome, Response
 from millpond.client.upload import Advance, not_everywhere
 from millpond.errors import MillpondError, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.parts.stream import SEVERAL_MEDIA_TYPE, PartStream
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 
 if TYPE_CHECKING:
     from millpond.maps.parts.part import PartFile
@@ -69,7 +69,7 @@ def _sent(nodes: Nodes, path: str, query: dict[str, Any], body: bytes) -> Respon
     def ask() -> Response:
         nonlocal arrived
         try:
-            return node.ask("PUT", path, query=query, body=body, headers={"Content-Type": SEVERAL_MEDIA_TYPE})
+            return node.ask("PUT", path, query=query, body=body, headers={"Content-Type": MEDIA_TYPE})
         except Broken as error:
             arrived = arrived or error.sent
             raise

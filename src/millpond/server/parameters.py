@@ -1,4 +1,4 @@
-"""The query or the headers of a request in a form: a `msgspec.Struct`, which reads them and describes them in OpenAPI."""
+"""The query or the headers of a request as a form: a `msgspec.Struct` that reads them and describes them in OpenAPI."""
 
 from __future__ import annotations
 

@@ -33,7 +33,6 @@ __all__ = (
     "MEDIA_TYPE",
     "PART_BYTES_MAX",
     "Head",
-    "SEVERAL_MEDIA_TYPE",
     "PartStream",
     "check_part_size",
     "head_of",
@@ -42,8 +41,7 @@ __all__ = (
 )
 
 MEDIA_TYPE = "application/vnd.millpond.part"
-SEVERAL_MEDIA_TYPE = "application/vnd.millpond.parts"
-"""Streams one after another."""
+"""One stream; with a load, several, one after another."""
 MANIFEST_BYTES_MAX = 4 << 20
 """A manifest is a page of text; a larger one is none."""
 PART_BYTES_MAX = 8 << 30
