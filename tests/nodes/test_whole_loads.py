@@ -229,7 +229,7 @@ def test_a_node_of_an_earlier_release_is_sent_the_parts_first(
 ) -> None:
     part = sealed(node, tmp_path, 1)
     with millpond.open(node.url) as pond:
-        monkeypatch.setattr("millpond.client.whole_load.quote", lambda *_args, **_options: "no/route")
+        monkeypatch.setattr("millpond.client.upload.quote", lambda *_args, **_options: "no/route")
         result = pond.commit_load([part])
         assert result.parts == 1 and not pond.nodes.take_whole_loads
     assert 'route="/v1/loads",status="200"' in node.get("/metrics").body.decode()

@@ -31,7 +31,7 @@ from millpond.maps.parts.stream import MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
-from millpond.server.access import RequestCaller, caller_in, note_change
+from millpond.server.access import RequestCaller, caller_in, note_change, share_in
 from millpond.server.limits import GuardedRoute, PlainRoute
 from millpond.server.memory import room_of
 from millpond.server.parameters import described, header_name, read
@@ -317,46 +317,46 @@ async def _receive(
 ) -> UploadState:
     """Take the body; `sent`: how many bytes are announced.
 
-    The turn of a long body is taken before its bytes are waited for: a writer whose connection was lost, and who asks
-    how far it came, is answered when those bytes are written.
-
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
-    silence = request.app.state.node.settings.read_timeout / 1000
-    count = request.app.state.metrics.upload_bytes.inc
-    small = sent is not None and _fits(request, sent)
-    pieces = _pieces(_heard(request, silence), (lambda: SMALL_BYTES) if small else piece_bytes)
-    if not small:
-        return await _receive_long(request, receiver, offer, pieces)
-    first: list[bytes] = await anext(pieces, [])
-    came = sum(len(chunk) for chunk in first)
-    if came != sent:
-        return await _receive_long(request, receiver, offer, _chained(first, pieces))
-    count(came)
-    try:
-        return await _in_thread(_take, receiver, offer, first, 0.0)
-    except Unavailable as error:
-        if error.kind != "upload_busy":
-            raise
-    # Somebody else sends the part: threads that wait are not those that work.
-    return await in_thread(request, _take, receiver, offer, first, TURN_SECONDS)
+    heard = _heard(request, request.app.state.node.settings.read_timeout / 1000)
+    if offer.offset == 0 and sent == offer.length and _fits(request, sent):
+        return await _receive_small(request, receiver, offer, [chunk async for chunk in heard])
+    return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))
 
 
 def _fits(request: Request, length: int) -> bool:
     """True when a body is collected in memory; it has room there then."""
+    room = room_of(request)
+    room.name = share_in(request)
     if length > SMALL_BYTES:
         return False
     try:
-        room_of(request).need(length)
+        room.need(length)
     except Unavailable:
         return False
     return True
 
 
+async def _receive_small(request: Request, receiver: Receiver, offer: UploadOffer, chunks: list[bytes]) -> UploadState:
+    request.app.state.metrics.upload_bytes.inc(offer.length)
+    try:
+        return await _in_thread(_take, receiver, offer, chunks, 0.0)
+    except Unavailable as error:
+        if error.kind != "upload_busy":
+            raise
+    # Somebody else sends the part: threads that wait are not those that work.
+    return await in_thread(request, _take, receiver, offer, chunks, TURN_SECONDS)
+
+
 async def _receive_long(
     request: Request, receiver: Receiver, offer: UploadOffer, pieces: AsyncIterator[list[bytes]]
 ) -> UploadState:
-    """Take a body of several pieces."""
+    """Take a body of several pieces.
+
+    The turn is taken before bytes are waited for: a writer whose connection was lost, and who asks how far it came, is
+    answered when those bytes are written.
+    """
     session = await in_thread(request, receiver.begin, offer)
     if session is None:
         return await _in_thread(receiver.state, offer.part)
@@ -374,13 +374,6 @@ async def _receive_long(
         request.app.state.metrics.upload_bytes.inc(session.offset - began)
     session.leave()
     return state
-
-
-async def _chained(first: list[bytes], pieces: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
-    if first:
-        yield first
-    async for piece in pieces:
-        yield piece
 
 
 async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
