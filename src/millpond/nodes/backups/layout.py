@@ -136,7 +136,7 @@ class Backup:
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
 _EARLIER = {1: JsonForm(Backup, format=1), 2: JsonForm(Backup, format=2)}
-"""What was written before is read: parts are zips, and in format 1 there are maps alone."""
+"""Forms of earlier formats, which are read: their parts are zips, and in format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:

@@ -56,7 +56,7 @@ Params = ParamSpec("Params")
 T = TypeVar("T")
 
 
-class HeadHeaders(msgspec.Struct, rename=header_name):
+class _HeadHeaders(msgspec.Struct, rename=header_name):
     """The headers with the head of a part."""
 
     upload_map: Annotated[str, Meta(description="the map the part is for")]
@@ -64,7 +64,7 @@ class HeadHeaders(msgspec.Struct, rename=header_name):
     upload_length: Annotated[int, Meta(ge=1, description="bytes of the whole")]
 
 
-class PartHeaders(msgspec.Struct, rename=header_name):
+class _PartHeaders(msgspec.Struct, rename=header_name):
     """The headers with the stream of a part, or the rest of it."""
 
     upload_map: Annotated[str, Meta(description="the map the part is for")]
@@ -75,7 +75,7 @@ class PartHeaders(msgspec.Struct, rename=header_name):
     ] = None
 
 
-class LoadQuery(msgspec.Struct):
+class _LoadQuery(msgspec.Struct):
     """The query with the streams of a load."""
 
     source: str = ""
@@ -180,7 +180,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
 
     @router.post(
         "/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload,
-        openapi_extra=_described("part_id", *described(HeadHeaders, "header")),
+        openapi_extra=_described("part_id", *described(_HeadHeaders, "header")),
     )  # fmt: skip
     async def open_upload(request: Request) -> Response:
         """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
@@ -188,7 +188,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         Whatever the node has against the part, it says now: a map it does not know, a size, a disk without room.
         """
         _need_not_drained(node)
-        headers = read(HeadHeaders, request.headers, "header")
+        headers = read(_HeadHeaders, request.headers, "header")
         offer = UploadOffer(
             request.path_params["part_id"], headers.upload_map, headers.upload_length, headers.upload_checksum, None
         )
@@ -197,7 +197,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
 
     @router.put(
         "/parts/{part_id}/upload", summary="Send a part", response_model=Upload,
-        openapi_extra=_described("part_id", *described(PartHeaders, "header")),
+        openapi_extra=_described("part_id", *described(_PartHeaders, "header")),
     )  # fmt: skip
     async def upload(request: Request) -> Response:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
@@ -207,7 +207,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         """
         can_be_continued(request)
         _need_not_drained(node)
-        headers, sent = read(PartHeaders, request.headers, "header"), _content_length(request)
+        headers, sent = read(_PartHeaders, request.headers, "header"), _content_length(request)
         offset = headers.upload_offset
         length = headers.upload_length if headers.upload_length is not None else offset + (sent or 0)
         if sent is not None and offset + sent > length:
@@ -221,7 +221,7 @@ def _add_sending(router: APIRouter, node: Node) -> None:
 def _add_bringing(router: APIRouter, node: Node) -> None:
     @router.put(
         "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
-        openapi_extra=_described("load_id", *described(LoadQuery, "query")),
+        openapi_extra=_described("load_id", *described(_LoadQuery, "query")),
     )  # fmt: skip
     async def bring(request: Request) -> Response:
         """The body is the streams of its parts, one after another, in the order in which they are to be merged.
@@ -229,7 +229,7 @@ def _add_bringing(router: APIRouter, node: Node) -> None:
         For a pond of one node: with more, the parts must be on the others before. Asked twice, it is entered once.
         """
         _need_not_drained(node)
-        load, query = request.path_params["load_id"], read(LoadQuery, request.query_params, "query")
+        load, query = request.path_params["load_id"], read(_LoadQuery, request.query_params, "query")
         body = await request.body()
         request.app.state.metrics.upload_bytes.inc(len(body))
         result = await _in_thread(_bring, node, load, query, body, caller_in(request))
@@ -237,7 +237,7 @@ def _add_bringing(router: APIRouter, node: Node) -> None:
         return _answer(result)
 
 
-def _bring(node: Node, load: str, query: LoadQuery, body: bytes, caller: Caller) -> dict[str, Any]:
+def _bring(node: Node, load: str, query: _LoadQuery, body: bytes, caller: Caller) -> dict[str, Any]:
     stream = None if query.stream is None else (query.stream, query.stream_epoch)
     with reporting_damage(), node.appending(query.epoch):
         result = node.load_commit.bring(
