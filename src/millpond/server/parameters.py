@@ -1,4 +1,4 @@
-"""The query or the headers of a request as a form: a `msgspec.Struct` that reads them and describes them in OpenAPI."""
+"""Query, headers and JSON of a request as a form: a `msgspec.Struct` that reads them and describes them in OpenAPI."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from millpond.errors import Invalid
 
-__all__ = ("described", "header_name", "read")
+__all__ = ("described", "described_json", "header_name", "read", "read_json")
 
 Form = TypeVar("Form", bound=msgspec.Struct)
 
@@ -32,15 +32,30 @@ def read(form: type[Form], values: Mapping[str, str], where: str) -> Form:
     try:
         return msgspec.convert(given, form, strict=False)
     except msgspec.ValidationError as error:
-        raise Invalid(
-            "the request is not understood", kind="request_invalid", where=where, reason=str(error),
-            hint="/docs shows what this route takes",
-        ) from None  # fmt: skip
+        raise _not_understood(where, error) from None
+
+
+def read_json(form: type[Form], body: bytes) -> Form:
+    """The form that a body is.
+
+    Raises: as `read`.
+    """
+    try:
+        return msgspec.json.decode(body, type=form)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise _not_understood("body", error) from None
+
+
+def _not_understood(where: str, error: Exception) -> Invalid:
+    return Invalid(
+        "the request is not understood", kind="request_invalid", where=where, reason=str(error),
+        hint="/docs shows what this route takes",
+    )  # fmt: skip
 
 
 def described(form: type[msgspec.Struct], where: str) -> list[dict[str, Any]]:
     """The parameters of a form, as OpenAPI lists them; `where`: `query` or `header`."""
-    schema = msgspec.json.schema(form)["$defs"][form.__name__]
+    schema = described_json(form)
     return [
         {
             "name": name, "in": where, "required": name in schema["required"],
@@ -48,3 +63,9 @@ def described(form: type[msgspec.Struct], where: str) -> list[dict[str, Any]]:
         }
         for name, value in schema["properties"].items()
     ]  # fmt: skip
+
+
+def described_json(form: type[msgspec.Struct]) -> dict[str, Any]:
+    """The schema of a form."""
+    schema: dict[str, Any] = msgspec.json.schema(form)["$defs"][form.__name__]
+    return schema

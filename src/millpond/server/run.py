@@ -42,6 +42,7 @@ from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lakefs.api import before_routing
+from millpond.server.limits import plainly
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
@@ -160,7 +161,7 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        quick = answering_at_once(auditing(app, self.node), self.node)
+        quick = answering_at_once(auditing(plainly(app), self.node), self.node)
         either = before_routing(app.state.versions_api, app, self.node, quick)
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
@@ -34,16 +35,16 @@ from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadSta
 from millpond.server.access import RequestCaller, caller_in, note_change, share_in
 from millpond.server.limits import GuardedRoute, PlainRoute
 from millpond.server.memory import room_of
-from millpond.server.parameters import described, header_name, read
+from millpond.server.parameters import described, described_json, header_name, read, read_json
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import RequestBody, RequestError, reporting_damage
+from millpond.server.wire import RequestError, reporting_damage
 
 if TYPE_CHECKING:
     from millpond.maps.loads.load import LoadResult
     from millpond.nodes.tokens import Caller
 
-__all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
+__all__ = ("Discarded", "Entered", "Upload", "routes")
 
 SMALL_BYTES = 4 << 20
 """The largest part that is collected in memory; larger ones are written while they come."""
@@ -73,6 +74,17 @@ class _PartHeaders(msgspec.Struct, rename=header_name):
     upload_length: Annotated[
         Annotated[int, Meta(ge=1)] | None, Meta(description="bytes of the whole; by default those that are sent")
     ] = None
+
+
+class _NewLoad(msgspec.Struct, forbid_unknown_fields=True):
+    """Parts that were uploaded, to be entered as one load, or not at all."""
+
+    load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
+    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
+    source: str = ""
+    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
+    stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
+    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
 
 
 class _LoadQuery(msgspec.Struct):
@@ -107,17 +119,6 @@ class Discarded(BaseModel):
     discarded: bool
 
 
-class NewLoad(RequestBody):
-    """Parts that were uploaded, to be entered as one load, or not at all."""
-
-    load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
-    parts: list[str] = Field(min_length=1, description="ids, in the order in which they are to be merged")
-    source: str = ""
-    rejected: int = Field(0, ge=0, description="rows that were left out")
-    stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
-    epoch: int = Field(0, ge=0, description="of the list of nodes that the writer has, and waits for")
-
-
 class Entered(BaseModel):
     """The result of a load."""
 
@@ -137,10 +138,10 @@ class Entered(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
-    plainly = APIRouter(route_class=PlainRoute, prefix="/v1", tags=["loads"])
-    _add_sending(plainly, node)
-    _add_bringing(plainly, node)
-    router.routes += plainly.routes
+    plain_ones = APIRouter(route_class=PlainRoute, prefix="/v1", tags=["loads"])
+    _add_sending(plain_ones, node)
+    _add_loading(plain_ones, node)
+    router.routes += plain_ones.routes
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
@@ -154,17 +155,6 @@ def routes(node: Node) -> APIRouter:
         # Without a map, as after a restart: only with the right to write everything. Others wait for its expiry.
         may = caller.may("write", node.receiver.map_of_upload(part_id))
         return {"discarded": may and node.receiver.discard(part_id)}
-
-    @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(request: Request, wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
-        """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        with node.appending(wanted.epoch):
-            result = node.load_commit.enter(
-                wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
-                may=lambda name: caller.may("write", name),
-            )  # fmt: skip
-        note_change(request, load=result.load, position=result.position, rows=result.maps)
-        return _entered(node, result)
 
     return router
 
@@ -218,7 +208,18 @@ def _add_sending(router: APIRouter, node: Node) -> None:
                 return _answer(await _receive(request, node.receiver, offer, sent, piece_bytes))
 
 
-def _add_bringing(router: APIRouter, node: Node) -> None:
+def _add_loading(router: APIRouter, node: Node) -> None:
+    order = {"required": True, "content": {"application/json": {"schema": described_json(_NewLoad)}}}
+
+    @router.post(
+        "/loads", summary="Enter uploaded parts as one load", response_model=Entered,
+        openapi_extra={"requestBody": order},
+    )  # fmt: skip
+    async def load(request: Request) -> Response:
+        """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
+        wanted = read_json(_NewLoad, await request.body())
+        return _loaded(request, await _in_thread(_enter, node, wanted, caller_in(request)))
+
     @router.put(
         "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
         openapi_extra=_described("load_id", *described(_LoadQuery, "query")),
@@ -232,9 +233,16 @@ def _add_bringing(router: APIRouter, node: Node) -> None:
         load, query = request.path_params["load_id"], read(_LoadQuery, request.query_params, "query")
         body = await request.body()
         request.app.state.metrics.upload_bytes.inc(len(body))
-        result = await _in_thread(_bring, node, load, query, body, caller_in(request))
-        note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
-        return _answer(result)
+        return _loaded(request, await _in_thread(_bring, node, load, query, body, caller_in(request)))
+
+
+def _enter(node: Node, wanted: _NewLoad, caller: Caller) -> dict[str, Any]:
+    with node.appending(wanted.epoch):
+        result = node.load_commit.enter(
+            wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
+            may=partial(caller.may, "write"),
+        )  # fmt: skip
+    return _entered(node, result)
 
 
 def _bring(node: Node, load: str, query: _LoadQuery, body: bytes, caller: Caller) -> dict[str, Any]:
@@ -245,6 +253,11 @@ def _bring(node: Node, load: str, query: _LoadQuery, body: bytes, caller: Caller
             caller=caller,
         )  # fmt: skip
     return _entered(node, result)
+
+
+def _loaded(request: Request, result: dict[str, Any]) -> Response:
+    note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
+    return _answer(result)
 
 
 def _need_not_drained(node: Node) -> None:
