@@ -213,7 +213,7 @@ def bench_uploads(folder: Path, size_rows: int, count: int, quick: bool) -> Cont
         for number in range(count):
             part = seal(pond, "m", size_rows, number)
             streams[part.manifest.id] = b"".join(PartStream(Path(part.folder)).chunks())
-        size = sum(len(bundle) for bundle in streams.values())
+        size = sum(len(stream) for stream in streams.values())
         contest = Contest(f"upload {count} × {size / count / 2**20:.1f} MiB", size)
         ours = urllib3.HTTPConnectionPool("127.0.0.1", cluster.nodes[0].port, maxsize=WRITERS)
         theirs = urllib3.HTTPConnectionPool("127.0.0.1", port, maxsize=WRITERS)

@@ -15,10 +15,11 @@ from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.queues import Queue, Queues
-from millpond.events.jobs.rows import Claim, job_rows
+from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.events.redis.store import RedisStore
+from millpond.events.shared_jobs import Claim
 from millpond.stores.memory import MemorySpace
 from tests.redis_servers import cluster, new_place, server
 
@@ -82,7 +83,7 @@ def test_machines_share_the_queues_of_their_place(
     with pytest.raises(NotFound):
         there.queues.update("a", lambda queue: queue)
     assert elsewhere.queues.get("a").definition == b""
-    monkeypatch.setattr("millpond.events.jobs.rows.QUEUES_MAX", 3)
+    monkeypatch.setattr("millpond.events.shared_jobs.QUEUES_MAX", 3)
     with pytest.raises(Unavailable):
         there.queues.create(Queue("one too many"))
 

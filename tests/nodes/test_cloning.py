@@ -23,6 +23,7 @@ from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import listening
 from millpond.kernel.verify import Report
 from millpond.maps.log.clone import clone_folder
+from millpond.maps.parts.stream import MEDIA_TYPE
 from millpond.nodes.replication.agreement import Agreement, agreement
 from millpond.nodes.replication.clone import clone_map, clone_pond
 from millpond.nodes.replication.local_peer import LocalPeer
@@ -346,15 +347,15 @@ def test_a_map_without_rows_has_no_shard(source: Served) -> None:
     assert (answer.status, answer.json()["kind"]) == (503, "merge_slow")
 
 
-def test_bundles_are_sent_from_any_byte(source: Served) -> None:
+def test_parts_are_sent_from_any_byte(source: Served) -> None:
     [part, *_] = source.pond.parts.list("plain", "retained")
-    whole = source.get(f"/v1/parts/{part.part}/bundle")
-    assert whole.headers["Content-Type"] == "application/zip"
+    whole = source.get(f"/v1/parts/{part.part}/stream")
+    assert whole.headers["Content-Type"] == MEDIA_TYPE
     rest = source.get(
-        f"/v1/parts/{part.part}/bundle", headers={"Range": "bytes=5000-", "If-Range": whole.headers["ETag"]}
+        f"/v1/parts/{part.part}/stream", headers={"Range": "bytes=5000-", "If-Range": whole.headers["ETag"]}
     )
     assert (rest.status, rest.body) == (206, whole.body[5000:])
-    assert source.get("/v1/parts/none/bundle").json()["kind"] == "part_not_found"
+    assert source.get("/v1/parts/none/stream").json()["kind"] == "part_not_found"
 
 
 # -- kills --------------------------------------------------------------------------------------------

@@ -30,7 +30,6 @@ NO_JSON = (
     "application/x-ndjson",
     "application/vnd.apache.arrow.stream",
     "application/vnd.millpond.part",
-    "application/vnd.millpond.parts",
     "application/octet-stream",
 )
 THERE = {"repository": "described", "branch": "main", "ref": "main", "leftRef": "main", "destinationBranch": "main"}

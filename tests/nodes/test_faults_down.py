@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import io
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from xxhash import xxh3_128_hexdigest
 
 import millpond
 from millpond.errors import Unavailable
 from millpond.maps.model.definition import Kind
-from millpond.maps.parts.bundle import write_bundle
+from millpond.maps.parts.stream import PartStream
 from millpond.testing.rows import canonical_of, table_of
 from tests.harness.cluster import wait_for
 from tests.harness.cluster_audit import parts_of, position_of, settle
 from tests.harness.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, patient, rows_of, running_story, wait_struck
+from tests.nodes.test_uploads import checksum_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -55,7 +54,7 @@ def impatient(story: Story) -> Iterator[None]:
 
 
 def big_rows(load: int, count: int = 6_000) -> list[tuple[tuple[str | int, ...], object]]:
-    """Rows of which a part's bundle has some megabytes."""
+    """Rows of which a part has some megabytes."""
     return rows_of(Kind.STATE, load, count, key_bytes=400)
 
 
@@ -135,12 +134,10 @@ def enter_at(story: Story, number: int, name: str, load: int) -> None:
     writer = story.pond.part_writer(name)
     writer.write(canonical_of(definition, rows))
     (part,) = writer.finish()
-    sink = io.BytesIO()
-    write_bundle(Path(part.folder), sink)
-    body = sink.getvalue()
+    body = b"".join(PartStream(Path(part.folder)).chunks())
     headers = {
         "Upload-Map": name, "Upload-Length": str(len(body)), "Upload-Offset": "0",
-        "Upload-Checksum": xxh3_128_hexdigest(body), "Content-Type": "application/octet-stream",
+        "Upload-Checksum": checksum_of(body), "Content-Type": "application/octet-stream",
     }  # fmt: skip
     response = story.cluster.ask(number, "PUT", f"/v1/parts/{part.manifest.id}/upload", body=body, headers=headers)
     assert response.status == 200, response.body

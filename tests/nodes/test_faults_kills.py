@@ -35,7 +35,8 @@ SAMPLE = ((PRIMARY, "load.committed"), (NEWCOMER, "clone.ready"))
 # What no node takes in a round, and who does: writers, readers, and nodes that mend what was damaged or is missing.
 ELSEWHERE = (
     "part", "upload", "spark", "epoch", "snapshot", "narrow", "ranges.fetched", "ranges.index_fetched",
-    "ranges.one_fetched", "fetch", "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
+    "ranges.one_fetched", "pond.rows_migrated", "pond.slice_migrated", "fetch",
+    "clone.map_fetched", "clone.map_switched", "merge.quarantine_moved", "retry",
     "merge.first_part", "nodes", "promotion", "maintenance.swept", "publish",
     "freeze.sections_written",
     "what.has_just_happened", "backup", "prune", "restore", "versions", "compaction", "collect", "receive.unpacked",

@@ -32,7 +32,7 @@ def test_rights(node: Served) -> None:
     for name in ("m", "other"):
         node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": [name], "value": [1]}))
     parts = {part.map: part.part for part in node.pond.parts.list()}
-    ours, theirs = (f"/v1/parts/{parts[name]}/bundle" for name in ("m", "other"))
+    ours, theirs = (f"/v1/parts/{parts[name]}/stream" for name in ("m", "other"))
     allowed = {
         ("GET", "/v1/log"): ["all"],
         ("GET", "/v1/log?map=m"): ["all", "reader", "writer"],
@@ -70,5 +70,5 @@ def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monk
 
 def test_what_the_routes_take_is_written_down(node: Served) -> None:
     paths = node.get("/openapi.json").json()["paths"]
-    for path in ("/v1/log", "/v1/log/replication", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/bundle", "/v1/repair"):
+    for path in ("/v1/log", "/v1/log/replication", "/v1/maps/{name}/shard", "/v1/parts/{part_id}/stream", "/v1/repair"):
         assert all(operation["summary"] for operation in paths[path].values())

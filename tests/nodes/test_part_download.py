@@ -16,15 +16,16 @@ from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.maps.parts.part import PartFile, verify_part
 from millpond.maps.parts.stream import PartStream
 from millpond.settings import load_settings
-from tests.nodes.test_bundles import sealed
 from tests.nodes.test_fetching import Source
+from tests.nodes.test_part_streams import MAP
+from tests.nodes.test_uploads import sealed
 
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> PartFile:
-    return sealed(tmp_path_factory.mktemp("part"), 150_000)
+    return sealed(MAP, tmp_path_factory.mktemp("part"), count=150_000)
 
 
 @pytest.fixture(scope="module")

@@ -13,17 +13,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.errors import Corrupt, Invalid, MillpondError
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.parts.part import PartFile, verify_part
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import HEAD_BYTES_MAX, PartStream, parse_head
-from tests.nodes.test_bundles import sealed
+from tests.nodes.test_uploads import sealed
 
+MAP = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("long"))
 FILES = ("manifest.json", "touched.arrow", "data.mdb")
 
 
 @pytest.fixture(scope="module")
 def part(tmp_path_factory: pytest.TempPathFactory) -> PartFile:
-    return sealed(tmp_path_factory.mktemp("part"))
+    return sealed(MAP, tmp_path_factory.mktemp("part"), count=300)
 
 
 @pytest.fixture(scope="module")

@@ -16,8 +16,8 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.uploads import receiver as receiving
-from millpond.nodes.uploads.receiver import Receiver, UploadState
-from millpond.nodes.uploads.session import UploadOffer, UploadSession
+from millpond.nodes.uploads.receiver import Receiver
+from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served
@@ -72,7 +72,7 @@ def receive(receiver: Receiver, part: PartFile, offset: int = 0) -> None:
     assert arriving is not None
     for chunk in PartStream(Path(part.folder)).chunks(offset):
         arriving.write([chunk])
-    assert arriving.finish()
+    assert arriving.finish().state == "here"
     arriving.leave()
 
 

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import pytest
 
 from millpond.clock import SystemClock
-from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile
+from millpond.maps.parts.stream import PartStream
 from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import HERE, Writer
 
@@ -55,7 +55,7 @@ def large(serve: Callable[..., Served], tmp_path: Path) -> tuple[Writer, PartFil
 
 def download(node: Served, part: PartFile) -> tuple[http.client.HTTPConnection, http.client.HTTPResponse]:
     line = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=30)
-    line.request("GET", f"/v1/parts/{part.manifest.id}/bundle")
+    line.request("GET", f"/v1/parts/{part.manifest.id}/stream")
     return line, line.getresponse()
 
 
@@ -72,7 +72,7 @@ def test_a_reader_that_has_stopped_reading_holds_nobody_up(large: tuple[Writer, 
 
 def test_a_download_that_is_nearly_done_is_finished(large: tuple[Writer, PartFile]) -> None:
     writer, part = large
-    data = b"".join(open_bundle_stream(Path(part.folder)))
+    data = b"".join(PartStream(Path(part.folder)).chunks())
     line, answer = download(writer.node, part)
     came = answer.read(1000)
     with stopping(writer.node) as ended:

@@ -20,9 +20,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
-from millpond.nodes.uploads.session import UploadOffer
-from millpond.nodes.uploads.whole import take_whole
-from millpond.server import small_uploads
+from millpond.nodes.uploads.session import UploadOffer, UploadState
 from millpond.server.routes import uploads
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -129,7 +127,7 @@ def test_an_upload_goes_on_where_it_stopped(writer: Writer) -> None:
 
 def test_a_lost_connection_leaves_what_came(writer: Writer) -> None:
     part, data = writer.part(count=120_000)
-    assert len(data) > small_uploads.SMALL_BYTES, "a small part is sent again from its start"
+    assert len(data) > uploads.SMALL_BYTES, "a small part is sent again from its start"
     writer.cut(part, data, 400_000)
     writer.node.until(lambda: writer.state(part)["offset"] == 400_000)
     writer.node.until(lambda: writer.send(part, data, 400_000).json() == HERE)
@@ -200,13 +198,13 @@ def test_what_came_is_continued_after_the_node_started_anew(writer: Writer) -> N
     again = receiving.Receiver(
         writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
     )
-    assert again.state(part.manifest.id) == receiving.UploadState("partial", 5000)
+    assert again.state(part.manifest.id) == UploadState("partial", 5000)
     assert again.state(other.manifest.id).state == "here"
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), None)
     session = again.begin(offer)
     assert session is not None
     session.write([data[session.offset :]])
-    assert session.finish()
+    assert session.finish().state == "here"
     session.leave()
     assert verify_part(again.folder / part.manifest.id) == part.manifest
 
@@ -221,7 +219,7 @@ def test_damage_in_what_came_before_is_seen_at_the_end(writer: Writer) -> None:
     )
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), 9000)
     with pytest.raises(Corrupt) as caught:
-        take_whole(again, offer, [data[9000:]], 0)
+        again.take(offer, [data[9000:]], 0)
     assert caught.value.kind == "upload_damaged"
     assert writer.leftovers() == []
 
@@ -232,7 +230,7 @@ def test_sending_from_the_start_begins_anew(writer: Writer) -> None:
     assert writer.send(part, data).json() == HERE
 
 
-def test_bytes_of_one_bundle_are_never_continued_by_another(writer: Writer) -> None:
+def test_bytes_of_one_stream_are_never_continued_by_another(writer: Writer) -> None:
     part, data = writer.part(source="monday")
     other, other_data = writer.part(source="tuesday")
     assert part.manifest.id == other.manifest.id
@@ -258,11 +256,13 @@ def test_damage_on_the_way_is_seen(writer: Writer, place: int) -> None:
     assert writer.send(part, data).json() == HERE
 
 
-def test_a_bundle_that_is_no_part_is_refused(writer: Writer) -> None:
+def test_a_body_that_is_no_part_is_refused(writer: Writer) -> None:
     part, _ = writer.part()
-    refused = writer.send(part, b"no zip at all", **{"Content-Type": "application/zip",
-                          "Upload-Checksum": xxhash.xxh3_128_hexdigest(b"no zip at all")})  # fmt: skip
-    assert (refused.status, refused.json()["kind"]) == (422, "bundle_damaged")
+    zipped = b"PK\3\4" + bytes(100)
+    refused = writer.send(part, zipped, **{"Content-Type": "application/zip",
+                          "Upload-Checksum": xxhash.xxh3_128_hexdigest(zipped)})  # fmt: skip
+    assert (refused.status, refused.json()["kind"]) == (422, "part_zipped"), "as programs of earlier versions sent it"
+    assert "stream" in refused.json()["hint"]
     refused = writer.send(part, b"no part at all")
     assert (refused.status, refused.json()["kind"]) == (422, "part_stream")
     another, data = writer.part(first=1000)
@@ -419,6 +419,22 @@ def test_a_load_takes_all_its_parts_or_none(writer: Writer) -> None:
     assert refused.json()["values"]["part"] == missing.manifest.id
     assert writer.state(here) == HERE
     assert writer.node.pond.log.position()[0] == 1, "nothing but the map"
+
+
+ORDERS: list[Any] = [
+    b"", b"{", b"[]", b"\xff\xfe", b'{"load_id": "a", "parts": ["\xff"]}', {}, {"load_id": "a", "parts": []},
+    {"load_id": "a", "parts": ["x"], "more": 1}, {"load_id": "a", "parts": ["x"], "epoch": -1},
+    {"load_id": "a", "parts": ["x"], "epoch": 1}, {"load_id": "a", "parts": ["x"], "rejected": -1},
+    {"load_id": "a b", "parts": ["x"]}, {"load_id": "a", "parts": ["x"], "stream": ["q", 1.5]},
+    {"load_id": "a", "parts": ["x"]}, {"load_id": "a", "parts": ["x"] * 5000},
+]  # fmt: skip
+
+
+def test_an_order_that_is_not_well_is_refused(node: Served) -> None:
+    for order in ORDERS:
+        refused = node.post("/v1/loads", order, headers={"Content-Type": "application/json"})
+        assert 400 <= refused.status < 500, order
+        assert refused.json()["kind"], order
 
 
 def test_two_loads_of_the_same_data_at_once_bring_it_once(writer: Writer) -> None:

@@ -1,4 +1,4 @@
-"""A small load in one request, with its parts: rights, damage, repetition, and the answers of the route."""
+"""A small load in one request, with its parts: rights, damage, repetition."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from millpond.client.upload import upload_parts
 from millpond.errors import Corrupt, Unavailable
 from millpond.maps.loads.load import seal_data
 from millpond.maps.parts.part import PartFile
-from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE, PartStream, split_streams
+from millpond.maps.parts.stream import MEDIA_TYPE, PartStream, split_streams
 from millpond.nodes.tokens import hash_token
 from millpond.nodes.uploads.receiver import Receiver
 from tests.nodes.conftest import Answer, Served
@@ -25,9 +25,9 @@ from tests.unit.mutations import Mutation, give_its_id, mutate
 
 pytestmark = pytest.mark.sample(7, of="file")
 
-DIRECT = {"Content-Type": SEVERAL_MEDIA_TYPE}
-ROUTED = {"Content-Type": f"{SEVERAL_MEDIA_TYPE}; of=millpond"}
-"""With this, an order goes to the route."""
+NOW = {"Content-Type": MEDIA_TYPE}
+EARLIER = {"Content-Type": "application/vnd.millpond.parts"}
+"""As earlier writers send it."""
 RIGHTS: dict[str, dict[str, list[str]]] = {"reader": {"read": ["*"]}, "writer": {"write": ["m"]}}
 TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
 
@@ -43,7 +43,7 @@ def stream_of(part: PartFile) -> bytes:
     return b"".join(PartStream(Path(part.folder)).chunks())
 
 
-def bring(node: Served, load: str, *parts: PartFile | bytes, headers: dict[str, str] = DIRECT, **query: Any) -> Answer:
+def bring(node: Served, load: str, *parts: PartFile | bytes, headers: dict[str, str] = NOW, **query: Any) -> Answer:
     body = b"".join(part if isinstance(part, bytes) else stream_of(part) for part in parts)
     path = f"/v1/loads/{load}" + (f"?{urlencode(query)}" if query else "")
     return node.put(path, body, headers=headers)
@@ -86,12 +86,12 @@ def test_a_load_is_one_request(node: Served) -> None:
 
 
 def test_a_load_is_answered_in_the_same_words(held: Served, tmp_path: Path) -> None:
-    direct, routed = (
+    now, earlier = (
         bring(held, f"load{number}", sealed(held, tmp_path, number), headers=headers, source="s", rejected=number)
-        for number, headers in enumerate((DIRECT, ROUTED))
+        for number, headers in enumerate((NOW, EARLIER))
     )
-    assert [direct.status, routed.status] == [200, 200]
-    first, second = direct.json(), routed.json()
+    assert [now.status, earlier.status] == [200, 200]
+    first, second = now.json(), earlier.json()
     assert second == first | {
         "load": "load1", "position": first["position"] + 1, "rejected": 1, "seconds": second["seconds"],
         "chain": held.pond.log.position()[1],
@@ -125,12 +125,12 @@ def test_a_token_brings_parts_of_its_own_maps_alone(serve: Callable[..., Served]
     node = serve(tokens=TOKENS)
     ours, theirs = sealed(node, tmp_path, 1), sealed(node, tmp_path, 2, "theirs")
     tokens = {name: {"Authorization": f"Bearer {name}"} for name in RIGHTS}
-    for headers in (DIRECT, ROUTED):
+    for headers in (NOW, EARLIER):
         assert bring(node, "a", ours, headers=headers).status == 401
         assert bring(node, "b", ours, headers=headers | tokens["reader"]).status == 403
         assert bring(node, "c", ours, theirs, headers=headers | tokens["writer"]).status == 403
     assert left(node) == [] and not [entry for entry in node.pond.log.entries(0) if entry.kind == "load"]
-    assert bring(node, "d", ours, headers=DIRECT | tokens["writer"]).status == 200
+    assert bring(node, "d", ours, headers=NOW | tokens["writer"]).status == 200
 
 
 def damaged(part: bytes) -> list[bytes]:
@@ -145,9 +145,9 @@ def damaged(part: bytes) -> list[bytes]:
 @pytest.mark.parametrize("number", range(9))
 def test_what_is_not_well_is_refused_in_the_same_words(node: Served, tmp_path: Path, number: int) -> None:
     body = damaged(stream_of(sealed(node, tmp_path, 1)))[number]
-    direct, routed = (bring(node, "l", body, headers=headers) for headers in (DIRECT, ROUTED))
-    assert 400 <= direct.status < 500
-    assert (direct.status, direct.json()) == (routed.status, routed.json())
+    now, earlier = (bring(node, "l", body, headers=headers) for headers in (NOW, EARLIER))
+    assert 400 <= now.status < 500
+    assert (now.status, now.json()) == (earlier.status, earlier.json())
     assert left(node) == [] and node.pond.log.position()[0] == 1
 
 
@@ -158,10 +158,10 @@ def test_an_order_that_is_not_well_is_refused_in_the_same_words(
     node: Served, tmp_path: Path, query: dict[str, Any]
 ) -> None:
     part = sealed(node, tmp_path, 1)
-    direct, routed = (bring(node, "l", part, headers=headers, **query) for headers in (DIRECT, ROUTED))
-    assert 400 <= direct.status < 500
-    assert (direct.status, direct.json()) == (routed.status, routed.json())
-    assert bring(node, "a%20b", part).status == bring(node, "a%20b", part, headers=ROUTED).status == 400
+    now, earlier = (bring(node, "l", part, headers=headers, **query) for headers in (NOW, EARLIER))
+    assert 400 <= now.status < 500
+    assert (now.status, now.json()) == (earlier.status, earlier.json())
+    assert bring(node, "a%20b", part).status == bring(node, "a%20b", part, headers=EARLIER).status == 400
     assert left(node) == []
 
 
@@ -196,7 +196,7 @@ def test_a_manifest_that_nests_is_refused_at_any_depth(node: Served, tmp_path: P
         name = xxhash.xxh3_128_hexdigest(body[32 : 32 + int.from_bytes(body[8:16], "little")])
         upload = {"Content-Type": MEDIA_TYPE, "Upload-Map": "m", "Upload-Length": str(len(body)),
                   "Upload-Offset": "0", "Upload-Checksum": name}  # fmt: skip
-        answers = [bring(node, "l", body, headers=headers) for headers in (DIRECT, ROUTED)]
+        answers = [bring(node, "l", body, headers=headers) for headers in (NOW, EARLIER)]
         answers.append(node.put(f"/v1/parts/{part.manifest.id}/upload", body, headers=upload))
         assert [(answer.status, answer.json()["kind"]) for answer in answers] == [(422, "part_manifest")] * 3, depth
     assert left(node) == []
@@ -229,7 +229,7 @@ def test_a_node_of_an_earlier_release_is_sent_the_parts_first(
 ) -> None:
     part = sealed(node, tmp_path, 1)
     with millpond.open(node.url) as pond:
-        monkeypatch.setattr("millpond.client.whole_load.quote", lambda *_args, **_options: "no/route")
+        monkeypatch.setattr("millpond.client.upload.quote", lambda *_args, **_options: "no/route")
         result = pond.commit_load([part])
         assert result.parts == 1 and not pond.nodes.take_whole_loads
     assert 'route="/v1/loads",status="200"' in node.get("/metrics").body.decode()

@@ -6,18 +6,14 @@ import json
 import sys
 from pathlib import Path
 
-import xxhash
-
 from millpond.clock import SystemClock
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.bundle import open_bundle_stream
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.maps.parts.stream import PartStream, split_streams
 from millpond.nodes.tokens import ANYBODY
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
-from millpond.nodes.uploads.whole import take_whole
 from millpond.pond import open_pond
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
@@ -47,18 +43,12 @@ def _send(receiver: Receiver, part: PartFile) -> None:
         return
     for start in range(session.offset, len(data), PIECE):
         session.write([data[start : start + PIECE]])
-    assert session.finish()
+    assert session.finish().state == "here"
     session.leave()
 
 
-def _send_zipped(receiver: Receiver, part: PartFile) -> None:
-    data = b"".join(open_bundle_stream(Path(part.folder)))
-    offer = UploadOffer(part.manifest.id, "m", len(data), xxhash.xxh3_128_hexdigest(data), zipped=True)
-    take_whole(receiver, offer, [data], 0)
-
-
-def _enter(commit: LoadCommit, receiver: Receiver, part: PartFile, *, zipped: bool) -> None:
-    (_send_zipped if zipped else _send)(receiver, part)
+def _enter(commit: LoadCommit, receiver: Receiver, part: PartFile) -> None:
+    _send(receiver, part)
     assert receiver.state(part.manifest.id).state in ("here", "known")
     commit.enter("load", [part.manifest.id], source="", rejected=0, stream=None, may=lambda _: True)
 
@@ -70,7 +60,7 @@ def _bring(commit: LoadCommit, part: PartFile) -> None:
 
 
 def main(folder: Path, way: str) -> None:
-    """Receive, enter, merge, and tell how it stands. `way`: `parts`, `zipped`, or `whole`, with the load itself."""
+    """Receive, enter, merge, and tell how it stands. `way`: `parts`, or `whole`, with the load itself."""
     clock = SystemClock()
     with open_pond(folder / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long", exist_ok=True).definition
@@ -81,7 +71,7 @@ def main(folder: Path, way: str) -> None:
             if way == "whole":
                 _bring(commit, part)
             else:
-                _enter(commit, receiver, part, zipped=way == "zipped")
+                _enter(commit, receiver, part)
         pond.merge()
         report = {
             "state": receiver.state(part.manifest.id).state,

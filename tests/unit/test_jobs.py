@@ -17,10 +17,11 @@ from millpond.events.jobs import active as active_jobs
 from millpond.events.jobs.active import ActiveJobs, JobState, fold
 from millpond.events.jobs.job_ids import draw_job_id
 from millpond.events.jobs.queues import DEFINITION_BYTES_MAX, Queue, Queues
-from millpond.events.jobs.rows import CLIENT_DAYS, QUEUES_MAX, SpaceClaims, SpaceQueues
+from millpond.events.jobs.rows import SpaceClaims, SpaceQueues
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY
 from millpond.events.names import StreamName
+from millpond.events.shared_jobs import CLIENT_DAYS, QUEUES_MAX
 from millpond.stores.memory import MemorySpace
 
 STREAM = StreamName("etl", "night")
@@ -100,7 +101,7 @@ def test_queues_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(Invalid):
             queues.create(bad)
     assert QUEUES_MAX > 2
-    monkeypatch.setattr("millpond.events.jobs.rows.QUEUES_MAX", 2)
+    monkeypatch.setattr("millpond.events.shared_jobs.QUEUES_MAX", 2)
     queues.create(Queue("a"))
     queues.create(Queue("b"))
     with pytest.raises(Unavailable):

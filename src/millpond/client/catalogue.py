@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from millpond.client.catching_up import come_up_to
 from millpond.client.map import definition_of
 from millpond.client.transport import Nodes
-from millpond.client.upload import come_up_to
 from millpond.clock import Clock
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import MapDefinition, check_name

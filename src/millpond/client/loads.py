@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.transport import Nodes
-from millpond.client.upload import Advance, confirming, enter_load, upload_parts
-from millpond.client.whole_load import send_whole
+from millpond.client.upload import Advance, bring_load, confirming, enter_load, upload_parts
 from millpond.clock import Clock
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.zones import time_form
@@ -71,7 +70,7 @@ class RemoteLoading:
                 load=load, rows=0, rejected=rejected, parts=0, duplicate_parts=0, maps={}, seconds=0.0
             )  # fmt: skip
         with confirming(load):
-            answer = send_whole(
+            answer = bring_load(
                 self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
             )
         if answer is None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.maps.parts.part import PartManifest
 from millpond.maps.parts.partial import PartialPart
-from millpond.maps.parts.stream import Head
+from millpond.maps.parts.stream import PART_BYTES_MAX, Head, check_part_size
 from millpond.retry import retry
 from millpond.stores.files import disk_errors, remove_tree, sync
 
@@ -28,8 +28,6 @@ __all__ = ("fetch_part",)
 
 ATTEMPTS = 4
 CHUNK_BYTES = 1 << 20
-PART_BYTES_MAX = 8 << 30
-"""The largest part that is fetched, unless a setting says otherwise."""
 _TAG = re.compile(r'"([0-9a-f]{32})"')
 
 
@@ -110,11 +108,7 @@ def _begun(folder: Path, left: PartialPart | None, body: Body, begun: int, bytes
                 "a node sent another part than was requested", kind="part_other", node=body.node, wanted=part_id,
                 found=head.manifest.id,
             )  # fmt: skip
-        if head.total > bytes_max:
-            raise Invalid(
-                "the part is larger than is taken here", kind="part_too_large", bytes=head.total, bytes_max=bytes_max,
-                hint="raise max_part_bytes",
-            )  # fmt: skip
+        check_part_size(head.total, bytes_max)
         _check_room(place.parent, head.total)
 
     return PartialPart(place, admit)

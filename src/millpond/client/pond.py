@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from millpond.client.catalogue import RemoteCatalogue
+from millpond.client.catching_up import come_up_to
 from millpond.client.connections import node_urls
 from millpond.client.events import RemoteEvents
 from millpond.client.loads import RemoteLoading
@@ -23,7 +24,7 @@ from millpond.client.map import RemoteMap
 from millpond.client.parts import RemoteParts
 from millpond.client.reports import remote_reporter
 from millpond.client.transport import Connection, Nodes
-from millpond.client.upload import Advance, come_up_to
+from millpond.client.upload import Advance
 from millpond.client.versions.repositories import RemoteRepositories
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied

@@ -1,7 +1,7 @@
 """A load over the network: parts to every node, then one entry at the primary, then every node at that entry.
 
-A small load to a pond of one node is one request: see `whole_load.py`.
-
+0. `bring_load`: a small load to a pond of one node is one request, with its parts: it is entered sooner than two are
+   sent and answered. With several nodes, nothing may be entered before every node has the parts.
 1. `upload_parts`: the stream of each part goes to all nodes at once, from its folder, several parts at a time. A small
    part is one request. Of a larger one the head goes first: a node that has the part, does not want it or has no room
    says so before the rest is sent. After a lost connection the part goes on where the node stopped receiving. When one
@@ -16,12 +16,14 @@ A small load to a pond of one node is one request: see `whole_load.py`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeAlias
+from urllib.parse import quote
 
+from millpond.client.catching_up import ANSWER_SECONDS, come_up_to
 from millpond.client.connections import Broken
 from millpond.client.transport import Connection, Nodes, Outcome, Response
 from millpond.clock import Clock
@@ -30,10 +32,9 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
-from millpond.retry import retry
 
 __all__ = (
-    "Advance", "come_up_to", "confirming", "discard_parts", "enter_load", "not_everywhere", "upload_parts",
+    "Advance", "bring_load", "confirming", "discard_parts", "enter_load", "upload_parts",
 )  # fmt: skip
 
 Advance: TypeAlias = Callable[[int, int], None]
@@ -42,23 +43,80 @@ Advance: TypeAlias = Callable[[int, int], None]
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
 SMALL_BYTES = 4 << 20
-"""The size up to which a part is sent in one request."""
-ANSWER_SECONDS = 20.0
-"""A node that is asked to come up to an entry answers at least so often how it stands."""
-PAUSE_SECONDS = 0.05
-MERGED_SECONDS_MAX = 3600.0
-"""The time limit of `synchronise`; what takes longer is merged all the same."""
+"""The size up to which a part, or a load with its parts, is sent in one request."""
+TEXT_BYTES_MAX = 2000
+"""The names of source and stream travel in the head of such a request."""
 ACKNOWLEDGED_SECONDS = 300.0
 """The time limit for the primary to be sure that nodes that lag answer nothing."""
 LISTS_MAX = 5
 """So many changes of the list of nodes a load takes, one after another."""
-_STILL_WORKING = ("merge_slow", "node_behind")
+_ELSEWHERE = ("nodes_changed", "not_primary", "upload_busy", "route_not_found")
+"""The kinds of error after which a load is sent in several requests: the list of nodes is another one, somebody else
+sends a part, or the node is of an earlier release."""
 _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
 """The kinds of error with which a node refuses a part of a map that was made while it was away."""
 
 
 class _Stopped(Exception):
     """Another node failed, so this one is sent no more."""
+
+
+# -- 0: a small load in one request -------------------------------------------------------------------
+
+
+def bring_load(
+    nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, source: str, rejected: int,
+    stream: tuple[str, int] | None, advance: Advance | None,
+) -> Response | None:  # fmt: skip
+    """The primary's answer to a load that was sent with its parts; None: upload them, and then enter it.
+
+    The id is the same in every attempt, also when the load goes on in several requests: nothing is entered twice.
+
+    Raises: what is wrong with the parts, or with the right to bring them; `Unavailable`, kind `node_unreachable`, when
+    an answer was lost, so that the load may be entered, and kind `load_not_everywhere`, when it is not.
+    """
+    if len(nodes.connections) != 1 or not nodes.take_whole_loads:
+        return None
+    streams = [PartStream(Path(part.folder)) for part in parts]
+    size = sum(part.size for part in streams)
+    texts = (source, "" if stream is None else stream[0])
+    if size > SMALL_BYTES or sum(len(quote(text)) for text in texts) > TEXT_BYTES_MAX:
+        return None
+    if len({part.manifest.id for part in parts}) < len(parts):
+        return None
+    query: dict[str, Any] = {"source": source, "rejected": rejected, "epoch": nodes.epoch}
+    if stream is not None:
+        query |= {"stream": stream[0], "stream_epoch": stream[1]}
+    body = b"".join(chunk for part in streams for chunk in part.chunks())
+    answer = _brought(nodes, f"/v1/loads/{quote(load_id, safe='')}", query, body)
+    if answer is not None and advance is not None:
+        advance(size, size)
+    return answer
+
+
+def _brought(nodes: Nodes, path: str, query: dict[str, Any], body: bytes) -> Response | None:
+    node, arrived = nodes.primary(), False
+
+    def ask() -> Response:
+        nonlocal arrived
+        try:
+            return node.ask("PUT", path, query=query, body=body, headers={"Content-Type": MEDIA_TYPE})
+        except Broken as error:
+            arrived = arrived or error.sent
+            raise
+
+    try:
+        answer = node.persist(ask)
+    except MillpondError as error:
+        if error.kind == "route_not_found":
+            nodes.take_whole_loads = False
+        if error.kind in _ELSEWHERE or nodes.relearn():
+            return None
+        if isinstance(error, Unavailable) and error.kind == "node_unreachable" and not arrived:
+            raise _not_everywhere([Outcome(node.url, None, error)]) from error
+        raise
+    step("upload.sent")
+    return answer
 
 
 # -- 1: parts to every node ---------------------------------------------------------------------------
@@ -110,7 +168,7 @@ def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | No
 
     outcomes = nodes.all(bring, stop=stop)
     if any(outcome.error is not None for outcome in outcomes) and not _enough(nodes, outcomes):
-        raise not_everywhere(outcomes)
+        raise _not_everywhere(outcomes)
     step("upload.everywhere")
 
 
@@ -173,7 +231,7 @@ def _bring_up(nodes: Nodes, node: Connection) -> None:
     node.request("POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS, question=True)
 
 
-def not_everywhere(outcomes: Sequence[Outcome[bool]]) -> MillpondError:
+def _not_everywhere(outcomes: Sequence[Outcome[Any]]) -> MillpondError:
     """The error for some failures. A refusal by the primary, or by all nodes, is no fault of a single node."""
     failed = [outcome for outcome in outcomes if outcome.error is not None]
     first = outcomes[0].error or next(outcome.error for outcome in failed)
@@ -377,71 +435,3 @@ def _everywhere(
             entered=entered or nodes.primary().url, failed=_reasons(failed),
             hint="the named nodes will replicate it by themselves; loading the same data again is safe",
         )  # fmt: skip
-
-
-def come_up_to(
-    nodes: Nodes, position: int, clock: Clock, *, applied: bool, maps: Sequence[str] | None = None, there: str = "",
-    patient: bool = True, chain: str | None = None,
-) -> list[Outcome[int]]:  # fmt: skip
-    """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
-
-    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. One to
-    which this client may not send its token is left out, unless there is a `chain`: then the primary asks it. `there`
-    is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again. `chain`: the
-    hash of the primary's log up to there, which the others must have, too.
-    """
-    stopped = threading.Event()
-
-    def come(node: Connection) -> int:
-        left_out = node.withheld and not (chain and nodes.epoch)
-        if left_out or (not applied and node.url == there):
-            return position
-        patience = _Patience(clock, nodes.settings.read_timeout / 1000)
-        connection = node if patient else node.once
-        body: dict[str, Any] = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
-        if chain and nodes.epoch:
-            body["chain"] = chain
-
-        def post() -> int:
-            if "chain" in body and node.withheld:
-                return nodes.on_primary(lambda primary: _confirmed(primary, body, node.url))
-            answer = connection.request(
-                "POST", "/v1/log/replication", json=body, timeout=3 * ANSWER_SECONDS, question=True
-            )
-            return int(answer.json()["position"])
-
-        return retry(
-            post,
-            lambda error, _failures, _chance: (
-                None if not isinstance(error, Unavailable) or patience.over(error) else PAUSE_SECONDS
-            ),
-            clock, stop=stopped,
-        )  # fmt: skip
-
-    return nodes.all(come, stop=stopped)
-
-
-def _confirmed(primary: Connection, body: Mapping[str, Any], url: str) -> int:
-    """The position of a node, as the primary finds it: this client may not send its token there."""
-    wanted = {**body, "nodes": [url], "maps": body["maps"] or []}
-    answer = primary.request("POST", "/v1/nodes/confirmation", json=wanted, timeout=3 * ANSWER_SECONDS, question=True)
-    return int(answer.json()["position"])
-
-
-class _Patience:
-    """The time allowed for a node that says it is not ready yet."""
-
-    def __init__(self, clock: Clock, seconds: float) -> None:
-        self.clock, self.seconds = clock, seconds
-        self.reached = -1
-        self.until = clock.monotonic() + seconds
-        self.end = clock.monotonic() + MERGED_SECONDS_MAX
-
-    def over(self, error: Unavailable) -> bool:
-        """True when the error, or the time passed, ends the retries."""
-        now, here = self.clock.monotonic(), error.values.get("position")
-        if error.kind == "node_behind" and isinstance(here, int) and here > self.reached:
-            self.reached, self.until = here, now + self.seconds
-        elif error.kind == "merge_slow":
-            self.until = now + self.seconds
-        return error.kind not in _STILL_WORKING or now > min(self.until, self.end)

@@ -19,7 +19,7 @@ from millpond.events.maintenance import EventMaintenance, MaintenanceReport, Mai
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.open_jobs import NoMarks
-from millpond.events.protocol import Losing, StreamRules
+from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
@@ -169,11 +169,6 @@ class Events(Exporting):
 
     def _maintenance(self, rules: MaintenanceRules) -> EventMaintenance:
         return EventMaintenance(self.store, self._clock, rules, self._forget_ms)
-
-    @property
-    def losses(self) -> int:
-        """The number of times that the backend lost streams while this process used it."""
-        return self.store.losses.count if isinstance(self.store, Losing) else 0
 
     def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
         """Delete the events of a job set, or those of one job of it; how many.

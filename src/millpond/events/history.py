@@ -22,8 +22,8 @@ def with_history(
 ) -> Appended:
     """The outcome of a batch, with the number of its new events whose days are due to be dropped.
 
-    `retention_ms` is the pond's own, asked for where days may be due; a rule for the stream goes before it. A late event
-    of a stream that has newer ones goes to a later day, and is not one of them.
+    `retention_ms` is the pond's own, asked for where days may be due; a rule for the stream goes before it. A late
+    event of a stream that has newer ones goes to a later day, and is not one of them.
     """
     oldest = day_of(min(batch.columns(done.repeated).times)) if done.count else DAY_MAX
     if oldest >= day_of(now_ms):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "HIDDEN_DAY", "PAGE_BYTES", "Checkable", "Due", "Losing", "Losses", "NoteKind", "Notes", "StreamRules",
-    "StreamStore", "Switch", "Together", "Work", "never",
+    "StreamStore", "Switch", "Together", "Work", "losses_of", "never",
 )  # fmt: skip
 
 PAGE_BYTES = 4 * 1024 * 1024
@@ -115,6 +115,11 @@ class Losing(Protocol):
     """A backend that may lose what was stored, and notices."""
 
     losses: Losses
+
+
+def losses_of(store: StreamStore) -> int:
+    """The number of times that a backend lost streams while this process used it."""
+    return store.losses.count if isinstance(store, Losing) else 0
 
 
 @runtime_checkable

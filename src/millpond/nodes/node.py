@@ -17,6 +17,7 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, MillpondError, Unavailable
 from millpond.events.census import Census
 from millpond.events.client_jobs import ClientJobs
+from millpond.events.protocol import losses_of
 from millpond.maps.loads.merger import Merger
 from millpond.nodes.appending import Appending
 from millpond.nodes.audit import AuditLog
@@ -216,7 +217,7 @@ class Node:
             reasons.append(str(unready.values.get("reason") or unready))
         elif self.started and self.role == "primary" and not self.follower.soundness.appends():
             reasons.append(self.follower.soundness.not_appending())
-        if self.pond.events.losses:
+        if losses_of(self.pond.events.store):
             reasons.append("the Redis of its streams lost what was stored: restart the node to go on without it")
         return reasons + self._differing() + self._disk_reasons()
 

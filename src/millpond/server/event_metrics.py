@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 
 from millpond.events.census import lag_ms
 from millpond.events.index import State
+from millpond.events.protocol import losses_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +46,7 @@ class EventMetrics(Collector):
         yield from self._of_appends()
         yield from self._of_census()
         yield self._lags()
-        losses = self._node.pond.events.losses
+        losses = losses_of(self._node.pond.events.store)
         yield CounterMetricFamily("millpond_events_losses", "Times that Redis lost the streams.", value=losses)
 
     def _of_appends(self) -> Iterator[Metric]:

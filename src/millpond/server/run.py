@@ -42,14 +42,12 @@ from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lakefs.api import before_routing
+from millpond.server.limits import plainly
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
-from millpond.server.small_loads import taking_small_loads
-from millpond.server.small_uploads import taking_small_uploads
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.server.unread_bodies import announce_close
-from millpond.server.whole_loads import taking_whole_loads
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
 
@@ -163,9 +161,7 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        loads = taking_whole_loads(taking_small_loads(app, self.node), app, self.node)
-        audited = auditing(loads, self.node)
-        quick = taking_small_uploads(answering_at_once(audited, self.node), app, self.node)
+        quick = answering_at_once(auditing(plainly(app), self.node), self.node)
         either = before_routing(app.state.versions_api, app, self.node, quick)
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))

@@ -17,7 +17,7 @@ from millpond.shown import shown
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from millpond.events.jobs.rows import QueueRows
+    from millpond.events.shared_jobs import QueueRows
 
 __all__ = ("DEFINITION_BYTES_MAX", "Queue", "Queues")
 

@@ -1,100 +1,26 @@
-"""The rows of jobs: queues, and the claims of clients' ids, in a pond's space or with streams that machines share.
-
-Machines that share streams share these rows. A claim is settled by one of them at a time:
-
-    claim      a row: queue, client id → job id, and the last id of the stream before the append
-    take       the right to settle it, for a while: a holder that died loses it
-    confirm    the row says that the events are stored
-
-Invariants:
-* a claim that is there stays as it is, whoever draws another one;
-* a claim is forgotten `CLIENT_DAYS` after it was made: in a space by those who make others.
-"""
+"""The rows of jobs in a pond's space, or with streams that machines share: see `shared_jobs.py`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING
 
-from millpond.errors import Unavailable
+from millpond.events import shared_jobs
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY, QUEUE
 from millpond.events.names import queue_part
-from millpond.json_forms import JsonForm
+from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, HoldsJobs, queues_full
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.scans import put_rows
 
 if TYPE_CHECKING:
     from millpond.events.protocol import StreamStore
+    from millpond.events.shared_jobs import Claim, Claims, QueueRows
     from millpond.kernel.space import Space, Transaction
 
-__all__ = (
-    "CLAIM", "CLIENT_DAYS", "QUEUES_MAX", "Claim", "Claims", "HoldsJobs", "QueueRows", "SpaceClaims", "SpaceQueues",
-    "job_rows", "queues_full",
-)  # fmt: skip
+__all__ = ("SpaceClaims", "SpaceQueues", "job_rows")
 
-QUEUES_MAX = 10_000
-CLIENT_DAYS = 14
-"""The days for which the ids of clients are remembered."""
 _FORGOTTEN_AT_ONCE = 2
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The row of a client's id. `after` is the last id of the stream of `job_set` before the job's events."""
-
-    job_id: str
-    job_set: str
-    day: int
-    after: int
-    stored: bool = False
-
-
-CLAIM = JsonForm(Claim)
-
-
-class QueueRows(Protocol):
-    """The rows of queues, by their names."""
-
-    def get(self, name: str) -> bytes | None:
-        """The row of a queue."""
-
-    def swap(self, name: str, before: bytes | None, row: bytes) -> bool:
-        """Put a row in the place of the one before, or where none is; False when another one is there.
-
-        Raises:
-            Unavailable: there are as many as may be.
-        """
-
-    def delete(self, name: str) -> None:
-        """Delete a row, if it is there."""
-
-    def list(self, after: str | None, limit: int) -> list[bytes]:
-        """Some rows in the order of their place, from behind a name."""
-
-
-class Claims(Protocol):
-    """The claims of clients' ids."""
-
-    def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """The claims that hold, by client: those that were there, or else these."""
-
-    def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """The jobs whose claims this holder may settle now; others are settled by somebody else."""
-
-    def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """Let others settle the claims of jobs that were taken."""
-
-    def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """Say that the events of these claims are stored."""
-
-
-@runtime_checkable
-class HoldsJobs(Protocol):
-    """A backend that machines share, with the rows of jobs beside the streams."""
-
-    job_rows: tuple[QueueRows, Claims]
 
 
 def job_rows(space: Space, store: StreamStore) -> tuple[QueueRows, Claims]:
@@ -102,14 +28,6 @@ def job_rows(space: Space, store: StreamStore) -> tuple[QueueRows, Claims]:
     if isinstance(store, HoldsJobs):
         return store.job_rows
     return SpaceQueues(space), SpaceClaims(space)
-
-
-def queues_full() -> Unavailable:
-    """The error for one queue too many."""
-    return Unavailable(
-        "there are as many queues as there may be", kind="queues_full", queues_max=QUEUES_MAX,
-        hint="delete some; a queue holds any number of job sets",
-    )  # fmt: skip
 
 
 class SpaceQueues:
@@ -130,7 +48,10 @@ class SpaceQueues:
         def change(tx: Transaction) -> bool:
             if tx.get(key) != before:
                 return False
-            if before is None and sum(1 for _ in islice(tx.keys(QUEUE.range()), QUEUES_MAX)) == QUEUES_MAX:
+            if (
+                before is None
+                and sum(1 for _ in islice(tx.keys(QUEUE.range()), shared_jobs.QUEUES_MAX)) == shared_jobs.QUEUES_MAX
+            ):
                 raise queues_full()
             tx.put(key, row)
             return True

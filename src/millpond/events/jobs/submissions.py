@@ -27,22 +27,20 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.job_ids import draw_job_id
-from millpond.events.jobs.rows import Claim
 from millpond.events.names import StreamName
+from millpond.events.shared_jobs import TURN_SECONDS, Claim
 from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.jobs.rows import Claims
     from millpond.events.protocol import StreamStore
+    from millpond.events.shared_jobs import Claims
     from millpond.events.volumes import Append
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
 
 JOB_ID = "job_id"
 """The header of an event that names its job."""
-TURN_SECONDS = 40.0
-"""A claim is one submission's to settle for so long. An append is sent to Redis in less than half of it, or fails."""
 PATIENCE_SECONDS = 45.0
 """For how long a submission waits for claims that others settle, or died at."""
 _PAUSE_SECONDS = 0.02

@@ -13,19 +13,18 @@ from collections.abc import Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from millpond.events import shared_jobs
 from millpond.events.days import DAY_MS
-from millpond.events.jobs import rows
-from millpond.events.jobs.rows import CLAIM, CLIENT_DAYS, queues_full
-from millpond.events.jobs.submissions import TURN_SECONDS
 from millpond.events.redis.keys import escaped
 from millpond.events.redis.scripts import SWAP
 from millpond.events.redis.servers import Call, script_call
+from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, TURN_SECONDS, queues_full
 
 if TYPE_CHECKING:
-    from millpond.events.jobs.rows import Claim
     from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import Place
     from millpond.events.redis.servers import Servers
+    from millpond.events.shared_jobs import Claim
 
 __all__ = ("RedisClaims", "RedisQueues")
 
@@ -46,7 +45,7 @@ class RedisQueues:
 
     def swap(self, name: str, before: bytes | None, row: bytes) -> bool:
         """See `QueueRows.swap`."""
-        arguments = (name.encode(), before or b"", row, rows.QUEUES_MAX)
+        arguments = (name.encode(), before or b"", row, shared_jobs.QUEUES_MAX)
         (outcome,) = self._servers.run([script_call(SWAP, _QUEUES_SHARD, (self._key,), arguments)], repeat=False)
         if outcome == b"full":
             raise queues_full()

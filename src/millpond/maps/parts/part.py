@@ -56,7 +56,7 @@ MANIFEST = "manifest.json"
 PART_FILES = ("data.mdb", "touched.arrow", MANIFEST)
 """The largest first."""
 PART_FORMAT = 3
-"""The files of a part, and so of the bundle that a part travels in."""
+"""The files of a part, and so of the stream that it travels in."""
 UNSALTED_FORMAT = 2
 """The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
 SEALING_SHARE = 6

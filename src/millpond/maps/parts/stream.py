@@ -31,20 +31,23 @@ __all__ = (
     "HEAD_BYTES_MAX",
     "MANIFEST_BYTES_MAX",
     "MEDIA_TYPE",
+    "PART_BYTES_MAX",
     "Head",
-    "SEVERAL_MEDIA_TYPE",
     "PartStream",
+    "check_part_size",
     "head_of",
     "parse_head",
     "split_streams",
 )
 
 MEDIA_TYPE = "application/vnd.millpond.part"
-SEVERAL_MEDIA_TYPE = "application/vnd.millpond.parts"
-"""Streams one after another."""
+"""One stream; with a load, several, one after another."""
 MANIFEST_BYTES_MAX = 4 << 20
 """A manifest is a page of text; a larger one is none."""
+PART_BYTES_MAX = 8 << 30
+"""The largest part that is taken, unless a setting says otherwise."""
 _MAGIC = b"MPPART\1\0"
+_ZIP_MAGIC = b"PK"
 _HEADER = struct.Struct("<8s3Q")
 HEAD_BYTES_MAX = _HEADER.size + MANIFEST_BYTES_MAX
 """The largest head."""
@@ -82,6 +85,11 @@ def parse_head(data: bytes | bytearray | memoryview, folder: Path | str) -> Head
     Raises: `Corrupt` when it is no stream of a part, `Invalid` when its manifest is too large.
     """
     begun = bytes(data[: len(_MAGIC)])
+    if begun.startswith(_ZIP_MAGIC):
+        raise Corrupt(
+            "a part is not taken as a zip", kind="part_zipped", folder=folder,
+            hint="send its stream, which docs/format/pond.md describes: 'millpond load' of this version does so",
+        )  # fmt: skip
     if begun != _MAGIC[: len(begun)]:
         raise Corrupt("these bytes are no part", kind="part_stream", folder=folder, hint="send the stream of a part")
     if len(data) < _HEADER.size:
@@ -119,6 +127,18 @@ def split_streams(body: memoryview) -> list[tuple[Head, memoryview]]:
         streams[head.manifest.id] = head, body[: head.total]
         body = body[head.total :]
     return list(streams.values())
+
+
+def check_part_size(size: int, bytes_max: int) -> None:
+    """Insist that a part is no larger than is taken here.
+
+    Raises: `Invalid`, kind `part_too_large`.
+    """
+    if size > bytes_max:
+        raise Invalid(
+            "the part is larger than is taken here", kind="part_too_large", bytes=size, bytes_max=bytes_max,
+            hint="write smaller parts, or raise max_part_bytes",
+        )  # fmt: skip
 
 
 def head_of(text: bytes, touched_bytes: int, folder: Path | str) -> Head:

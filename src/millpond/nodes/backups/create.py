@@ -37,7 +37,6 @@ from millpond.nodes.backups.layout import (
     file_name,
     list_backups,
     log_entries,
-    part_name,
     put_object,
     stored_file,
     stored_objects,
@@ -46,6 +45,7 @@ from millpond.nodes.backups.layout import (
     write_objects,
 )
 from millpond.nodes.backups.lease import PlaceLease, leased
+from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
 
 if TYPE_CHECKING:
@@ -304,12 +304,10 @@ class _Creation:
 
     def _store_part(self, part_id: str) -> None:
         self._lease.extend()
-        name = part_name(part_id)
-        if self._place.exists(name):
+        if has_part(self._place, part_id):
             self._report.files_reused += 1
             return
-        file = self._source.fetch_bundle(part_id, self._scratch / "part.zip").file
-        self._put(name, file)
+        self._put(part_name(part_id), self._source.fetch_stream(part_id, self._scratch / "part").file)
         step("backup.part_stored")
 
     def _check_chain(self, position: int, chain: str) -> None:

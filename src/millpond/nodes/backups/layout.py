@@ -3,7 +3,7 @@
     backups/<id>.json         one backup: the names of all that belongs to it. Written last
     files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log, some rows
                               that only the folder has, an object of a repository, the list of these
-    parts/<part id>.zip       a part that entries of the log bring
+    parts/<part id>.part      a part that entries of the log bring, see `stored_parts.py`
     current.json              the creation or the clean-up that is at work, see `lease.py`
 
 A backup is a *base* and a piece of the log. The base is the state of the pond's space at `base_position`, and a copy of
@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
 from millpond.errors import Corrupt, Invalid, NotFound
-from millpond.json_forms import FormError, JsonForm, OtherFormat, parse_object, stable_json
+from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
 
@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
     "backup_id", "fetch_object", "file_name",
-    "find_backup", "list_backups", "log_entries", "newest_backup", "part_name", "put_object", "stored_file",
+    "find_backup", "list_backups", "log_entries", "newest_backup", "put_object", "stored_file",
     "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
-BACKUP_FORMAT = 2
+BACKUP_FORMAT = 3
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
 _FOLDER = "backups"
@@ -134,7 +134,9 @@ class Backup:
             yield self.own.objects
 
 
-_FORM, _MAPS_ALONE = JsonForm(Backup, format=BACKUP_FORMAT), JsonForm(Backup, format=1)
+_FORM = JsonForm(Backup, format=BACKUP_FORMAT)
+_EARLIER = {1: JsonForm(Backup, format=1), 2: JsonForm(Backup, format=2)}
+"""Forms of earlier formats, which are read: their parts are zips, and in format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -150,11 +152,6 @@ def backup_id(created_ms: int, position: int) -> str:
 def file_name(file: StoredFile) -> str:
     """The name of a file's object."""
     return f"files/{file.checksum}"
-
-
-def part_name(part_id: str) -> str:
-    """The name of a part's object."""
-    return f"parts/{part_id}.zip"
 
 
 # -- backups ------------------------------------------------------------------------------------------
@@ -209,10 +206,8 @@ def _name(id_: str) -> str:
 def _read(place: ObjectStore, name: str) -> Backup:
     row = place.get(name).to_pybytes()
     try:
-        try:
-            return _FORM.decode(row)
-        except OtherFormat:
-            return _MAPS_ALONE.decode(row)
+        number = format_of(row)
+        return next((form for known, form in _EARLIER.items() if known == number), _FORM).decode(row)
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,

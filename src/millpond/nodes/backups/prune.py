@@ -8,17 +8,16 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, MillpondError, NotFound
 from millpond.kernel.steps import step
-from millpond.maps.parts.bundle import unpack_bundle
 from millpond.nodes.backups.layout import (
     Backup,
     fetch_object,
     file_name,
     list_backups,
     log_entries,
-    part_name,
     stored_objects,
 )
 from millpond.nodes.backups.lease import leased
+from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
 
@@ -67,17 +66,11 @@ def check_backup(
 
 
 def _part_problems(place: Objects, part_id: str, scratch: Path, advance: Callable[[int], object]) -> Iterator[str]:
-    name = part_name(part_id)
+    remove_tree(scratch / "part")
     try:
-        file = fetch_object(place, name, scratch / "part.zip")
-        remove_tree(scratch / "part")
-        found = unpack_bundle(file, scratch / "part").id
+        advance(fetch_stored_part(place, part_id, scratch / "part").data_bytes)
     except (NotFound, Corrupt, Invalid) as error:
-        yield f"{name}: {error.message}"
-    else:
-        advance(file.stat().st_size)
-        if found != part_id:
-            yield f"{name}: it is the part {found}"
+        yield f"parts/{part_id}: {error.message}"
 
 
 def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
@@ -114,4 +107,4 @@ def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from map(file_name, backup.files())
     yield from (file_name(found.file) for found in stored_objects(place, backup, scratch))
     for entry in log_entries(place, backup, scratch):
-        yield from map(part_name, part_ids([entry]))
+        yield from (name for part_id in part_ids([entry]) for name in part_names(part_id))

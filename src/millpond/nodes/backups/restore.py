@@ -18,9 +18,9 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
 from millpond.maps.log.clone import own_rows
-from millpond.maps.parts.bundle import unpack_bundle
 from millpond.migrations import migrate_rows
-from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, part_name, stored_objects
+from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, stored_objects
+from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.folder_content import objects_folder
 from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
@@ -166,20 +166,8 @@ class BackupPeer:
         return LogPage(entries, (entries[-1].position, entries[-1].chain))
 
     def fetch_part(self, part_id: str, folder: Path, bytes_max: int) -> PartManifest:
-        """Fetch a part's bundle, and unpack and check the part."""
-        bundle = fetch_object(self._place, part_name(part_id), folder.with_name(f"{folder.name}.zip"))
-        try:
-            manifest = unpack_bundle(bundle, folder, bytes_max)
-        except BaseException:
-            remove_tree(folder)
-            raise
-        finally:
-            bundle.unlink(missing_ok=True)
-        if manifest.id != part_id:
-            remove_tree(folder)
-            raise Corrupt("the backup holds another part under this name", kind="part_other", backup=self.url,
-                          wanted=part_id, found=manifest.id)  # fmt: skip
-        return manifest
+        """Fetch a part, checked."""
+        return fetch_stored_part(self._place, part_id, folder, bytes_max)
 
     def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
         """Fetch a shard.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.download import Fetched
 from millpond.errors import NotFound
-from millpond.maps.parts.bundle import write_bundle
+from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
 from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
 from millpond.nodes.replication.copies import Copy, FileCopies
@@ -47,8 +47,8 @@ class FolderSource:
         """The entries after a position; it never waits."""
         return LogPage(self._pond.log.entries(after, limit), self._pond.log.position())
 
-    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Write a part's bundle."""
+    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
+        """Write a part's stream."""
         folder = self._pond.parts.folder(part_id)
         if folder is None:
             raise _no_part(part_id)
@@ -56,7 +56,7 @@ class FolderSource:
             with disk_errors(target):
                 target.parent.mkdir(parents=True, exist_ok=True)
                 with target.open("wb") as sink:
-                    write_bundle(folder, sink)
+                    sink.writelines(PartStream(folder).chunks())
         except FileNotFoundError as error:
             raise _no_part(part_id) from error
         return Fetched(target, {}, target.stat().st_size)

@@ -104,12 +104,12 @@ class Peer:
         """
         return fetch_part(self.connection, part_id, folder, bytes_max=bytes_max)
 
-    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's bundle, for a backup.
+    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
+        """Fetch a part's stream, for a backup.
 
         Raises: `NotFound` when it is not there, or not any more.
         """
-        return fetch_file(self.connection, f"/v1/parts/{part_id}/bundle", target)
+        return fetch_file(self.connection, f"/v1/parts/{part_id}/stream", target)
 
     def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
         """Fetch a copy of a map's shard, taken when everything up to `position` had been applied there.

@@ -65,10 +65,10 @@ class OwnSource(Protocol):
 
 
 class BackupSource(PondSource, Protocol):
-    """A pond that can be backed up: its parts can be fetched as bundles, too. `Peer` is one."""
+    """A pond that can be backed up: its parts can be fetched as they travel, too. `Peer` is one."""
 
-    def fetch_bundle(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's bundle.
+    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
+        """Fetch a part's stream.
 
         Raises: `NotFound`.
         """

@@ -24,7 +24,6 @@ from millpond.maps.parts.stream import Head
 from millpond.nodes.tokens import Caller
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
-from millpond.nodes.uploads.whole import bring_whole
 from millpond.pond import Pond
 from millpond.stores.locks import Names
 
@@ -76,7 +75,7 @@ class LoadCommit:
             brought = {}
             for head, data in streams:
                 offer = UploadOffer(head.manifest.id, head.manifest.map, head.total, head.checksum)
-                part = held.enter_context(bring_whole(self._receiver, offer, [data]))
+                part = held.enter_context(self._receiver.bring(offer, [data]))
                 if part is not None:
                     brought[part.manifest.id] = part
             may = partial(caller.may, "write")

@@ -2,14 +2,13 @@
 
     uploads/<part id>/                  whole, checked and durable: the part is *here*
     uploads/<part id>.<checksum>/       what came so far of the part whose manifest has this xxh3_128
-    uploads/<part id>.zipped, .zip      a part that comes as a zip, and the zip
 
 Invariants:
 * nothing is said to be here before every byte of it is on the disk and has been checked against its part's manifest;
 * a crash or a lost connection at any moment leaves bytes that the same part is continued with, or a whole part, or
   nothing; bytes of a part are continued by the part with the same manifest alone;
 * one writer at a time sends a part; who comes second waits, and finds it here;
-* what is taken on fits on the disk, together with what others are sending, and with what a zip unpacks to;
+* what is taken on fits on the disk, together with what others are sending;
 * a disk that is full leaves nothing of the upload behind.
 """
 
@@ -18,27 +17,25 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, NotFound, Unavailable
-from millpond.kernel.steps import step
 from millpond.maps.log.queue import map_of_part, series_of
 from millpond.maps.model.catalogue import find_map, known_map
-from millpond.maps.parts.part import PartManifest, read_manifest
+from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
-from millpond.maps.parts.stream import Head
-from millpond.nodes.uploads.session import UploadOffer, UploadSession
-from millpond.nodes.uploads.zipped import ZippedPart
+from millpond.maps.parts.stream import Head, check_part_size
+from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import Pond
 from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
 from millpond.stores.shared_sync import SharedSync
 
-__all__ = ("TURN_SECONDS", "Receiver", "UploadState")
+__all__ = ("TURN_SECONDS", "Receiver")
 
 TURN_SECONDS = 60.0
 """The time for which a writer waits for another that sends the same part."""
@@ -48,14 +45,6 @@ DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{32})")
-
-
-@dataclass(frozen=True, slots=True)
-class UploadState:
-    """The state of a part: `absent`, `partial`, `here`, or `known` (entered before); and the bytes received."""
-
-    state: str
-    offset: int = 0
 
 
 class Receiver:
@@ -109,10 +98,10 @@ class Receiver:
             return UploadState("here")
         if self.map_of(part) is not None:
             return UploadState("known")
-        partial = self._partial.get(part)
-        if partial is None or partial.head is None:
+        begun = self._partial.get(part)
+        if begun is None or begun.head is None:
             return UploadState("absent")  # without its head nothing of a part is retained
-        return UploadState("partial", partial.size)
+        return UploadState("partial", begun.size)
 
     def state_between(self, part: str) -> UploadState:
         """The state of a part, for a writer that wants to resume its upload.
@@ -147,9 +136,9 @@ class Receiver:
         if folder.is_dir():
             with suppress(Corrupt):  # entered or removed meanwhile
                 return read_manifest(folder).map
-        partial = self._partial.get(part)
-        if partial is not None and partial.head is not None:
-            return partial.head.manifest.map
+        begun = self._partial.get(part)
+        if begun is not None and begun.head is not None:
+            return begun.head.manifest.map
         with self._lock:
             offered = self._offered.get(part)
         return self.map_of(part) or offered
@@ -193,6 +182,34 @@ class Receiver:
             turn.release()
         return session
 
+    def take(self, offer: UploadOffer, chunks: Sequence[bytes], patience: float) -> UploadState:
+        """Take all that one request brings. `patience`: as of `begin`.
+
+        Raises: as `begin` and `UploadSession`.
+        """
+        session = self.begin(offer, patience=patience)
+        if session is None:
+            return self.state(offer.part)
+        with session:
+            session.write(chunks)
+            return session.finish()
+
+    @contextmanager
+    def bring(self, offer: UploadOffer, chunks: Sequence[bytes | memoryview]) -> Iterator[PartFile | None]:
+        """The part of a request that brings all of it, validated but not synced; None when it is here or known already.
+
+        Nobody else may send the part meanwhile. Afterwards nothing is left of it where it was received.
+
+        Raises: as `begin` and `UploadSession`; `Unavailable`, kind `upload_busy`, when somebody else sends it now.
+        """
+        session = self.begin(offer, patience=0.0)
+        if session is None:
+            yield None
+            return
+        with session:
+            session.write(chunks)
+            yield session.hand_over()
+
     def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
         self._touch(offer.part)
         with self._lock:
@@ -203,68 +220,50 @@ class Receiver:
         if left is not None and not self._continues(left, offer):
             left.remove()  # of the same part from another source, or sent anew: of no use
             left = None
-        received: PartialPart | ZippedPart | None = left
+        received = left or PartialPart(
+            place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit(head, offer)
+        )
         try:
-            self._take_room(offer, place, left.size if left is not None else 0)
-            received = left or self._fresh(place, offer)
-            return self._session(received, place, offer, turn)
+            self._take_room(offer, place, received.size)
+            session = UploadSession(
+                received, offer, accept=self._accept, settle=partial(self._settle, place),
+                over=lambda keep: self._let_go(offer.part, received, turn, keep),
+            )  # fmt: skip
         except BaseException as error:
             self._give_room_back(offer.part)
             if left is not None and isinstance(error, Conflict):
                 left.close()
                 self._partial[offer.part] = left
-            elif received is not None:
+            else:
                 received.remove()
             raise
+        with self._lock:
+            self._coming[offer.part] = lambda: session.missing
+            self._partial[offer.part] = received
+        return session
 
     def _continues(self, left: PartialPart, offer: UploadOffer) -> bool:
         """True when what came before is the beginning of what is offered, and open to be continued."""
-        if offer.zipped or offer.offset == 0 or left.head is None or left.head.checksum != offer.checksum:
+        if offer.offset == 0 or left.head is None or left.head.checksum != offer.checksum:
             return False
         try:
             return left.resume(offer.length)
         except (Corrupt, FileNotFoundError):
             return False
 
-    def _fresh(self, place: Path, offer: UploadOffer) -> PartialPart | ZippedPart:
-        if offer.zipped:
-            folder = place.with_suffix(".zipped")
-            # Its own bytes are there by then, and what others are sending is counted beside it.
-            room = lambda wanted: self._take_room(offer, place, offer.length - wanted)  # noqa: E731
-            return ZippedPart(folder, offer.checksum, self._settings.max_part_bytes, room)
-        return PartialPart(place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit_head(head, offer))
+    def _settle(self, place: Path, received: Path) -> None:
+        """Give a part that is whole its place, durably."""
+        received.rename(place)
+        self._names_sync.run()
 
-    def _session(
-        self, received: PartialPart | ZippedPart, place: Path, offer: UploadOffer, turn: threading.Lock
-    ) -> UploadSession:
-        settled = False
-
-        def accept(manifest: PartManifest) -> None:
-            self._accept(manifest, received.folder, offer)
-
-        def settle() -> None:
-            nonlocal settled
-            received.folder.rename(place)
-            self._names_sync.run()
-            settled = True
-            step("receive.here")
-
-        def over(keep: bool) -> None:
-            self._give_room_back(offer.part)
-            wanted = keep and isinstance(received, PartialPart) and received.head is not None
-            if settled or not wanted:
-                self._partial.pop(offer.part, None)
-            if not settled and not wanted:
-                received.remove()
-            self._touch(offer.part)
-            turn.release()
-
-        session = UploadSession(received, offer, accept=accept, settle=settle, over=over)
-        with self._lock:
-            self._coming[offer.part] = lambda: session.missing
-            if isinstance(received, PartialPart):
-                self._partial[offer.part] = received
-        return session
+    def _let_go(self, part: str, received: PartialPart, turn: threading.Lock, keep: bool) -> None:
+        """End a writer's turn. Without its head nothing of a part is retained."""
+        self._give_room_back(part)
+        if not keep or received.head is None:
+            self._partial.pop(part, None)
+            received.remove()
+        self._touch(part)
+        turn.release()
 
     def _has(self, offer: UploadOffer) -> bool:
         """True when the part is here or was entered before; only its own map can have taken it."""
@@ -283,7 +282,7 @@ class Receiver:
         if not _DIGEST.fullmatch(offer.checksum):
             raise Invalid(
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
-                hint="Upload-Checksum is the xxh3_128 of manifest.json, or of a whole zip, as 32 hexadecimal digits",
+                hint="Upload-Checksum is the xxh3_128 of manifest.json, as 32 hexadecimal digits",
             )  # fmt: skip
         if offer.length > self._settings.max_upload_bytes:
             raise Invalid(
@@ -313,12 +312,13 @@ class Receiver:
         with self._lock:
             self._coming.pop(part, None)
 
-    def _admit_head(self, head: Head, offer: UploadOffer) -> None:
+    def _admit(self, head: Head, offer: UploadOffer) -> None:
         """Check what a stream says of itself, before a byte of its files is written.
 
-        Raises: as `_admit`; `Corrupt` when it is not what was offered; `Invalid` when it is too large.
+        Raises: `Corrupt` when it is not what was offered; `Conflict` kind `map_incarnation`; `Invalid` when it is too
+        large.
         """
-        self._admit(head.manifest, offer)
+        self._need_same_map(head.manifest, offer)
         if head.checksum != offer.checksum:
             raise Corrupt(
                 "the part was damaged on its way", kind="upload_damaged", part=offer.part, file="manifest.json",
@@ -329,17 +329,9 @@ class Receiver:
                 "the part has another length than was announced", kind="upload_length", part=offer.part,
                 length=offer.length, found=head.total, hint="Upload-Length is the length of the whole",
             )  # fmt: skip
-        if head.total > self._settings.max_part_bytes:
-            raise Invalid(
-                "the part is larger than this node takes", kind="part_too_large", bytes=head.total,
-                bytes_max=self._settings.max_part_bytes, hint="write smaller parts, or raise max_part_bytes",
-            )  # fmt: skip
+        check_part_size(head.total, self._settings.max_part_bytes)
 
-    def _admit(self, manifest: PartManifest, offer: UploadOffer) -> None:
-        """Check what a part says of itself.
-
-        Raises: `Corrupt` when it is another one than was offered; `Conflict` kind `map_incarnation`.
-        """
+    def _need_same_map(self, manifest: PartManifest, offer: UploadOffer) -> None:
         if (manifest.id, manifest.map) != (offer.part, offer.map.lower()):
             raise Corrupt(
                 "the upload holds another part", kind="part_other", part=manifest.id, wanted=offer.part,
@@ -355,13 +347,11 @@ class Receiver:
                 hint="write the rows again",
             )  # fmt: skip
 
-    def _accept(self, manifest: PartManifest, folder: Path, offer: UploadOffer) -> None:
+    def _accept(self, manifest: PartManifest, folder: Path) -> None:
         """Validate a part that came whole.
 
-        Raises: `Corrupt` when it holds what its map cannot have; for a zip, as `_admit`.
+        Raises: `Corrupt` when it holds what its map cannot have.
         """
-        if offer.zipped:
-            self._admit(manifest, offer)
         with self._space.read() as tx:
             definition = known_map(tx, manifest.map)
         # A node that follows another may learn of the map later: it validates the part before it merges it.

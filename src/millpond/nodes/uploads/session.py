@@ -5,21 +5,31 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from types import TracebackType
+from typing import Self
 
 from millpond.errors import Conflict, Invalid, MillpondError
 from millpond.kernel.steps import step
 from millpond.maps.parts.part import PartFile, PartManifest
+from millpond.maps.parts.partial import PartialPart
 
-__all__ = ("ReceivedPart", "UploadOffer", "UploadSession")
+__all__ = ("UploadOffer", "UploadSession", "UploadState")
+
+
+@dataclass(frozen=True, slots=True)
+class UploadState:
+    """The state of a part: `absent`, `partial`, `here`, or `known` (entered before); and the bytes received."""
+
+    state: str
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class UploadOffer:
-    """A writer's description of what it sends: the stream of a part, or a zip, from the byte `offset` on.
+    """A writer's description of what it sends: the stream of a part, from the byte `offset` on.
 
-    `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest, or of the whole zip. `offset`
-    None: from where the last writer stopped, which the session says.
+    `length`: the bytes of the whole. `checksum`: the xxh3_128 of the part's manifest. `offset` None: from where the
+    last writer stopped, which the session says.
     """
 
     part: str
@@ -27,37 +37,17 @@ class UploadOffer:
     length: int
     checksum: str
     offset: int | None = 0
-    zipped: bool = False
-
-
-class ReceivedPart(Protocol):
-    """The bytes of a part on the disk of this node."""
-
-    folder: Path
-
-    @property
-    def size(self) -> int:
-        """The number of bytes received."""
-
-    def write(self, chunks: Sequence[bytes | memoryview]) -> None:
-        """Take the next bytes."""
-
-    def seal(self) -> PartManifest:
-        """Check the whole, which is durable in `folder` then."""
-
-    def check(self) -> PartManifest:
-        """Check the whole in `folder`; nothing of it need be durable."""
-
-    def close(self) -> None:
-        """Close the files."""
 
 
 class UploadSession:
-    """The one who sends a part now. Its methods may be called from any thread, but one after another."""
+    """The one who sends a part now; as a context manager it is left at the end.
+
+    Its methods may be called from any thread, but one after another.
+    """
 
     def __init__(
-        self, received: ReceivedPart, offer: UploadOffer, *, accept: Callable[[PartManifest], None],
-        settle: Callable[[], None], over: Callable[[bool], None],
+        self, received: PartialPart, offer: UploadOffer, *, accept: Callable[[PartManifest, Path], None],
+        settle: Callable[[Path], None], over: Callable[[bool], None],
     ) -> None:  # fmt: skip
         """`accept` validates the part when it is whole, and `settle` takes it; `over` learns at the end if the received
         bytes are worth keeping.
@@ -66,7 +56,7 @@ class UploadSession:
         """
         self._received, self._offer = received, offer
         self._accept, self._settle, self._over = accept, settle, over
-        self._left = self._handed_over = False
+        self._left = self._taken = False
         if offer.offset not in (None, received.size):
             raise Conflict(
                 "the part is to be continued elsewhere", kind="upload_offset", part=offer.part, offset=received.size,
@@ -98,19 +88,21 @@ class UploadSession:
         self._received.write(chunks)
         step("receive.written")
 
-    def finish(self) -> bool:
-        """Make a part of what came; False when bytes are missing still.
+    def finish(self) -> UploadState:
+        """Make a part of what came, when no byte is missing; its state.
 
         Raises: `Corrupt` when it is not what was offered.
         """
         if self.missing:
-            return False
+            return UploadState("partial", self.offset)
         step("receive.whole")
         manifest = self._received.seal()
         step("receive.sealed")
-        self._accept(manifest)
-        self._settle()
-        return True
+        self._accept(manifest, self._received.folder)
+        self._settle(self._received.folder)
+        self._taken = True
+        step("receive.here")
+        return UploadState("here")
 
     def hand_over(self) -> PartFile:
         """The part, whole and validated, but not synced: whoever takes it does that before it counts.
@@ -120,14 +112,14 @@ class UploadSession:
         assert not self.missing, "all bytes have come"
         step("receive.whole")
         manifest = self._received.check()
-        self._accept(manifest)
-        self._handed_over = True
+        self._accept(manifest, self._received.folder)
+        self._taken = True
         step("receive.checked")
         return PartFile(str(self._received.folder), manifest)
 
     def leave(self, error: BaseException | None = None) -> None:
         """Let go: bytes are kept for whoever continues, unless an error of ours says that they are of no use, or the
-        part was handed over: what was not taken of it then is removed.
+        part was taken: what is left of it in its place then is removed.
 
         To leave twice is harmless.
         """
@@ -135,4 +127,12 @@ class UploadSession:
             return
         self._left = True
         self._received.close()
-        self._over(not (self._handed_over or isinstance(error, MillpondError)))
+        self._over(not (self._taken or isinstance(error, MillpondError)))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.leave(error)

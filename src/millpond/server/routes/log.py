@@ -11,7 +11,6 @@
 | `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
 | `GET /v1/parts/{id}/stream` | the part, its files one after another |
-| `GET /v1/parts/{id}/bundle` | the part, zipped |
 | `POST /v1/verify` | every invariant, checked on the data |
 | `POST /v1/repair`, `GET /v1/repair` | begins a repair; what became of it |
 """
@@ -33,8 +32,6 @@ from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.log.log import Entry, entry_at, first_position
-from millpond.maps.parts.bundle import bundle_size, open_bundle_stream
-from millpond.maps.parts.part import PartManifest, read_manifest
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.folder_content import objects_folder, own_objects
@@ -283,20 +280,7 @@ def _add_copies(router: APIRouter, node: Node) -> None:
             raise _no_part(part_id)  # that it is here is for its readers
         return ranged(
             request, size=head.total, tag=head.checksum, headers={}, media_type=MEDIA_TYPE,
-            chunks=lambda start, stop: _moving_chunks(
-                node, part_id, start, stop, lambda folder, at, end: PartStream(folder).chunks(at, end)
-            ),
-        )  # fmt: skip
-
-    @router.get("/parts/{part_id}/bundle", tags=["parts"], summary="A part, zipped", response_class=Response)
-    def bundle(caller: RequestCaller, request: Request, part_id: str) -> Response:
-        """The same bytes wherever the part lies; what was sent is checked by its manifest."""
-        manifest, size, tag = _where_it_lies(node, part_id, _looked_at)
-        if not caller.may("read", manifest.map):
-            raise _no_part(part_id)  # that it is here is for its readers
-        return ranged(
-            request, size=size, tag=tag, headers={}, media_type="application/zip",
-            chunks=lambda start, stop: _moving_chunks(node, part_id, start, stop, open_bundle_stream),
+            chunks=lambda start, stop: _moving_chunks(node, part_id, start, stop),
         )  # fmt: skip
 
 
@@ -336,10 +320,6 @@ def _no_part(part_id: str) -> NotFound:
                     hint="parts are kept for part_retention after they were merged")  # fmt: skip
 
 
-def _looked_at(folder: Path) -> tuple[PartManifest, int, str]:
-    return read_manifest(folder), bundle_size(folder), checksum_file(folder / "manifest.json")
-
-
 def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:
     """The result of `act` on the folder of a part, which may move meanwhile: to be merged, to be retained."""
     for last in (*[False] * _MOVES_MAX, True):
@@ -354,20 +334,18 @@ def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> A
     raise _no_part(part_id)
 
 
-def _moving_chunks(
-    node: Node, part_id: str, start: int, stop: int, read: Callable[[Path, int, int], Iterator[bytes]]
-) -> Iterator[bytes]:
-    """The bytes of a part in some form, which are the same wherever the part lies."""
+def _moving_chunks(node: Node, part_id: str, start: int, stop: int) -> Iterator[bytes]:
+    """The bytes of a part's stream, which are the same wherever the part lies."""
     while start < stop:
-        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop, read=read))
+        chunks = _where_it_lies(node, part_id, partial(_begun, start=start, stop=stop))
         with suppress(FileNotFoundError):
             for chunk in chunks:
                 start += len(chunk)
                 yield chunk
 
 
-def _begun(folder: Path, start: int, stop: int, read: Callable[[Path, int, int], Iterator[bytes]]) -> Iterator[bytes]:
-    chunks = read(folder, start, stop)
+def _begun(folder: Path, start: int, stop: int) -> Iterator[bytes]:
+    chunks = PartStream(folder).chunks(start, stop)
     return chain([next(chunks)], chunks)
 
 

@@ -181,7 +181,6 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     # -- parts and loads
     ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
     ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX, audited=True),
-    ("GET", "/v1/parts/{part_id}/bundle"): RouteNeeds("read", On.OWN_PART, Work.LARGE, memory_bytes=FILE_BYTES),
     ("GET", "/v1/parts/{part_id}/stream"): RouteNeeds("read", On.OWN_PART, Work.LARGE, memory_bytes=FILE_BYTES),
     ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
     ("POST", "/v1/parts/{part_id}/upload"): RouteNeeds(

@@ -2,11 +2,13 @@
 
     POST /v1/parts/{id}/upload     the head of a part: is the part here, is it wanted, how much of it has come
     PUT  /v1/parts/{id}/upload     its stream, from an offset on; a small part needs this one request alone
+    POST /v1/loads                 parts that were sent, as one load
+    PUT  /v1/loads/{id}            the streams of all parts of a small load: sent and entered in one request
 
 A part is written to the disk in large pieces: while one piece is written and summed in a thread, the next comes in. The
-event loop itself only collects what the socket gives. A part that fits into one piece takes one turn of one thread,
-because each hand-over between threads costs more than writing the part. A writer that falls silent for `read_timeout`
-is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
+event loop itself only collects what the socket gives. A small part, or a small load with its parts, takes one turn of
+one thread, because each hand-over between threads costs more than writing it. A writer that falls silent for
+`read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
 """
 
 from __future__ import annotations
@@ -14,29 +16,38 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
-from typing import Annotated, Any, ParamSpec, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Query, Request
+import msgspec
+from fastapi import APIRouter, Request, Response
+from msgspec import Meta
 from pydantic import BaseModel, Field
 from starlette.requests import ClientDisconnect
 
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.json_forms import plain
-from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE
+from millpond.json_forms import plain, to_json
+from millpond.maps.parts.stream import MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
-from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
-from millpond.nodes.uploads.session import UploadOffer, UploadSession
-from millpond.nodes.uploads.whole import finished, leaving, take_whole
-from millpond.server.access import RequestCaller, note_change
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
+from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
+from millpond.server.access import RequestCaller, caller_in, note_change, share_in
+from millpond.server.limits import GuardedRoute, PlainRoute
+from millpond.server.memory import room_of
+from millpond.server.parameters import described, described_json, header_name, read, read_json
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.whole_loads import LoadOrder, bring_load
-from millpond.server.wire import RequestBody, RequestError, reporting_damage
+from millpond.server.wire import RequestError, reporting_damage
 
-__all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
+if TYPE_CHECKING:
+    from millpond.maps.loads.load import LoadResult
+    from millpond.nodes.tokens import Caller
 
+__all__ = ("Discarded", "Entered", "Upload", "routes")
+
+SMALL_BYTES = 4 << 20
+"""The largest part that is collected in memory; larger ones are written while they come."""
 PIECE_BYTES_MAX, PIECE_BYTES_MIN = 1 << 20, 1 << 18
 """So many bytes are collected before a thread is given them: fewer keep threads busy with little, more need memory."""
 PIECES_BYTES = 64 << 20
@@ -45,18 +56,54 @@ PIECES_BYTES = 64 << 20
 Params = ParamSpec("Params")
 T = TypeVar("T")
 
-UploadMap = Annotated[str, Header(description="the map the part is for")]
-UploadChecksum = Annotated[str, Header(description="xxh3_128 of manifest.json, or of a whole zip, hexadecimal")]
+
+class _HeadHeaders(msgspec.Struct, rename=header_name):
+    """The headers with the head of a part."""
+
+    upload_map: Annotated[str, Meta(description="the map the part is for")]
+    upload_checksum: Annotated[str, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
+    upload_length: Annotated[int, Meta(ge=1, description="bytes of the whole")]
 
 
-_BINARY = {"schema": {"type": "string", "format": "binary"}}
-_HEAD: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}}
-}
+class _PartHeaders(msgspec.Struct, rename=header_name):
+    """The headers with the stream of a part, or the rest of it."""
+
+    upload_map: Annotated[str, Meta(description="the map the part is for")]
+    upload_checksum: Annotated[str, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
+    upload_offset: Annotated[int, Meta(ge=0, description="the bytes sent begin there")] = 0
+    upload_length: Annotated[
+        Annotated[int, Meta(ge=1)] | None, Meta(description="bytes of the whole; by default those that are sent")
+    ] = None
 
 
-_PARTS: dict[str, Any] = {"requestBody": {"required": True, "content": {SEVERAL_MEDIA_TYPE: _BINARY}}}
+class _NewLoad(msgspec.Struct, forbid_unknown_fields=True):
+    """Parts that were uploaded, to be entered as one load, or not at all."""
+
+    load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
+    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
+    source: str = ""
+    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
+    stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
+    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
+
+
+class _LoadQuery(msgspec.Struct):
+    """The query with the streams of a load."""
+
+    source: str = ""
+    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
+    stream: Annotated[str | None, Meta(description="the query of a stream, each epoch of which is entered once")] = None
+    stream_epoch: Annotated[int, Meta(ge=0)] = 0
+    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
+
+
+def _described(name: str, *parameters: dict[str, Any]) -> dict[str, Any]:
+    """A route whose path names one thing, and that takes a stream."""
+    path = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
+    stream = {"schema": {"type": "string", "format": "binary"}}
+    return {
+        "parameters": [path, *parameters], "requestBody": {"required": True, "content": {MEDIA_TYPE: stream}}
+    }  # fmt: skip
 
 
 class Upload(BaseModel):
@@ -70,17 +117,6 @@ class Discarded(BaseModel):
     """True if an upload was deleted."""
 
     discarded: bool
-
-
-class NewLoad(RequestBody):
-    """Parts that were uploaded, to be entered as one load, or not at all."""
-
-    load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
-    parts: list[str] = Field(min_length=1, description="ids, in the order in which they are to be merged")
-    source: str = ""
-    rejected: int = Field(0, ge=0, description="rows that were left out")
-    stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
-    epoch: int = Field(0, ge=0, description="of the list of nodes that the writer has, and waits for")
 
 
 class Entered(BaseModel):
@@ -102,7 +138,10 @@ class Entered(BaseModel):
 def routes(node: Node) -> APIRouter:
     """The routes of one node."""
     router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
-    _add_sending(router, node)
+    plain_ones = APIRouter(route_class=PlainRoute, prefix="/v1", tags=["loads"])
+    _add_sending(plain_ones, node)
+    _add_loading(plain_ones, node)
+    router.routes += plain_ones.routes
 
     @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
     async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
@@ -117,97 +156,117 @@ def routes(node: Node) -> APIRouter:
         may = caller.may("write", node.receiver.map_of_upload(part_id))
         return {"discarded": may and node.receiver.discard(part_id)}
 
-    @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(request: Request, wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
-        """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        with node.appending(wanted.epoch):
-            result = node.load_commit.enter(
-                wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
-                may=lambda name: caller.may("write", name),
-            )  # fmt: skip
-        note_change(request, load=result.load, position=result.position, rows=result.maps)
-        return plain(result) | {"chain": node.load_commit.chain_at(result.position)}
-
-    @router.put(
-        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
-        openapi_extra=_PARTS,
-    )  # fmt: skip
-    async def whole_load(
-        request: Request,
-        load_id: str,
-        caller: RequestCaller,
-        source: str = "",
-        rejected: Annotated[int, Query(ge=0, description="rows that were left out")] = 0,
-        stream: Annotated[
-            str | None, Query(description="the query of a stream, each epoch of which is entered once")
-        ] = None,
-        stream_epoch: Annotated[int, Query(ge=0)] = 0,
-        epoch: Annotated[int, Query(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0,
-    ) -> dict[str, Any]:
-        """The body is the streams of its parts, one after another, in the order in which they are to be merged.
-
-        For a pond of one node: with more, the parts must be on the others before. Asked twice, it is entered once.
-        """
-        if node.drain.active:
-            raise node.drain.refusal()
-        order = LoadOrder(source, rejected, stream, stream_epoch, epoch)
-        body = await request.body()
-        request.app.state.metrics.upload_bytes.inc(len(body))
-        result: dict[str, Any] = await in_thread(request, bring_load, node, load_id, order, body, caller)
-        note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
-        return result
-
     return router
+
+
+def _entered(node: Node, result: LoadResult) -> dict[str, Any]:
+    """The answer to a load; whether its files were empty is known to its writer alone."""
+    found = {name: value for name, value in plain(result).items() if name != "empty"}
+    return found | {"chain": node.load_commit.chain_at(result.position)}
 
 
 def _add_sending(router: APIRouter, node: Node) -> None:
     pieces = _Pieces()
 
-    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload, openapi_extra=_HEAD)
-    async def open_upload(
-        request: Request,
-        part_id: str,
-        upload_map: UploadMap,
-        upload_checksum: UploadChecksum,
-        upload_length: Annotated[int, Header(ge=1, description="bytes of the whole")],
-    ) -> dict[str, Any]:
+    @router.post(
+        "/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload,
+        openapi_extra=_described("part_id", *described(_HeadHeaders, "header")),
+    )  # fmt: skip
+    async def open_upload(request: Request) -> Response:
         """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
 
         Whatever the node has against the part, it says now: a map it does not know, a size, a disk without room.
         """
-        if node.drain.active:
-            raise node.drain.refusal()
-        offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None)
+        _need_not_drained(node)
+        headers = read(_HeadHeaders, request.headers, "header")
+        offer = UploadOffer(
+            request.path_params["part_id"], headers.upload_map, headers.upload_length, headers.upload_checksum, None
+        )
         async with _knowing_maps(node):
-            return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
+            return _answer(await in_thread(request, _open, node.receiver, offer, await request.body()))
 
-    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
-    async def upload(
-        request: Request,
-        part_id: str,
-        upload_map: UploadMap,
-        upload_checksum: UploadChecksum,
-        upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
-        upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole")] = None,
-        content_type: str = Header("application/zip", include_in_schema=False),
-    ) -> dict[str, Any]:
+    @router.put(
+        "/parts/{part_id}/upload", summary="Send a part", response_model=Upload,
+        openapi_extra=_described("part_id", *described(_PartHeaders, "header")),
+    )  # fmt: skip
+    async def upload(request: Request) -> Response:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
 
-        Or it is a whole zip of the part. Answers when the part is on the disk and was checked. 409 `upload_offset`
-        names the offset wanted; 422 is for damaged bytes, 413 for too many, 507 for a full disk.
+        Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
+        damaged bytes, 413 for too many, 507 for a full disk.
         """
         can_be_continued(request)
-        if node.drain.active:
-            raise node.drain.refusal()
-        sent = _content_length(request)
-        length = upload_length if upload_length is not None else upload_offset + (sent or 0)
-        if sent is not None and upload_offset + sent > length:
+        _need_not_drained(node)
+        headers, sent = read(_PartHeaders, request.headers, "header"), _content_length(request)
+        offset = headers.upload_offset
+        length = headers.upload_length if headers.upload_length is not None else offset + (sent or 0)
+        if sent is not None and offset + sent > length:
             raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
-        zipped = content_type.partition(";")[0].strip() != MEDIA_TYPE
-        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset, zipped)
+        offer = UploadOffer(request.path_params["part_id"], headers.upload_map, length, headers.upload_checksum, offset)
         async with _knowing_maps(node):
             with pieces.of_one() as piece_bytes:
-                return plain(await _receive(request, node.receiver, offer, sent, piece_bytes))
+                return _answer(await _receive(request, node.receiver, offer, sent, piece_bytes))
+
+
+def _add_loading(router: APIRouter, node: Node) -> None:
+    order = {"required": True, "content": {"application/json": {"schema": described_json(_NewLoad)}}}
+
+    @router.post(
+        "/loads", summary="Enter uploaded parts as one load", response_model=Entered,
+        openapi_extra={"requestBody": order},
+    )  # fmt: skip
+    async def load(request: Request) -> Response:
+        """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
+        wanted = read_json(_NewLoad, await request.body())
+        return _loaded(request, await _in_thread(_enter, node, wanted, caller_in(request)))
+
+    @router.put(
+        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
+        openapi_extra=_described("load_id", *described(_LoadQuery, "query")),
+    )  # fmt: skip
+    async def bring(request: Request) -> Response:
+        """The body is the streams of its parts, one after another, in the order in which they are to be merged.
+
+        For a pond of one node: with more, the parts must be on the others before. Asked twice, it is entered once.
+        """
+        _need_not_drained(node)
+        load, query = request.path_params["load_id"], read(_LoadQuery, request.query_params, "query")
+        body = await request.body()
+        request.app.state.metrics.upload_bytes.inc(len(body))
+        return _loaded(request, await _in_thread(_bring, node, load, query, body, caller_in(request)))
+
+
+def _enter(node: Node, wanted: _NewLoad, caller: Caller) -> dict[str, Any]:
+    with node.appending(wanted.epoch):
+        result = node.load_commit.enter(
+            wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
+            may=partial(caller.may, "write"),
+        )  # fmt: skip
+    return _entered(node, result)
+
+
+def _bring(node: Node, load: str, query: _LoadQuery, body: bytes, caller: Caller) -> dict[str, Any]:
+    stream = None if query.stream is None else (query.stream, query.stream_epoch)
+    with reporting_damage(), node.appending(query.epoch):
+        result = node.load_commit.bring(
+            load, split_streams(memoryview(body)), source=query.source, rejected=query.rejected, stream=stream,
+            caller=caller,
+        )  # fmt: skip
+    return _entered(node, result)
+
+
+def _loaded(request: Request, result: dict[str, Any]) -> Response:
+    note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
+    return _answer(result)
+
+
+def _need_not_drained(node: Node) -> None:
+    if node.drain.active:
+        raise node.drain.refusal()
+
+
+def _answer(value: object) -> Response:
+    return Response(to_json(value), media_type="application/json")
 
 
 @asynccontextmanager
@@ -255,7 +314,7 @@ def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
     session = receiver.begin(offer)
     if session is None:
         return receiver.state(offer.part)
-    with reporting_damage(), leaving(session):
+    with reporting_damage(), session:
         if session.offset == 0:
             session.write([head])
         return UploadState("partial", session.offset)
@@ -263,7 +322,7 @@ def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
 
 def _take(receiver: Receiver, offer: UploadOffer, chunks: list[bytes], patience: float) -> UploadState:
     with reporting_damage():
-        return take_whole(receiver, offer, chunks, patience)
+        return receiver.take(offer, chunks, patience)
 
 
 async def _receive(
@@ -271,34 +330,46 @@ async def _receive(
 ) -> UploadState:
     """Take the body; `sent`: how many bytes are announced.
 
-    The turn of a long body is taken before its bytes are waited for: a writer whose connection was lost, and who asks
-    how far it came, is answered when those bytes are written.
-
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
-    silence = request.app.state.node.settings.read_timeout / 1000
-    count = request.app.state.metrics.upload_bytes.inc
-    pieces = _pieces(_heard(request, silence), piece_bytes)
-    if sent is None or sent > piece_bytes():
-        return await _receive_long(request, receiver, offer, pieces)
-    first: list[bytes] = await anext(pieces, [])
-    came = sum(len(chunk) for chunk in first)
-    if came != sent:
-        return await _receive_long(request, receiver, offer, _chained(first, pieces))
-    count(came)
+    heard = _heard(request, request.app.state.node.settings.read_timeout / 1000)
+    if offer.offset == 0 and sent == offer.length and _fits(request, sent):
+        return await _receive_small(request, receiver, offer, [chunk async for chunk in heard])
+    return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))
+
+
+def _fits(request: Request, length: int) -> bool:
+    """True when a body is collected in memory; it has room there then."""
+    room = room_of(request)
+    room.name = share_in(request)
+    if length > SMALL_BYTES:
+        return False
     try:
-        return await _in_thread(_take, receiver, offer, first, 0.0)
+        room.need(length)
+    except Unavailable:
+        return False
+    return True
+
+
+async def _receive_small(request: Request, receiver: Receiver, offer: UploadOffer, chunks: list[bytes]) -> UploadState:
+    request.app.state.metrics.upload_bytes.inc(offer.length)
+    try:
+        return await _in_thread(_take, receiver, offer, chunks, 0.0)
     except Unavailable as error:
         if error.kind != "upload_busy":
             raise
     # Somebody else sends the part: threads that wait are not those that work.
-    return await in_thread(request, _take, receiver, offer, first, TURN_SECONDS)
+    return await in_thread(request, _take, receiver, offer, chunks, TURN_SECONDS)
 
 
 async def _receive_long(
     request: Request, receiver: Receiver, offer: UploadOffer, pieces: AsyncIterator[list[bytes]]
 ) -> UploadState:
-    """Take a body of several pieces."""
+    """Take a body of several pieces.
+
+    The turn is taken before bytes are waited for: a writer whose connection was lost, and who asks how far it came, is
+    answered when those bytes are written.
+    """
     session = await in_thread(request, receiver.begin, offer)
     if session is None:
         return await _in_thread(receiver.state, offer.part)
@@ -306,7 +377,7 @@ async def _receive_long(
     try:
         with reporting_damage():
             await _pour(pieces, session)
-            state: UploadState = await _in_thread(finished, session)
+            state: UploadState = await _in_thread(session.finish)
     except BaseException as error:
         cause = error.error if isinstance(error, RequestError) else error
         with anyio.CancelScope(shield=True):
@@ -316,13 +387,6 @@ async def _receive_long(
         request.app.state.metrics.upload_bytes.inc(session.offset - began)
     session.leave()
     return state
-
-
-async def _chained(first: list[bytes], pieces: AsyncIterator[list[bytes]]) -> AsyncIterator[list[bytes]]:
-    if first:
-        yield first
-    async for piece in pieces:
-        yield piece
 
 
 async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:
