@@ -153,6 +153,7 @@ def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) ->
         pond.events.append("etl", "nightly", [b"one"], source="kafka:jobs/0", positions=[7])
         pond.events.store.close_day(StreamName("etl", "nightly"), 1)
         assert pond.events.doubt() is None
+        pond.events.settings.set("etl", retention="30d")
         Queues(SpaceQueues(pond.space)).create(Queue("etl"))
         job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine")
         Submissions(SpaceClaims(pond.space), pond.events.store, pond.clock).submit(StreamName("etl", "jobs"), [job])
