@@ -139,8 +139,7 @@ def _failure(copy: Path, ring: str, tests: tuple[str, ...]) -> str:
         done = subprocess.run(command, cwd=copy, env=environment, capture_output=True, timeout=SECONDS_MAX, check=False)
     except subprocess.TimeoutExpired:
         return f"no end after {SECONDS_MAX} s"
-    assert done.returncode != 4, done.stderr.decode()[-2000:]  # the command line is wrong
-    # a mutant that nothing can be loaded with ends the workers as they begin; one may even end pytest itself
+    # whatever else it is: a mutant may end a worker, or pytest itself, and the tests passed without it
     return "" if done.returncode in (0, 5) else f"pytest ends with {done.returncode}\n{done.stdout.decode()[-2000:]}"
 
 
