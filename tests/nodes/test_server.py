@@ -24,7 +24,8 @@ from millpond.server.app import make_app
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.pages import in_older_words
 from millpond.server.routes.table import JSON_BYTES_MAX
-from millpond.server.wire import RETRY_SECONDS, error_answer, status_of, understood
+from millpond.server.wire import error_answer, understood
+from millpond.statuses import http_status, row_of
 from tests.nodes.conftest import ClusterHere, Served
 from tests.ports import free_ports
 
@@ -38,7 +39,7 @@ CLASSES = [kind for kind in vars(errors).values() if isinstance(kind, type) and 
 @pytest.mark.parametrize("cls", CLASSES)
 def test_an_error_arrives_as_it_was_raised(cls: type[MillpondError]) -> None:
     error = cls("it happened", kind="some_kind", hint="do this", count=3, path=Path("a/b"), none=None)
-    status = status_of(error)
+    status = http_status(error)
     assert 400 <= status < 600
     arrived = from_wire("http://n", status, error_answer(error).body)
     assert arrived is not None
@@ -57,13 +58,13 @@ def test_an_error_arrives_as_it_was_raised(cls: type[MillpondError]) -> None:
     ],
 )  # fmt: skip
 def test_every_class_has_its_status(kind: str, cls: type[MillpondError], status: int) -> None:
-    assert status_of(cls("it happened", kind=kind)) == status
+    assert http_status(cls("it happened", kind=kind)) == status
 
 
 def test_only_transient_errors_are_retried() -> None:
     assert error_answer(Unavailable("busy", kind="pond_busy")).headers["Retry-After"] == "1"
     for kind in ("merge_slow", "node_behind", "disk_full"):
-        assert kind not in RETRY_SECONDS
+        assert row_of(kind).retry_seconds is None
         assert "Retry-After" not in error_answer(Unavailable("x", kind=kind)).headers
 
 

@@ -1,15 +1,4 @@
-"""The wire format: errors as JSON with their status, and the forms of bodies.
-
-| class | status | but |
-|---|---|---|
-| `Invalid` | 400 | 413 for what is too large |
-| `Denied` | 403 | 401 when it is not known who asks |
-| `NotFound` | 404 | |
-| `AlreadyExists`, `Conflict`, `Fenced` | 409 | 421 when another node is the primary |
-| `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full, 429 when a token sends too much |
-| `Corrupt` | 500 | 422 for what was sent: see `RequestError` |
-| `Internal` | 500 | |
-"""
+"""The wire format: errors as JSON with their status (see `millpond/statuses.py`), and the forms of bodies."""
 
 from __future__ import annotations
 
@@ -38,6 +27,7 @@ from millpond.errors import (
     Unavailable,
 )
 from millpond.server.access import may_read_all
+from millpond.statuses import http_status, is_refusal, row_of
 from millpond.stores.files import DISK_FULL
 
 if TYPE_CHECKING:
@@ -50,38 +40,14 @@ __all__ = (
     "add_error_handlers",
     "answer_failure",
     "error_answer",
-    "is_refusal",
     "relative",
     "reporting_damage",
+    "retry_header",
     "shown_to",
-    "status_of",
     "understood",
 )
 
 _LOG = logging.getLogger("millpond.server")
-
-STATUS_OF_KIND = {
-    "body_too_large": 413, "lookup_too_large": 413, "upload_too_large": 413, "part_too_large": 413,
-    "token_missing": 401, "token_unknown": 401, "token_expired": 401, "rate_limited": 429,
-    "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
-}  # fmt: skip
-RETRY_SECONDS = {
-    "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "request_queue_full": 2,
-    "request_queue_slow": 2, "long_polls_full": 2, "watchers_full": 2, "node_starting": 1, "node_stopping": 1,
-    "node_not_ready": 1, "nodes_changing": 1,
-}  # fmt: skip
-"""Error kinds that clients retry automatically, with the pause before the retry."""
-
-
-_REFUSED = (401, 403, 413, 429)
-_REFUSED_KINDS = frozenset(
-    (*RETRY_SECONDS, "question_slow", "calls_full", "commands_full", "quota_exceeded", "readers_full")
-)  # fmt: skip
-
-
-def is_refusal(error: MillpondError) -> bool:
-    """True for an error that is counted as refused: the right is missing, a limit is met, or the node is busy."""
-    return status_of(error) in _REFUSED or error.kind in _REFUSED_KINDS
 
 
 class RequestBody(BaseModel):
@@ -106,11 +72,6 @@ class RequestError(Exception):
     def __init__(self, status: int, error: MillpondError) -> None:
         super().__init__(str(error))
         self.status, self.error = status, error
-
-
-def status_of(error: MillpondError) -> int:
-    """The HTTP status of an error."""
-    return STATUS_OF_KIND.get(error.kind, error.http_status)
 
 
 @contextmanager
@@ -138,15 +99,17 @@ def understood(error: BaseException) -> MillpondError:
 
 def error_answer(error: MillpondError, status: int | None = None) -> JSONResponse:
     """An error as an answer."""
-    headers = {}
-    if error.kind in RETRY_SECONDS:
-        headers["Retry-After"] = str(RETRY_SECONDS[error.kind])
-    elif error.kind == "rate_limited":
-        headers["Retry-After"] = str(error.values["retry_after"])
-    status = status or status_of(error)
+    headers = retry_header(error)
+    status = status or http_status(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(to_wire(error), status, headers)
+
+
+def retry_header(error: MillpondError) -> dict[str, str]:
+    """The header that says when to call again, of an error that passes."""
+    seconds = error.values.get("retry_after") if error.kind == "rate_limited" else row_of(error.kind).retry_seconds
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def shown_to(request: Request, error: MillpondError) -> MillpondError:
