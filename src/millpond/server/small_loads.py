@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 import msgspec
-from fastapi import Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -29,10 +29,9 @@ from millpond.server.routes.table import needs_of
 from millpond.server.wire import answer_failure
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from millpond.nodes.node import Node
     from millpond.nodes.tokens import Caller
+    from millpond.server.dispatch import Application
 
 __all__ = ("body_of", "heard_again", "taking_small_loads")
 
@@ -57,7 +56,7 @@ class _Order(msgspec.Struct, forbid_unknown_fields=True):
 _ORDER = msgspec.json.Decoder(_Order)
 
 
-def taking_small_loads(app: FastAPI, node: Node) -> ASGIApp:
+def taking_small_loads(app: Application, node: Node) -> ASGIApp:
     """The application, called for all but small loads."""
     silence = node.settings.read_timeout / 1000
 

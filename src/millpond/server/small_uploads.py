@@ -16,7 +16,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import anyio.to_thread
-from fastapi import Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -35,9 +35,8 @@ from millpond.server.transfers import mark_continuable
 from millpond.server.wire import answer_failure, reporting_damage
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from millpond.nodes.node import Node
+    from millpond.server.dispatch import Application
 
 __all__ = ("SMALL_BYTES", "taking_small_uploads")
 
@@ -49,7 +48,7 @@ _NEEDS = needs_of("PUT", _PATH)
 _ROUTE = SimpleNamespace(path_format=_PATH, needs=_NEEDS)  # what metrics know the route by
 
 
-def taking_small_uploads(quick: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
+def taking_small_uploads(quick: ASGIApp, app: Application, node: Node) -> ASGIApp:
     """The application `app`, by way of `quick`, which is called for all but small uploads."""
     silence = node.settings.read_timeout / 1000
 
@@ -86,7 +85,7 @@ def _fits(room: Room, length: int) -> bool:
     return True
 
 
-def _offer(scope: Scope, app: FastAPI) -> UploadOffer | None:
+def _offer(scope: Scope, app: Application) -> UploadOffer | None:
     """The offer of a request that is well formed and allowed; None for any other."""
     path: str = scope["path"]
     if not path.startswith(_BEFORE) or not path.endswith(_AFTER) or scope["query_string"]:

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 
 import anyio.to_thread
 import msgspec
-from fastapi import Request
+from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -29,10 +29,9 @@ from millpond.server.small_loads import body_of, heard_again
 from millpond.server.wire import answer_failure, reporting_damage
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from millpond.nodes.node import Node
     from millpond.nodes.tokens import Caller
+    from millpond.server.dispatch import Application
 
 __all__ = ("LoadOrder", "bring_load", "taking_whole_loads")
 
@@ -69,7 +68,7 @@ def bring_load(node: Node, load: str, order: LoadOrder, body: bytes, caller: Cal
     return found | {"chain": node.load_commit.chain_at(result.position)}
 
 
-def taking_whole_loads(routed: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
+def taking_whole_loads(routed: ASGIApp, app: Application, node: Node) -> ASGIApp:
     """The application `app`, by way of `routed`, which is called for all but small loads with their parts."""
     silence = node.settings.read_timeout / 1000
 
@@ -104,7 +103,7 @@ def taking_whole_loads(routed: ASGIApp, app: FastAPI, node: Node) -> ASGIApp:
     return whole
 
 
-def _order(scope: Scope, app: FastAPI) -> LoadOrder | None:
+def _order(scope: Scope, app: Application) -> LoadOrder | None:
     """The order of a request that is well formed and allowed; None for any other."""
     path: str = scope["path"]
     if not path.startswith(_BEFORE) or "/" in path[len(_BEFORE) :]:

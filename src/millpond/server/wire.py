@@ -7,37 +7,24 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from millpond.client.wire_errors import to_wire
-from millpond.errors import (
-    Closed,
-    Corrupt,
-    Internal,
-    Invalid,
-    MillpondError,
-    NotFound,
-    Unavailable,
-)
+from millpond.errors import Closed, Corrupt, Internal, MillpondError, Unavailable
 from millpond.server.access import may_read_all
 from millpond.statuses import http_status, is_refusal, row_of
 from millpond.stores.files import DISK_FULL
 
-if TYPE_CHECKING:
-    from millpond.server.limits import GuardedRoute
-
 __all__ = (
+    "POSITION_MAX",
     "ErrorResponse",
     "RequestBody",
     "RequestError",
-    "add_error_handlers",
     "answer_failure",
     "error_answer",
     "relative",
@@ -50,20 +37,22 @@ __all__ = (
 _LOG = logging.getLogger("millpond.server")
 
 
-class RequestBody(BaseModel):
+POSITION_MAX = (1 << 63) - 1
+"""The largest position of a log."""
+
+
+class RequestBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request: a field that is not known is refused, as in every form of ours."""
 
-    model_config = ConfigDict(extra="forbid")
 
-
-class ErrorResponse(BaseModel):
+class ErrorResponse(msgspec.Struct):
     """Any answer that is no success."""
 
-    error: str = Field(description="the class, which says what to do next", examples=["Invalid"])
-    kind: str = Field(description="what happened precisely; never renamed", examples=["map_name"])
+    error: Annotated[str, Meta(description="the class, which says what to do next", examples=["Invalid"])]
+    kind: Annotated[str, Meta(description="what happened precisely; never renamed", examples=["map_name"])]
     message: str
-    hint: str | None = Field(description="the way out, where there is one")
-    values: dict[str, Any] = Field(description="what it is about")
+    hint: Annotated[str | None, Meta(description="the way out, where there is one")]
+    values: Annotated[dict[str, Any], Meta(description="what it is about")]
 
 
 class RequestError(Exception):
@@ -157,59 +146,3 @@ def answer_failure(request: Request, error: BaseException) -> JSONResponse:
     if is_refusal(reported):
         request.app.state.metrics.count_refused("http", reported.kind)
     return error_answer(shown_to(request, reported))
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Let every error leave the node in one form."""
-
-    async def ours(request: Request, error: Exception) -> JSONResponse:
-        return answer_failure(request, error)
-
-    async def gone(_request: Request, _error: Exception) -> Response:
-        return Response(status_code=499)  # nobody is there to read it
-
-    async def unsound(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return error_answer(_unsound(request, error))
-
-    async def unrouted(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        answer = error_answer(_unrouted(request, error), error.status_code)
-        if error.status_code == 405:
-            answer.headers["Allow"] = ", ".join(_methods(request))
-        return answer
-
-    app.add_exception_handler(MillpondError, ours)
-    app.add_exception_handler(OSError, ours)
-    app.add_exception_handler(Exception, ours)
-    app.add_exception_handler(RequestError, ours)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(RequestValidationError, unsound)
-    app.add_exception_handler(HTTPException, unrouted)
-
-
-def _unsound(request: Request, error: RequestValidationError) -> Invalid:
-    first = error.errors()[0]
-    where, hint = ".".join(str(place) for place in first["loc"]), "/docs shows what this route takes"
-    if where == "body" and "json" not in request.headers.get("content-type", ""):
-        hint = "send the body with Content-Type: application/json"
-    return Invalid("the request is not understood", kind="request_invalid", where=where, reason=first["msg"], hint=hint)
-
-
-def _methods(request: Request) -> list[str]:
-    """The methods that the path of a request takes."""
-    routes: tuple[GuardedRoute, ...] = request.app.state.routes
-    return sorted({route.method for route in routes if route.path_regex.match(request.scope["path"])})
-
-
-def _unrouted(request: Request, error: HTTPException) -> MillpondError:
-    path = request.url.path
-    if error.status_code == 404:
-        return NotFound("there is no such route", kind="route_not_found", path=path, hint="see /docs")
-    if error.status_code == 405:
-        return Invalid(
-            "the route does not know this method", kind="method_not_allowed", path=path, method=request.method,
-            hint="see /docs",
-        )  # fmt: skip
-    hint = "/docs shows what this route takes"
-    return Invalid(str(error.detail), kind="request_invalid", path=path, hint=hint)

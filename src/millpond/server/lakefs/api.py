@@ -5,7 +5,7 @@
       ▼                       ▼                 ▼        ▼
    501, 404                  401               4xx    errors as `{"message": …}`
 
-The routes of maps are FastAPI's. These are few steps of our own, for their errors and checks have other words.
+The way of a request is that of `server/dispatch.py`; errors and checks have other words.
 
 Invariants:
 * every row of the table has one handler, and every handler a row: else the node does not start;
@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
-from fastapi import Request, Response
-from fastapi.responses import PlainTextResponse
-from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Match
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.kernel.space import WouldBlock
 from millpond.server.access import auditing, caller_in
+from millpond.server.dispatch import answering
 from millpond.server.lakefs.absent import not_offered
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
@@ -55,12 +54,10 @@ from millpond.server.lakefs.routes import (
 from millpond.server.lakefs.streaming import whole_body
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
-from millpond.server.memory import MemoryBudget, put_room
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
     from millpond.nodes.node import Node
+    from millpond.server.dispatch import Application
     from millpond.server.routes.table import RouteNeeds
 
 __all__ = ("Api", "ApiRoute", "before_routing")
@@ -69,8 +66,6 @@ _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
     objects, object_writes, links, imports, bulk, signed, plumbing,
 )  # fmt: skip
-_ALL = "/api/"
-"""The beginning of the paths of all versions of the API, of which a node has one."""
 _AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
@@ -117,8 +112,8 @@ class ApiRoute:
         return names if all(names.values()) else None
 
 
-class Api(BaseRoute):
-    """All routes below the prefix, as one route of the application."""
+class Api:
+    """All routes below the prefix, and what is none of them."""
 
     def __init__(self) -> None:
         self.routes = tuple(_listed())
@@ -126,24 +121,9 @@ class Api(BaseRoute):
         for route in self.routes:
             self._by_shape.setdefault((route.method, route.length), []).append(route)
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Everything below the prefix is ours, also what is no route; and what is another version of it."""
-        ours = scope["type"] == "http" and scope["path"].startswith(_ALL)
-        return (Match.FULL if ours else Match.NONE), {}
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whose room is given back when its last byte is sent."""
-        request = Request(scope, receive)
-        memory: MemoryBudget = request.app.state.memory
-        with memory.room() as room:
-            put_room(scope, room)
-            try:
-                response = await self._answer(request)
-            except ClientDisconnect:
-                response = Response(status_code=499)  # nobody is there to read it
-            except Exception as error:
-                response = failure(request, error)
-            await response(scope, receive, send)
+        await answering(scope, receive, send, self._answer, failure)
 
     async def _answer(self, request: Request) -> Response:
         route = request.scope.get("route")
@@ -178,7 +158,7 @@ class Api(BaseRoute):
         return None
 
 
-def before_routing(api: Api, app: FastAPI, node: Node, rest: ASGIApp) -> ASGIApp:
+def before_routing(api: Api, app: Application, node: Node, rest: ASGIApp) -> ASGIApp:
     """The application `rest`, called for all but the API of versions, which needs no other step on its way."""
     below, audited = f"{PREFIX}/", auditing(api.handle, node)
 

@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Closed, Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
@@ -39,7 +39,7 @@ from millpond.statuses import is_refusal, lakefs_status
 from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
 __all__ = (
     "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "speaks_own", "wording",

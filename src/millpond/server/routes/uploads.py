@@ -17,19 +17,21 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
-from fastapi import APIRouter, Header, Query, Request
-from pydantic import BaseModel, Field
-from starlette.requests import ClientDisconnect
+import msgspec
+from msgspec import Meta
+from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.parts.stream import MEDIA_TYPE, SEVERAL_MEDIA_TYPE
 from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver, UploadState
 from millpond.nodes.uploads.session import UploadOffer, UploadSession
 from millpond.nodes.uploads.whole import finished, leaving, take_whole
-from millpond.server.access import RequestCaller, note_change
-from millpond.server.limits import GuardedRoute
+from millpond.server.access import note_change
+from millpond.server.dispatch import Routes
+from millpond.server.parameters import IN_HEADER
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
 from millpond.server.whole_loads import LoadOrder, bring_load
@@ -45,28 +47,28 @@ PIECES_BYTES = 64 << 20
 Params = ParamSpec("Params")
 T = TypeVar("T")
 
-UploadMap = Annotated[str, Header(description="the map the part is for")]
-UploadChecksum = Annotated[str, Header(description="xxh3_128 of manifest.json, or of a whole zip, hexadecimal")]
+UploadMap = Annotated[str, IN_HEADER, Meta(description="the map the part is for")]
+UploadChecksum = Annotated[
+    str, IN_HEADER, Meta(description="xxh3_128 of manifest.json, or of a whole zip, hexadecimal")
+]
 
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
-_HEAD: dict[str, Any] = {"requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY}}}
-_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}}
-}
+_HEAD: dict[str, Any] = {MEDIA_TYPE: _BINARY}
+_BODY: dict[str, Any] = {MEDIA_TYPE: _BINARY, "application/zip": _BINARY}
 
 
-_PARTS: dict[str, Any] = {"requestBody": {"required": True, "content": {SEVERAL_MEDIA_TYPE: _BINARY}}}
+_PARTS: dict[str, Any] = {SEVERAL_MEDIA_TYPE: _BINARY}
 
 
-class Upload(BaseModel):
+class Upload(msgspec.Struct):
     """The state of a part on this node."""
 
-    state: str = Field(description="absent, partial, here, or known: entered before", examples=["partial"])
-    offset: int = Field(description="bytes of the stream that came: go on from there")
+    state: Annotated[str, Meta(description="absent, partial, here, or known: entered before", examples=["partial"])]
+    offset: Annotated[int, Meta(description="bytes of the stream that came: go on from there")]
 
 
-class Discarded(BaseModel):
+class Discarded(msgspec.Struct):
     """True if an upload was deleted."""
 
     discarded: bool
@@ -75,50 +77,50 @@ class Discarded(BaseModel):
 class NewLoad(RequestBody):
     """Parts that were uploaded, to be entered as one load, or not at all."""
 
-    load_id: str = Field(description="drawn by the writer: asked twice, a load is entered once")
-    parts: list[str] = Field(min_length=1, description="ids, in the order in which they are to be merged")
+    load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
+    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
     source: str = ""
-    rejected: int = Field(0, ge=0, description="rows that were left out")
-    stream: tuple[str, int] | None = Field(None, description="query and epoch of a stream: entered once")
-    epoch: int = Field(0, ge=0, description="of the list of nodes that the writer has, and waits for")
+    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
+    stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
+    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
 
 
-class Entered(BaseModel):
+class Entered(msgspec.Struct):
     """The result of a load."""
 
     load: str
-    position: int = Field(description="of its entry in the log")
+    position: Annotated[int, Meta(description="of its entry in the log")]
     rows: int
     rejected: int
-    parts: int = Field(description="parts that were new")
+    parts: Annotated[int, Meta(description="parts that were new")]
     duplicate_parts: int
-    maps: dict[str, int] = Field(description="rows of each map")
+    maps: Annotated[dict[str, int], Meta(description="rows of each map")]
     seconds: float
-    synchronised: bool = Field(description="whether its rows can be read already")
+    synchronised: Annotated[bool, Meta(description="whether its rows can be read already")]
     quarantined: list[dict[str, Any]]
-    chain: str = Field(description="the hash of the log up to that position; empty when it is not retained")
+    chain: Annotated[str, Meta(description="the hash of the log up to that position; empty when it is not retained")]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
+    router = Routes(prefix="/v1", tag="loads")
     _add_sending(router, node)
 
-    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
-    async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
+    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", answer=Upload)
+    async def state(request: Request, part_id: str, caller: Caller) -> dict[str, Any]:
         found = await in_thread(request, node.receiver.state_between, part_id)
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
         return plain(found if name is None or caller.may("write", name) else UploadState("absent"))
 
-    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
-    def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
+    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", answer=Discarded)
+    def discard(part_id: str, caller: Caller) -> dict[str, bool]:
         # Without a map, as after a restart: only with the right to write everything. Others wait for its expiry.
         may = caller.may("write", node.receiver.map_of_upload(part_id))
         return {"discarded": may and node.receiver.discard(part_id)}
 
-    @router.post("/loads", summary="Enter uploaded parts as one load", response_model=Entered)
-    def load(request: Request, wanted: NewLoad, caller: RequestCaller) -> dict[str, Any]:
+    @router.post("/loads", summary="Enter uploaded parts as one load", answer=Entered)
+    def load(request: Request, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
         with node.appending(wanted.epoch):
             result = node.load_commit.enter(
@@ -129,20 +131,20 @@ def routes(node: Node) -> APIRouter:
         return plain(result) | {"chain": node.load_commit.chain_at(result.position)}
 
     @router.put(
-        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
-        openapi_extra=_PARTS,
+        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", answer=Entered,
+        body=_PARTS,
     )  # fmt: skip
     async def whole_load(
         request: Request,
         load_id: str,
-        caller: RequestCaller,
+        caller: Caller,
         source: str = "",
-        rejected: Annotated[int, Query(ge=0, description="rows that were left out")] = 0,
+        rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0,
         stream: Annotated[
-            str | None, Query(description="the query of a stream, each epoch of which is entered once")
+            str | None, Meta(description="the query of a stream, each epoch of which is entered once")
         ] = None,
-        stream_epoch: Annotated[int, Query(ge=0)] = 0,
-        epoch: Annotated[int, Query(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0,
+        stream_epoch: Annotated[int, Meta(ge=0)] = 0,
+        epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0,
     ) -> dict[str, Any]:
         """The body is the streams of its parts, one after another, in the order in which they are to be merged.
 
@@ -160,16 +162,16 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _add_sending(router: APIRouter, node: Node) -> None:
+def _add_sending(router: Routes, node: Node) -> None:
     pieces = _Pieces()
 
-    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload, openapi_extra=_HEAD)
+    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", answer=Upload, body=_HEAD)
     async def open_upload(
         request: Request,
         part_id: str,
         upload_map: UploadMap,
         upload_checksum: UploadChecksum,
-        upload_length: Annotated[int, Header(ge=1, description="bytes of the whole")],
+        upload_length: Annotated[int, IN_HEADER, Meta(ge=1, description="bytes of the whole")],
     ) -> dict[str, Any]:
         """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
 
@@ -181,15 +183,17 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         async with _knowing_maps(node):
             return plain(await in_thread(request, _open, node.receiver, offer, await request.body()))
 
-    @router.put("/parts/{part_id}/upload", summary="Send a part", response_model=Upload, openapi_extra=_BODY)
+    @router.put("/parts/{part_id}/upload", summary="Send a part", answer=Upload, body=_BODY)
     async def upload(
         request: Request,
         part_id: str,
         upload_map: UploadMap,
         upload_checksum: UploadChecksum,
-        upload_offset: Annotated[int, Header(ge=0, description="the bytes sent begin there")] = 0,
-        upload_length: Annotated[int | None, Header(ge=1, description="bytes of the whole")] = None,
-        content_type: str = Header("application/zip", include_in_schema=False),
+        upload_offset: Annotated[int, IN_HEADER, Meta(ge=0, description="the bytes sent begin there")] = 0,
+        upload_length: Annotated[
+            Annotated[int, Meta(ge=1)] | None, IN_HEADER, Meta(description="bytes of the whole")
+        ] = None,
+        content_type: Annotated[str, IN_HEADER] = "application/zip",
     ) -> dict[str, Any]:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
 
