@@ -39,7 +39,7 @@ Schemas = Callable[[Any], dict[str, Any]]
 
 def described(routes: Iterable[Route]) -> dict[str, Any]:
     """The document of all routes that are shown."""
-    shown = [route for route in routes if not route.words.hidden]
+    shown = [route for route in routes if not route.facts.hidden]
     types = [ErrorResponse, *(type_ for route in shown for type_ in _types(route))]
     found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(map(id, types), found, strict=True))
@@ -70,7 +70,7 @@ def _types(route: Route) -> list[Any]:
     """The types of a route that have a schema: of its parameters, its body, its answers."""
     taken = route.taken
     types = [field.type for field in (*taken.query, *taken.headers, *([taken.body] if taken.body else ()))]
-    return types + [type_ for type_ in (route.answer, *route.words.responses.values()) if _has_schema(type_)]
+    return types + [type_ for type_ in (route.answer, *route.facts.responses.values()) if _has_schema(type_)]
 
 
 def _has_schema(type_: Any) -> bool:
@@ -86,11 +86,11 @@ def _operation(route: Route, schema: Schemas) -> dict[str, Any]:
     right = "Needs no token." if needs.right is None else f"Needs the right `{needs.right}` on {needs.on.value}."
     said = " ".join((route.handler.__doc__ or "").split())
     operation: dict[str, Any] = {
-        "tags": list(route.words.tags), "summary": route.words.summary, "description": f"{said}\n\n{right}".strip(),
+        "tags": list(route.facts.tags), "summary": route.facts.summary, "description": f"{said}\n\n{right}".strip(),
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "parameters": [
             *path, *_fields(taken.query, "query", schema), *_fields(taken.headers, "header", schema),
-            *route.words.parameters,
+            *route.facts.parameters,
         ],
         "responses": {
             **_answers(route, schema), **dict.fromkeys(("4XX", "5XX"), _json("an error", schema(ErrorResponse))),
@@ -101,8 +101,8 @@ def _operation(route: Route, schema: Schemas) -> dict[str, Any]:
     if taken.body is not None:
         content = {_JSON: {"schema": schema(taken.body.type)}}
         operation["requestBody"] = {"required": taken.body.default is msgspec.NODEFAULT, "content": content}
-    elif route.words.body is not None:
-        operation["requestBody"] = {"required": True, "content": route.words.body}
+    elif route.facts.body is not None:
+        operation["requestBody"] = {"required": True, "content": route.facts.body}
     return operation
 
 
@@ -123,11 +123,11 @@ def _answers(route: Route, schema: Schemas) -> dict[str, Any]:
         str(status): {"description": "done", **answer}
         if isinstance(answer, dict)
         else _json("otherwise", schema(answer))
-        for status, answer in route.words.responses.items()
+        for status, answer in route.facts.responses.items()
     }
     if _has_schema(route.answer):
-        shown[str(route.status)] = _json("done", schema(route.answer))
-    return {str(route.status): {"description": "done"}, **shown}
+        shown[str(route.facts.status)] = _json("done", schema(route.answer))
+    return {str(route.facts.status): {"description": "done"}, **shown}
 
 
 def _json(description: str, schema: dict[str, Any]) -> dict[str, Any]:

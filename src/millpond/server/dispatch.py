@@ -10,7 +10,8 @@ A route is declared by its handler; `routes/table.py` says what it needs, and `p
     @routes.get("/{name}", summary="One map", answer=MapResponse)
     def get_map(name: str) -> dict[str, Any]: ...
 
-A handler that is no coroutine runs in a thread. It returns a response, or what becomes the JSON of `answer`.
+A handler that is no coroutine runs in a thread. It returns a response, or what becomes the JSON of `answer`. With
+`at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a thread costs.
 
 Invariants:
 * every route has its row in the table, and every row its route: else the node does not start;
@@ -51,9 +52,11 @@ from millpond.server.wire import answer_failure, error_answer
 if TYPE_CHECKING:
     from millpond.server.lakefs.api import Api
 
-__all__ = ("Application", "Declaration", "Route", "Routes", "Words", "answering")
+__all__ = ("Application", "Declaration", "Facts", "Route", "Routes", "answering")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
+AtOnce: TypeAlias = Callable[[Request], Response | None]
+"""A quick form of a handler, tried where the request is read; None: the handler answers, in a thread."""
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -64,9 +67,13 @@ class Declaration(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Words:
-    """The words about a route, for `/docs`."""
+class Facts:
+    """The declaration of a route, beside its path and its handler."""
 
+    answer: Any = None
+    """The type of what the handler returns, which is made of that; None: the handler's own."""
+    status: int = 200
+    at_once: AtOnce | None = None
     summary: str = ""
     tags: tuple[str, ...] = ()
     responses: Mapping[str, Any] = field(default_factory=dict)
@@ -76,29 +83,20 @@ class Words:
     parameters: tuple[Mapping[str, Any], ...] = ()
     """Descriptions of parameters that the handler reads itself."""
     hidden: bool = False
+    """True when `/docs` leaves it out."""
 
 
 class Route:
     """A route: its template, what it needs and takes, its handler, and the words about it."""
 
-    def __init__(
-        self,
-        method: str,
-        path: str,
-        handler: Callable[..., Any],
-        words: Words,
-        *,
-        answer: Any = None,
-        status: int = 200,
-    ) -> None:
+    def __init__(self, method: str, path: str, handler: Callable[..., Any], facts: Facts) -> None:
         self.method, self.path, self.path_format = method, path, path
-        self.handler, self.words, self.status = handler, words, status
+        self.handler, self.facts = handler, facts
         self.needs: RouteNeeds = needs_of(method, path)
         self.taken = Parameters(handler, path)
-        self.answer = self.taken.answer if answer is None else answer
-        self._checked = answer is not None
+        self.answer = self.taken.answer if facts.answer is None else facts.answer
         self._waits = not inspect.iscoroutinefunction(handler)
-        self.parameters = {parameter["name"] for parameter in words.parameters if parameter["in"] == "query"}
+        self.parameters = {parameter["name"] for parameter in facts.parameters if parameter["in"] == "query"}
         self.parameters |= {field.name for field in self.taken.query}
         # A parameter that is described as `header.NAME` stands for any name behind the dot.
         self._open = tuple(name.removesuffix("NAME") for name in self.parameters if name.endswith(".NAME"))
@@ -109,6 +107,9 @@ class Route:
         Raises: as `admitted`, `check_incarnation` and `Parameters.of`; what the handler raises.
         """
         counted = await admitted(request, self.needs, admit)
+        at_once = self.facts.at_once
+        if at_once is not None and (quick := at_once(request)) is not None:
+            return quick
         self._check_query(request)
         await check_incarnation(request)
         arguments = await self.taken.of(counted)
@@ -116,9 +117,9 @@ class Route:
         answer = await (run_sync(act) if self._waits else act())
         if isinstance(answer, Response):
             return answer
-        if self._checked:
+        if self.facts.answer is not None:
             answer = msgspec.convert(answer, self.answer, from_attributes=True)
-        return Response(to_json(answer), self.status, media_type="application/json")
+        return Response(to_json(answer), self.facts.status, media_type="application/json")
 
     def _check_query(self, request: Request) -> None:
         """Insist that the query has no parameter that the route would pass over.
@@ -142,14 +143,11 @@ class Routes:
         declared = (partial(self.add, method) for method in methods)
         self.get, self.head, self.post, self.put, self.patch, self.delete = declared
 
-    def add(
-        self, method: str, path: str, *, tag: str = "", answer: Any = None, status: int = 200, **words: Any
-    ) -> Declaration:
-        """Declare a route by its handler; `words` are those of `Words`."""
+    def add(self, method: str, path: str, *, tag: str = "", **facts: Any) -> Declaration:
+        """Declare a route by its handler; `facts` are those of `Facts`."""
 
         def declared(handler: Handler) -> Handler:
-            said = Words(tags=(tag or self._tag,), **words)
-            self.routes.append(Route(method, self._prefix + path, handler, said, answer=answer, status=status))
+            self.routes.append(Route(method, self._prefix + path, handler, Facts(tags=(tag or self._tag,), **facts)))
             return handler
 
         return declared

@@ -22,10 +22,10 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from millpond.kernel.space import WouldBlock
-from millpond.server.access import auditing, caller_in
+from millpond.server.access import caller_in
 from millpond.server.dispatch import answering
 from millpond.server.lakefs.absent import not_offered
 from millpond.server.lakefs.access import admit_call
@@ -56,11 +56,9 @@ from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
 
 if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.dispatch import Application
     from millpond.server.routes.table import RouteNeeds
 
-__all__ = ("Api", "ApiRoute", "before_routing")
+__all__ = ("Api", "ApiRoute")
 
 _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
@@ -126,10 +124,9 @@ class Api:
         await answering(scope, receive, send, self._answer, failure)
 
     async def _answer(self, request: Request) -> Response:
-        route = request.scope.get("route")
         if not f"{request.scope['path']}/".startswith(f"{PREFIX}/"):
             return _elsewhere()
-        if not isinstance(route, ApiRoute) and (route := self.find(request.scope)) is None:
+        if (route := self.find(request.scope)) is None:
             raise not_offered(request.method, _segments(request.scope))
         needs = route.needs
         counted = await admitted(request, needs, admit_call)
@@ -156,20 +153,6 @@ class Api:
                 scope["route"], scope["path_params"] = route, names
                 return route
         return None
-
-
-def before_routing(api: Api, app: Application, node: Node, rest: ASGIApp) -> ASGIApp:
-    """The application `rest`, called for all but the API of versions, which needs no other step on its way."""
-    below, audited = f"{PREFIX}/", auditing(api.handle, node)
-
-    def quick(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http" or not scope["path"].startswith(below):
-            return rest(scope, receive, send)
-        scope["app"] = app
-        route = api.find(scope)
-        return (audited if route is not None and route.needs.audited else api.handle)(scope, receive, send)
-
-    return quick
 
 
 def _elsewhere() -> Response:
