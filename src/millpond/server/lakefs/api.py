@@ -180,4 +180,4 @@ def _listed() -> list[ApiRoute]:
         assert not twice, f"these routes have two handlers: {twice}"
         handlers.update(found)
     assert set(handlers) == set(ROWS), f"rows and handlers differ: {set(handlers) ^ set(ROWS)}"
-    return [ApiRoute.of(method, path, needs, handlers[method, path]) for (method, path), needs in ROWS.items()]
+    return [ApiRoute.of(method, path, row.needs, handlers[method, path]) for (method, path), row in ROWS.items()]
