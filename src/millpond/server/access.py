@@ -42,8 +42,11 @@ _CALLER, _COUNTED, _NOTES = "millpond.caller", "millpond.counted", "millpond.not
 
 def bearer_of(request: Request) -> str | None:
     """The token of a request."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" and token else None
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token if scheme.lower() == "bearer" and token else None
+    return None
 
 
 def admit(request: Request, needs: RouteNeeds) -> None:

@@ -29,11 +29,11 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
 from anyio.to_thread import run_sync
-from starlette.datastructures import State
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router, compile_path
@@ -157,7 +157,7 @@ class Application:
     """The routes of a node, and its API of versions, as an application of ASGI."""
 
     def __init__(self, lifespan: Lifespan[Application]) -> None:
-        self.state = State()
+        self.state = SimpleNamespace()
         self._lifespan = Router(lifespan=lifespan).lifespan
         self._plain: dict[str, dict[str, Route]] = {}
         self._shaped: dict[str, list[tuple[re.Pattern[str], dict[str, Route]]]] = {}
