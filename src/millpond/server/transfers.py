@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterable, MutableMapping
 from typing import Any
 
-from fastapi import Request
+from starlette.requests import Request
 
 __all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off", "mark_continuable")
 
