@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.nodes.drain import Drain
     from millpond.nodes.node import Node
 
-__all__ = ("admitted", "count_work", "parameter_unknown")
+__all__ = ("admitted", "parameter_unknown")
 
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 """The headers of requests with a body: HTTP knows no other way to announce one."""
@@ -46,7 +46,7 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     """
     decide(request, needs)
     if needs.when_ready or needs.work is Work.UPLOAD:
-        count_work(request)
+        _count_work(request)
     if needs.when_ready:
         node: Node = request.app.state.node
         if not node.answers:
@@ -83,7 +83,7 @@ def _brings_body(request: Request) -> bool:
     return any(name in _OF_BODIES for name, _ in request.scope["headers"])
 
 
-def count_work(request: Request) -> None:
+def _count_work(request: Request) -> None:
     """Count the request as work, which a node that is drained finishes; `metrics.py` counts its end."""
     drain: Drain = request.app.state.node.drain
     drain.begin_request()
