@@ -29,13 +29,12 @@ http {{
 
 BARE = """
 import sys, uvicorn
-from fastapi import FastAPI
-from fastapi.responses import Response
-app = FastAPI()
-@app.get("/bare")
-def bare(): return Response(b'{"found":true}', media_type="application/json")
-@app.get("/bare_async")
-async def bare_async(): return Response(b'{"found":true}', media_type="application/json")
+from starlette.applications import Starlette
+from starlette.responses import Response
+from starlette.routing import Route
+def bare(request): return Response(b'{"found":true}', media_type="application/json")
+async def bare_async(request): return Response(b'{"found":true}', media_type="application/json")
+app = Starlette(routes=[Route("/bare", bare), Route("/bare_async", bare_async)])
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[1]), log_level="warning", access_log=False, timeout_keep_alive=75)
 """
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 from millpond import errors
 from millpond.cli.terminal import exits
-from millpond.server.wire import STATUS_OF_KIND
+from millpond.statuses import row_of
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "reference" / "errors.md"
@@ -44,18 +44,18 @@ except millpond.Invalid as error:
 
 On the command line an error is one sentence on standard error and an exit code by its class; with `--json` it is an
 object with `kind`, `class`, `message`, `hint`, `values` and `exit_code`. A node answers with `error` (the class),
-`kind`, `message`, `hint` and `values`, and with the HTTP status of the class; a few kinds have a status of their own.
+`kind`, `message`, `hint` and `values`, and with the status of the class; a few kinds have statuses of their own.
 
 ## Classes
 
-| class | means | kinds | exit code | HTTP |
-|---|---|---|---|---|
+| class | means | kinds | exit code | HTTP | gRPC |
+|---|---|---|---|---|---|
 """
 
 CLOSING = """
 ## Kinds
 
-[errors.json](errors.json) has a line for each kind: its class, exit code and HTTP status, its messages where the code
+[errors.json](errors.json) has a line for each kind: its class, exit code and statuses, its messages where the code
 raises it (`…` stands for a value), and its ways out. Search the page for a kind, or ask for it:
 
 ```sh
@@ -95,7 +95,7 @@ def page() -> str:
 def _class(name: str, kinds: int) -> str:
     error = getattr(errors, name)
     meaning = " ".join(inspect.cleandoc(error.__doc__ or "").split())
-    return f"| `{name}` | {meaning} | {kinds} | {exits.EXITS[error]} | {error.http_status} |\n"
+    return f"| `{name}` | {meaning} | {kinds} | {exits.EXITS[error]} | {error.http_status} | `{error.grpc_status}` |\n"
 
 
 def kinds() -> str:
@@ -105,7 +105,8 @@ def kinds() -> str:
             "kind": kind,
             "class": name,
             "exit_code": exits.EXITS[getattr(errors, name)],
-            "http_status": STATUS_OF_KIND.get(kind, getattr(errors, name).http_status),
+            "http_status": row_of(kind).http or getattr(errors, name).http_status,
+            "grpc_status": row_of(kind).grpc or getattr(errors, name).grpc_status,
             "what_happened": explanation.messages,
             "way_out": explanation.hints,
         }

@@ -43,7 +43,7 @@ right.
 def page() -> str:
     """The page."""
     maps = "".join(_row(method, path, needs) for (method, path), needs in ROUTES.items())
-    versions = "".join(_row(method, PREFIX + path, needs) for (method, path), needs in ROWS.items())
+    versions = "".join(_row(method, PREFIX + path, row.needs) for (method, path), row in ROWS.items())
     return OPENING + _HEAD + maps + _VERSIONS + _HEAD + versions
 
 

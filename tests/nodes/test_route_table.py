@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from millpond.nodes.tokens import RIGHTS, hash_token
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Route
 from millpond.server.routes.table import ROUTES, On, RouteNeeds, Work
 from tests.nodes.conftest import Answer, Served
 from tests.nodes.test_limits import Sender
@@ -180,7 +180,7 @@ def test_maps_that_a_token_may_not_touch_are_as_if_absent(guarded: Served) -> No
 
 
 def test_the_table_is_the_application(node: Served) -> None:
-    routes: tuple[GuardedRoute, ...] = node.service.app.state.routes
+    routes: tuple[Route, ...] = node.service.app.state.routes
     assert {(route.method, route.path) for route in routes} == set(ROUTES)
     assert all(route.needs is ROUTES[route.method, route.path] for route in routes)
     documented = {

@@ -13,7 +13,7 @@ import millpond
 
 pytestmark = pytest.mark.usefixtures("process")
 HEAVY = frozenset(
-    ("asyncio", "duckdb", "fastapi", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
+    ("asyncio", "duckdb", "starlette", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
      "pydantic", "pydantic_settings", "pyspark", "rich", "sortedcontainers", "urllib3")
 )  # fmt: skip
 MODULES_OF_GET_MAX = 95
@@ -94,13 +94,13 @@ def test_the_version_needs_no_pond(tmp_path: Path) -> None:
 def test_a_load_opens_no_repositories(pond: Path) -> None:
     (pond / "rows.csv").write_text("key,effective_time,value\nb,2020-01-01T00:00Z,2.5\n", encoding="utf-8")
     modules = imported(COMMAND, "load", "auto", "rows.csv", "--json", folder=pond)
-    assert not {"duckdb", "fastapi", "grpc", "pandas", "pydantic_settings", "rich"} & modules
+    assert not {"duckdb", "starlette", "grpc", "pandas", "pydantic_settings", "rich"} & modules
     assert {name for name in modules if name.startswith("millpond.versions.")} == {"millpond.versions.keyspaces"}
 
 
 DOORS = {
     "pyspark": ("spark", "millpond.spark"),
-    "fastapi": ("node", "millpond.server.run"),
+    "starlette": ("node", "millpond.server.run"),
     "lxml": ("xslt", "millpond.xslt"),
     "redis": ("redis", "millpond.events.redis.store"),
     "psycopg": ("postgres", "millpond.stores.postgres.space"),

@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from millpond.extras import need
 
-need("fastapi")
+need("starlette")

@@ -2,17 +2,16 @@
 
     route ─▶ row in `routes/table.py` ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
 
-`RequestCaller` is the caller, for endpoints that check maps which only the body names, or that answer with what the
-caller may read. On a node without tokens it is `ANYBODY`.
+A handler with a parameter of type `Caller` gets the caller: to check maps which only the body names, or to answer with
+what the caller may read. On a node without tokens it is `ANYBODY`.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import Depends, Request
-from fastapi.security import HTTPBearer
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.errors import Unavailable
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
-    "BEARER",
-    "RequestCaller",
     "admit",
     "auditing",
     "bearer_of",
     "caller_in",
-    "caller_of",
     "may_read_all",
     "note_change",
     "put_caller",
@@ -41,15 +37,16 @@ __all__ = (
     "take_turn",
 )
 
-BEARER = HTTPBearer(auto_error=False, description="a token of this node, see `millpond token`")
-"""The scheme as the OpenAPI document shows it."""
 _CALLER, _COUNTED, _NOTES = "millpond.caller", "millpond.counted", "millpond.notes"
 
 
 def bearer_of(request: Request) -> str | None:
     """The token of a request."""
-    scheme, _, token = request.headers.get("authorization", "").partition(" ")
-    return token if scheme.lower() == "bearer" and token else None
+    for name, value in request.scope["headers"]:
+        if name == b"authorization":
+            scheme, _, token = value.decode("latin-1").partition(" ")
+            return token if scheme.lower() == "bearer" and token else None
+    return None
 
 
 def admit(request: Request, needs: RouteNeeds) -> None:
@@ -164,11 +161,3 @@ def caller_in(request: Request) -> Caller:
     """The caller of a request that was admitted."""
     caller: Caller = request.scope[_CALLER]
     return caller
-
-
-async def caller_of(request: Request) -> Caller:
-    """The same, as a dependency of a route."""
-    return caller_in(request)
-
-
-RequestCaller = Annotated[Caller, Depends(caller_of)]

@@ -6,10 +6,8 @@ import threading
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from functools import partial
-from importlib.metadata import version
 
 import anyio.to_thread
-from fastapi import APIRouter, FastAPI
 from starlette.types import Lifespan
 
 from millpond.errors import MillpondError
@@ -18,9 +16,9 @@ from millpond.server import metrics, pages
 from millpond.server.armada.serving import make_means, serving_grpc
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
+from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import Api
 from millpond.server.lakefs.staging import StagedTogether
-from millpond.server.limits import GuardedRoute
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
@@ -38,20 +36,18 @@ from millpond.server.routes import (
     snapshots,
     uploads,
 )
-from millpond.server.routes.table import ROUTES
 from millpond.server.threads import WAITERS_MAX, FairThreads
-from millpond.server.wire import add_error_handlers
 
 __all__ = ("make_app",)
 
 _ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, event_settings, job_sets, log, jobs, nodes)
 
 
-def make_app(node: Node) -> FastAPI:
+def make_app(node: Node) -> Application:
     """The application of one node."""
 
     @asynccontextmanager
-    async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_app: Application) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.waiting_threads = FairThreads(WAITERS_MAX)
         app.state.staged_together = staged = StagedTogether()
@@ -60,12 +56,7 @@ def make_app(node: Node) -> FastAPI:
             yield
         node.lookups.close()  # all requests have ended
 
-    app = FastAPI(
-        title="Millpond node", version=version("millpond"), docs_url=None, redoc_url=None,
-        lifespan=partial(_with_grpc, node, lifespan),
-        openapi_url=None,
-        summary="State that data pipelines need: uploads, maps, snapshots, questions, maintenance.",
-    )  # fmt: skip
+    app = Application(partial(_with_grpc, node, lifespan))
     app.state.node = node
     app.state.begun, app.state.failed = threading.Event(), None
     app.state.memory = MemoryBudget(
@@ -78,18 +69,14 @@ def make_app(node: Node) -> FastAPI:
     app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events_watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
     app.state.job_sets = make_means(node, app.state.watching, app.state.memory, app.state.metrics)
-    add_error_handlers(app)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
-    app.state.routes = _listed(routers)
-    app.router.routes += app.state.routes  # FastAPI would make the routes of an included router once more
-    app.state.versions_api = Api()
-    app.router.routes.insert(0, app.state.versions_api)
+    app.serve([route for router in routers for route in router.routes], Api())
     return app
 
 
 @asynccontextmanager
-async def _with_grpc(node: Node, lifespan: Lifespan[FastAPI], app: FastAPI) -> AsyncIterator[None]:
+async def _with_grpc(node: Node, lifespan: Lifespan[Application], app: Application) -> AsyncIterator[None]:
     """The lifespan, with gRPC served in it if there is a port; an error is left for whoever waits for the begin."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(lifespan(app))
@@ -103,15 +90,3 @@ async def _with_grpc(node: Node, lifespan: Lifespan[FastAPI], app: FastAPI) -> A
                 raise
         app.state.begun.set()
         yield
-
-
-def _listed(routers: list[APIRouter]) -> tuple[GuardedRoute, ...]:
-    """All routes, each of which has its row in the table."""
-    listed: list[GuardedRoute] = []
-    for router in routers:
-        for route in router.routes:
-            assert isinstance(route, GuardedRoute), f"{route} does not check what it needs"
-            listed.append(route)
-    unserved = set(ROUTES) - {(route.method, route.path) for route in listed}
-    assert not unserved, f"these rows of the table have no route: {unserved}"
-    return tuple(listed)

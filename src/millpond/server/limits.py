@@ -15,130 +15,28 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
-from fastapi import Depends, FastAPI, Request, Response
-from fastapi.routing import APIRoute
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message
 
-from millpond.errors import Invalid, MillpondError
-from millpond.server.access import BEARER, admit, share_in
-from millpond.server.memory import MemoryBudget, put_room, room_of
+from millpond.errors import Invalid
+from millpond.server.access import share_in
+from millpond.server.memory import room_of
 from millpond.server.presence import presence_in
-from millpond.server.routes.table import WORKS, On, RouteNeeds, Work, needs_of
-from millpond.server.same_map import check_incarnation
-from millpond.server.wire import ErrorResponse, answer_failure
+from millpond.server.routes.table import WORKS, RouteNeeds, Work
 from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.nodes.drain import Drain
     from millpond.nodes.node import Node
 
-__all__ = ("GuardedRoute", "PlainRoute", "admitted", "count_work", "parameter_unknown", "plainly")
+__all__ = ("admitted", "parameter_unknown")
 
 _OF_BODIES = (b"content-length", b"transfer-encoding")
 """The headers of requests with a body: HTTP knows no other way to announce one."""
-
-_ERRORS: dict[int | str, dict[str, Any]] = {"4XX": {"model": ErrorResponse}, "5XX": {"model": ErrorResponse}}
-
-Handler = Callable[[Request], Coroutine[Any, Any, Response]]
-
-
-class GuardedRoute(APIRoute):
-    """A route that checks what it needs before it reads a body, and reads no more of one than it may."""
-
-    def __init__(self, path: str, endpoint: Callable[..., Any], **options: Any) -> None:
-        [self.method] = options["methods"]
-        self.needs: RouteNeeds = needs_of(self.method, path)
-        dependencies = [Depends(check_incarnation), *(options.get("dependencies") or ())]
-        if self.needs.right is not None:
-            dependencies.append(Depends(BEARER))  # for OpenAPI
-        options |= {"dependencies": dependencies, "responses": _ERRORS | (options.get("responses") or {})}
-        super().__init__(path, endpoint, **options)
-        described = (options.get("openapi_extra") or {}).get("parameters", ())
-        self.parameters = {field.alias for field in self.dependant.query_params}
-        self.parameters |= {parameter["name"] for parameter in described if parameter["in"] == "query"}
-        # A parameter that is described as `header.NAME` stands for any name behind the dot.
-        self._open = tuple(name.removesuffix("NAME") for name in self.parameters if name.endswith(".NAME"))
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, whose room is given back when its last byte is sent."""
-        memory: MemoryBudget = scope["app"].state.memory
-        with memory.room() as room:
-            put_room(scope, room)
-            await super().handle(scope, receive, send)
-
-    def get_route_handler(self) -> Handler:
-        """The handler, which is given a request whose body is counted as it comes."""
-        handler = super().get_route_handler()
-        needs = self.needs
-
-        async def guarded(request: Request) -> Response:
-            counted = await admitted(request, needs, admit)
-            self._check_parameters(request)
-            return await _ours(handler, counted)
-
-        return guarded
-
-    def _check_parameters(self, request: Request) -> None:
-        """Insist that the query has no parameter that the route would pass over.
-
-        Monitors add parameters of their own to pages that everybody may see, and Armada's clients to its route.
-        """
-        if not request.scope["query_string"] or not self.path.startswith("/v1/") or self.needs.on is On.JOB_SET:
-            return
-        for name in request.query_params:
-            if name not in self.parameters and not name.startswith(self._open):
-                raise parameter_unknown(name, self.parameters)
-
-
-class PlainRoute(GuardedRoute):
-    """A route whose endpoint reads its request itself: FastAPI describes it, and has no part in answering.
-
-    Of a small load, to find the route, to work out parameters, and to answer by declared types takes half as long as to
-    enter it.
-    """
-
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Answer a request, whose room is given back when its last byte is sent."""
-        if scope["method"] != self.method:
-            await super().handle(scope, receive, send)  # the error names the methods that the path takes
-            return
-        memory: MemoryBudget = scope["app"].state.memory
-        with memory.room() as room:
-            put_room(scope, room)
-            response = await self._response(Request(scope, receive))
-            await response(scope, receive, send)
-
-    async def _response(self, request: Request) -> Response:
-        try:
-            counted = await admitted(request, self.needs, admit)
-            self._check_parameters(request)
-            response: Response = await self.endpoint(counted)
-        except ClientDisconnect:
-            return Response(status_code=499)  # nobody is there to read it
-        except Exception as error:
-            return answer_failure(request, error)
-        return response
-
-
-def plainly(app: FastAPI) -> ASGIApp:
-    """The application, whose plain routes are found before any other."""
-    routes = [route for route in app.state.routes if isinstance(route, PlainRoute)]
-
-    def found(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] == "http":
-            for route in routes:
-                if route.method == scope["method"] and (match := route.path_regex.match(scope["path"])):
-                    scope.update(app=app, route=route, path_params=match.groupdict())
-                    return route.handle(scope, receive, send)
-        return app(scope, receive, send)
-
-    return found
 
 
 async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Request, RouteNeeds], None]) -> Request:
@@ -148,7 +46,7 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     """
     decide(request, needs)
     if needs.when_ready or needs.work is Work.UPLOAD:
-        count_work(request)
+        _count_work(request)
     if needs.when_ready:
         node: Node = request.app.state.node
         if not node.answers:
@@ -185,7 +83,7 @@ def _brings_body(request: Request) -> bool:
     return any(name in _OF_BODIES for name, _ in request.scope["headers"])
 
 
-def count_work(request: Request) -> None:
+def _count_work(request: Request) -> None:
     """Count the request as work, which a node that is drained finishes; `metrics.py` counts its end."""
     drain: Drain = request.app.state.node.drain
     drain.begin_request()
@@ -217,14 +115,3 @@ def _counted(request: Request, check: Callable[[int], object]) -> Callable[[], A
         return message
 
     return counted
-
-
-async def _ours(handler: Handler, request: Request) -> Response:
-    """The answer of a handler; an error of ours that stopped the body comes out as itself."""
-    try:
-        return await handler(request)
-    except HTTPException as error:
-        # FastAPI says of anything that stops a body that it could not be parsed.
-        if isinstance(error.__cause__, MillpondError | ClientDisconnect):
-            raise error.__cause__ from None
-        raise

@@ -25,7 +25,7 @@ from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from fastapi import Request
+from starlette.requests import Request
 
 from millpond.clock import Clock
 from millpond.errors import Unavailable

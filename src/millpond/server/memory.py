@@ -23,7 +23,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from fastapi import Request
+from starlette.requests import Request
 from starlette.types import Scope
 
 from millpond.errors import Unavailable

@@ -46,9 +46,8 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Header, Response
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -61,6 +60,8 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from millpond.clock import Clock
@@ -72,8 +73,8 @@ from millpond.nodes.node import Node
 from millpond.server.armada.messages import LEFT_OUT
 from millpond.server.armada.watching import GRPC, HTTP, Watching
 from millpond.server.connections import Connections
+from millpond.server.dispatch import Routes
 from millpond.server.event_metrics import EventMetrics
-from millpond.server.limits import GuardedRoute
 from millpond.server.memory import MemoryBudget
 from millpond.server.routes.table import WORKS
 from millpond.versions.staging.branches import count_layers
@@ -310,9 +311,9 @@ def _counters(name: str, said: str, label: str, values: dict[str, Any]) -> Metri
     return family
 
 
-def routes(node: Node, metrics: Metrics) -> APIRouter:
+def routes(node: Node, metrics: Metrics) -> Routes:
     """`/metrics`: where tokens are wanted, for who may read everything."""
-    router = APIRouter(route_class=GuardedRoute, tags=["health"])
+    router = Routes(tag="health")
     metrics.registry.register(_State(node))
     metrics.registry.register(EventMetrics(node))
 
@@ -320,10 +321,9 @@ def routes(node: Node, metrics: Metrics) -> APIRouter:
         media_type.partition(";")[0]: {} for media_type in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)
     }
 
-    @router.get("/metrics", summary="Counters and measurements, for Prometheus", response_class=Response,
-                responses={200: {"content": formats}})  # fmt: skip
-    def scrape(accept: Annotated[str, Header(include_in_schema=False)] = "") -> Response:
-        if "application/openmetrics-text" in accept:
+    @router.get("/metrics", summary="Counters and measurements, for Prometheus", responses={200: {"content": formats}})
+    def scrape(request: Request) -> Response:
+        if "application/openmetrics-text" in request.headers.get("accept", ""):
             page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
             return Response(page, media_type=openmetrics.CONTENT_TYPE_LATEST)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE)

@@ -1,165 +1,85 @@
-"""The pages that show a node's routes, from files of their own: they work without the internet.
-
-Their assets (`swagger_ui_bundle`) read OpenAPI 3.0. What FastAPI writes is 3.1, so the few words that differ are
-put in the older way; what they mean stays.
-"""
+"""The pages that show a node's routes: text of their own, which needs no script and no other machine."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from html import escape
 from typing import Any
 
-from fastapi import APIRouter, FastAPI, Request, Response
-from fastapi.openapi.docs import get_swagger_ui_html
-from fastapi.openapi.utils import get_openapi
-from fastapi.responses import HTMLResponse, JSONResponse, RedirectResponse
-from starlette.concurrency import run_in_threadpool
-from starlette.staticfiles import StaticFiles
-from swagger_ui_bundle import swagger_ui_path
+from starlette.responses import HTMLResponse, RedirectResponse
 
+from millpond.json_forms import to_json
+from millpond.server.description import described
+from millpond.server.dispatch import Application, Routes
 from millpond.server.lakefs.description import described as described_versions
-from millpond.server.limits import GuardedRoute
-from millpond.server.routes.table import ROUTES
 
-__all__ = ("in_older_words", "in_openapi", "routes")
+__all__ = ("routes",)
 
-OPENAPI = "3.0.3"
-_ASSETS = "/docs/assets"
-_ABOUT = (
-    "Commands, `millpond.open`, Spark and the nodes themselves use these routes. Where tokens are on, each request "
-    "carries one: `Authorization: Bearer …`. Errors are JSON objects with a stable `kind`, what it is about, and the "
-    "way out. Repositories of objects have [a page of their own](/docs/versions)."
-)
-_TAGS = [
-    {"name": "maps", "description": "What there is, and making, altering and dropping it."},
-    {"name": "loads", "description": "Sending parts, and entering them as one load."},
-    {"name": "questions", "description": "Values of keys, and rows. Arrow streams in and out."},
-    {"name": "snapshots", "description": "Frozen maps, to be fetched and asked elsewhere."},
-    {"name": "parts", "description": "Parts that wait, were merged, or were quarantined."},
-    {"name": "jobs", "description": "What the node does by itself, and maintenance."},
-    {"name": "nodes", "description": "What nodes ask each other."},
-    {"name": "health", "description": "How the node stands."},
-]
+_STYLE = """
+body { font: 15px/1.45 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733 }
+details { border: 1px solid #d5dde5; border-radius: 6px; margin: .4rem 0; padding: .4rem .7rem }
+summary { cursor: pointer } code, pre { font: 13px/1.4 ui-monospace, monospace } pre { overflow-x: auto }
+table { border-collapse: collapse } td { border-top: 1px solid #d5dde5; padding: .15rem .6rem; vertical-align: top }
+"""
 
 
-def routes(app: FastAPI) -> APIRouter:
-    """`/docs` and `/docs/versions` with their files, and the documents that they show."""
-    router = APIRouter(route_class=GuardedRoute)
-    assets = StaticFiles(directory=str(swagger_ui_path))
+def routes(app: Application) -> Routes:
+    """`/docs` and `/docs/versions`, and the documents that they show."""
+    router = Routes()
 
-    def described() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            document = get_openapi(
-                title=app.title, version=app.version, summary=app.summary, description=app.description,
-                routes=app.routes, tags=_TAGS,
-            )  # fmt: skip
-            document["openapi"] = OPENAPI
-            for path, method, operation in _operations(document):
-                operation["description"] = _needs_in_words(method, path, operation.get("description", ""))
-            document["info"]["description"] = f"{document['info'].pop('summary', '')}\n\n{_ABOUT}".strip()
-            app.openapi_schema = in_older_words(document)
-        return app.openapi_schema
+    @router.get("/openapi.json", hidden=True)
+    def openapi() -> dict[str, Any]:
+        return described(app.state.routes)
 
-    app.openapi = described  # type: ignore[method-assign]
+    @router.get("/openapi-versions.json", hidden=True)
+    def openapi_of_versions() -> dict[str, Any]:
+        return described_versions(app.state.versions_api)
 
-    @router.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> JSONResponse:
-        return JSONResponse(await run_in_threadpool(app.openapi))
+    @router.get("/docs", hidden=True)
+    def docs() -> HTMLResponse:
+        return HTMLResponse("".join(_page(openapi(), "/openapi.json")))
 
-    @router.get(f"{_ASSETS}/{{file:path}}", include_in_schema=False)
-    async def asset(request: Request, file: str) -> Response:
-        return await assets.get_response(file, request.scope)
+    @router.get("/docs/versions", hidden=True)
+    def docs_of_versions() -> HTMLResponse:
+        return HTMLResponse("".join(_page(openapi_of_versions(), "/openapi-versions.json")))
 
-    @router.get("/openapi-versions.json", include_in_schema=False)
-    async def versions() -> JSONResponse:
-        return JSONResponse(described_versions(app.state.versions_api, OPENAPI))
-
-    def shown(url: str) -> HTMLResponse:
-        return get_swagger_ui_html(
-            openapi_url=url, title=app.title, swagger_js_url=f"{_ASSETS}/swagger-ui-bundle.js",
-            swagger_css_url=f"{_ASSETS}/swagger-ui.css", swagger_favicon_url=f"{_ASSETS}/favicon-32x32.png",
-            swagger_ui_parameters={"defaultModelsExpandDepth": 0, "displayRequestDuration": True},
-        )  # fmt: skip
-
-    @router.get("/docs", include_in_schema=False)
-    async def docs() -> HTMLResponse:
-        return shown("/openapi.json")
-
-    @router.get("/docs/versions", include_in_schema=False)
-    async def docs_of_versions() -> HTMLResponse:
-        return shown("/openapi-versions.json")
-
-    @router.get("/", include_in_schema=False)
+    @router.get("/", hidden=True)
     async def front() -> RedirectResponse:
         return RedirectResponse("/docs")
 
     return router
 
 
-def _operations(document: dict[str, Any]) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            yield path, method.upper(), operation
+def _page(document: Mapping[str, Any], url: str) -> Iterator[str]:
+    """The page of a document, whose operations stand in the order of their tags."""
+    title, schemas = escape(document["info"]["title"]), document["components"]["schemas"]
+    yield f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title><style>{_STYLE}</style>'
+    yield f"<h1>{title}</h1><p>{escape(document['info']['description'])}</p>"
+    yield '<p><a href="/docs">maps and nodes</a>, <a href="/docs/versions">versions</a>, '
+    yield f'<a href="{url}">in OpenAPI</a></p>'
+    for tag in document["tags"]:
+        yield f"<h2>{escape(tag['name'])}</h2><p>{escape(tag.get('description', ''))}</p>"
+        for path, methods in document["paths"].items():
+            for method, operation in methods.items():
+                if tag["name"] in operation["tags"]:
+                    yield from _operation(f"{method.upper()} {path}", operation)
+    yield "<h2>Schemas</h2>"
+    for name, schema in sorted(schemas.items()):
+        yield f'<details id="{escape(name)}"><summary><code>{escape(name)}</code></summary>{_json(schema)}</details>'
 
 
-def _needs_in_words(method: str, path: str, said: str) -> str:
-    [needs] = [needs for (verb, template), needs in ROUTES.items() if (verb, in_openapi(template)) == (method, path)]
-    right = "Needs no token." if needs.right is None else f"Needs the right `{needs.right}` on {needs.on.value}."
-    return f"{said}\n\n{right}".strip()
+def _operation(name: str, operation: Mapping[str, Any]) -> Iterator[str]:
+    yield f"<details><summary><code>{escape(name)}</code> {escape(operation['summary'])}</summary>"
+    yield f"<p>{escape(operation['description'])}</p><table>"
+    for parameter in operation.get("parameters", ()):
+        cells = (parameter["name"], parameter["in"], parameter.get("description", ""))
+        yield f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in cells)}<td>{_json(parameter['schema'])}</td></tr>"
+    yield "</table>"
+    for what in ("requestBody", "responses"):
+        if what in operation:
+            yield f"<h4>{what}</h4>{_json(operation[what])}"
+    yield "</details>"
 
 
-def in_openapi(template: str) -> str:
-    """The template of a route as OpenAPI writes it.
-
-    >>> in_openapi("/objects/{file:path}")
-    '/objects/{file}'
-    """
-    return template.replace(":path}", "}")
-
-
-def in_older_words(schema: Any) -> Any:
-    """A description in OpenAPI 3.1 in the words of 3.0.
-
-    >>> in_older_words({"anyOf": [{"type": "string"}, {"type": "null"}], "examples": ["a"]})
-    {'type': 'string', 'nullable': True, 'example': 'a'}
-    """
-    if isinstance(schema, list):
-        return [in_older_words(item) for item in schema]
-    if not isinstance(schema, dict):
-        return schema
-    schema = dict(schema)
-    _write_null(schema)
-    words = {name: in_older_words(value) for name, value in schema.items()}
-    if isinstance(words.get("examples"), list):
-        first, *_ = words.pop("examples")
-        words["example"] = first
-    if "const" in words:
-        words["enum"] = [words.pop("const")]
-    if "prefixItems" in words:
-        kinds = words.pop("prefixItems")
-        words["items"] = {"anyOf": kinds}
-    for bound, limit in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
-        if isinstance(words.get(bound), int | float) and not isinstance(words[bound], bool):
-            words[limit], words[bound] = words[bound], True
-    if words.pop("contentMediaType", None):
-        words["format"] = "binary"
-    return words
-
-
-def _write_null(words: dict[str, Any]) -> None:
-    """`null` is no type of 3.0, but a property of others."""
-    options = words.get("anyOf")
-    if isinstance(options, list) and {"type": "null"} in options:
-        left = [option for option in options if option != {"type": "null"}]
-        del words["anyOf"]
-        words["nullable"] = True
-        if len(left) > 1:
-            words["anyOf"] = left
-        elif "$ref" in left[0]:
-            words["allOf"] = left  # beside a reference nothing else is read
-        else:
-            for name, value in left[0].items():
-                words.setdefault(name, value)
-    elif words.get("type") == "null":
-        del words["type"]
-        words["nullable"] = True
+def _json(value: object) -> str:
+    return f"<pre>{escape(to_json(value, indent=1).decode(), quote=False)}</pre>"

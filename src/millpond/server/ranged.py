@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 
-from fastapi import Request
-from fastapi.responses import StreamingResponse
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
 
 from millpond.server.transfers import can_be_continued
 

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -27,6 +27,7 @@ from types import FrameType, TracebackType
 from typing import Any, Self, cast
 
 import uvicorn
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, Unavailable
@@ -37,12 +38,9 @@ from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.armada.serving import choose_port
 from millpond.server.armada.watching import Watching
-from millpond.server.at_once import answering_at_once
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.forwarded import behind_proxies
-from millpond.server.lakefs.api import before_routing
-from millpond.server.limits import plainly
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.origin import checking_origin
@@ -161,8 +159,7 @@ class Service:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
-        quick = answering_at_once(auditing(plainly(app), self.node), self.node)
-        either = before_routing(app.state.versions_api, app, self.node, quick)
+        either = _by_method(app, auditing(app, self.node))
         checked = checking_origin(either, self.node, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         self.connections = Connections(ConnectionLimits.of(settings), partial(self.metrics.count_refused, "connection"))
@@ -225,6 +222,15 @@ class Service:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _by_method(reads: ASGIApp, changes: ASGIApp) -> ASGIApp:
+    """The application of requests that read, and of all others, which may be lines of the audit log."""
+
+    def chosen(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        return (reads if scope.get("method") in ("GET", "HEAD") else changes)(scope, receive, send)
+
+    return chosen
 
 
 def _without_signature(record: logging.LogRecord) -> bool:

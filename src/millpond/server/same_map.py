@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from anyio.to_thread import run_sync
-from fastapi import Request
+from starlette.requests import Request
 
 from millpond.client.same_map import INCARNATION_HEADER
 from millpond.maps.model.catalogue import dropped_map, known_map

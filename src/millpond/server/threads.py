@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import anyio
 import anyio.to_thread
-from fastapi import Request
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import Unavailable
 from millpond.kernel.patience import patient

@@ -17,12 +17,12 @@ may name them otherwise, so the dependency needs an upper bound:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Iterable
 from typing import Any
 
-from fastapi import Request
+from starlette.requests import Request
 
-__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off", "mark_continuable")
+__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off")
 
 GRACE_SECONDS = 1.0
 """The time that transfers have to end when the node stops."""
@@ -31,12 +31,7 @@ _MARK = "can_be_continued"
 
 def can_be_continued(request: Request) -> None:
     """Say so of what is sent or fetched now."""
-    mark_continuable(request.scope)
-
-
-def mark_continuable(scope: MutableMapping[str, Any]) -> None:
-    """Say so of a request that has no route."""
-    scope.setdefault("state", {})[_MARK] = True
+    request.scope.setdefault("state", {})[_MARK] = True
 
 
 def cut_off(connections: Iterable[Any]) -> int:

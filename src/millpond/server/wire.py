@@ -1,15 +1,4 @@
-"""The wire format: errors as JSON with their status, and the forms of bodies.
-
-| class | status | but |
-|---|---|---|
-| `Invalid` | 400 | 413 for what is too large |
-| `Denied` | 403 | 401 when it is not known who asks |
-| `NotFound` | 404 | |
-| `AlreadyExists`, `Conflict`, `Fenced` | 409 | 421 when another node is the primary |
-| `Unavailable`, `Uncertain`, `Closed` | 503 | 507 when the disk is full, 429 when a token sends too much |
-| `Corrupt` | 500 | 422 for what was sent: see `RequestError` |
-| `Internal` | 500 | |
-"""
+"""The wire format: errors as JSON with their status (see `millpond/statuses.py`), and the forms of bodies."""
 
 from __future__ import annotations
 
@@ -18,86 +7,52 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, Any
 
-from fastapi import FastAPI, Request, Response
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, ConfigDict, Field
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import JSONResponse
 
 from millpond.client.wire_errors import to_wire
-from millpond.errors import (
-    Closed,
-    Corrupt,
-    Internal,
-    Invalid,
-    MillpondError,
-    NotFound,
-    Unavailable,
-)
+from millpond.errors import Closed, Corrupt, Internal, MillpondError, Unavailable
 from millpond.server.access import may_read_all
+from millpond.statuses import http_status, is_refusal, row_of
 from millpond.stores.files import DISK_FULL
 
-if TYPE_CHECKING:
-    from millpond.server.limits import GuardedRoute
-
 __all__ = (
+    "POSITION_MAX",
     "ErrorResponse",
     "RequestBody",
     "RequestError",
-    "add_error_handlers",
     "answer_failure",
     "error_answer",
-    "is_refusal",
     "relative",
     "reporting_damage",
+    "retry_header",
     "shown_to",
-    "status_of",
     "understood",
 )
 
 _LOG = logging.getLogger("millpond.server")
 
-STATUS_OF_KIND = {
-    "body_too_large": 413, "lookup_too_large": 413, "upload_too_large": 413, "part_too_large": 413,
-    "token_missing": 401, "token_unknown": 401, "token_expired": 401, "rate_limited": 429,
-    "not_primary": 421, "disk_full": 507, "method_not_allowed": 405,
-}  # fmt: skip
-RETRY_SECONDS = {
-    "pond_busy": 1, "map_busy": 1, "upload_busy": 1, "request_memory_full": 1, "request_queue_full": 2,
-    "request_queue_slow": 2, "long_polls_full": 2, "watchers_full": 2, "node_starting": 1, "node_stopping": 1,
-    "node_not_ready": 1, "nodes_changing": 1,
-}  # fmt: skip
-"""Error kinds that clients retry automatically, with the pause before the retry."""
+
+POSITION_MAX = (1 << 63) - 1
+"""The largest position of a log."""
 
 
-_REFUSED = (401, 403, 413, 429)
-_REFUSED_KINDS = frozenset(
-    (*RETRY_SECONDS, "question_slow", "calls_full", "commands_full", "quota_exceeded", "readers_full")
-)  # fmt: skip
-
-
-def is_refusal(error: MillpondError) -> bool:
-    """True for an error that is counted as refused: the right is missing, a limit is met, or the node is busy."""
-    return status_of(error) in _REFUSED or error.kind in _REFUSED_KINDS
-
-
-class RequestBody(BaseModel):
+class RequestBody(msgspec.Struct, forbid_unknown_fields=True):
     """The body of a request: a field that is not known is refused, as in every form of ours."""
 
-    model_config = ConfigDict(extra="forbid")
 
-
-class ErrorResponse(BaseModel):
+class ErrorResponse(msgspec.Struct):
     """Any answer that is no success."""
 
-    error: str = Field(description="the class, which says what to do next", examples=["Invalid"])
-    kind: str = Field(description="what happened precisely; never renamed", examples=["map_name"])
+    error: Annotated[str, Meta(description="the class, which says what to do next", examples=["Invalid"])]
+    kind: Annotated[str, Meta(description="what happened precisely; never renamed", examples=["map_name"])]
     message: str
-    hint: str | None = Field(description="the way out, where there is one")
-    values: dict[str, Any] = Field(description="what it is about")
+    hint: Annotated[str | None, Meta(description="the way out, where there is one")]
+    values: Annotated[dict[str, Any], Meta(description="what it is about")]
 
 
 class RequestError(Exception):
@@ -106,11 +61,6 @@ class RequestError(Exception):
     def __init__(self, status: int, error: MillpondError) -> None:
         super().__init__(str(error))
         self.status, self.error = status, error
-
-
-def status_of(error: MillpondError) -> int:
-    """The HTTP status of an error."""
-    return STATUS_OF_KIND.get(error.kind, error.http_status)
 
 
 @contextmanager
@@ -138,15 +88,17 @@ def understood(error: BaseException) -> MillpondError:
 
 def error_answer(error: MillpondError, status: int | None = None) -> JSONResponse:
     """An error as an answer."""
-    headers = {}
-    if error.kind in RETRY_SECONDS:
-        headers["Retry-After"] = str(RETRY_SECONDS[error.kind])
-    elif error.kind == "rate_limited":
-        headers["Retry-After"] = str(error.values["retry_after"])
-    status = status or status_of(error)
+    headers = retry_header(error)
+    status = status or http_status(error)
     if status == 401:
         headers["WWW-Authenticate"] = "Bearer"
     return JSONResponse(to_wire(error), status, headers)
+
+
+def retry_header(error: MillpondError) -> dict[str, str]:
+    """The header that says when to call again, of an error that passes."""
+    seconds = error.values.get("retry_after") if error.kind == "rate_limited" else row_of(error.kind).retry_seconds
+    return {} if seconds is None else {"Retry-After": str(seconds)}
 
 
 def shown_to(request: Request, error: MillpondError) -> MillpondError:
@@ -194,59 +146,3 @@ def answer_failure(request: Request, error: BaseException) -> JSONResponse:
     if is_refusal(reported):
         request.app.state.metrics.count_refused("http", reported.kind)
     return error_answer(shown_to(request, reported))
-
-
-def add_error_handlers(app: FastAPI) -> None:
-    """Let every error leave the node in one form."""
-
-    async def ours(request: Request, error: Exception) -> JSONResponse:
-        return answer_failure(request, error)
-
-    async def gone(_request: Request, _error: Exception) -> Response:
-        return Response(status_code=499)  # nobody is there to read it
-
-    async def unsound(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, RequestValidationError)
-        return error_answer(_unsound(request, error))
-
-    async def unrouted(request: Request, error: Exception) -> JSONResponse:
-        assert isinstance(error, HTTPException)
-        answer = error_answer(_unrouted(request, error), error.status_code)
-        if error.status_code == 405:
-            answer.headers["Allow"] = ", ".join(_methods(request))
-        return answer
-
-    app.add_exception_handler(MillpondError, ours)
-    app.add_exception_handler(OSError, ours)
-    app.add_exception_handler(Exception, ours)
-    app.add_exception_handler(RequestError, ours)
-    app.add_exception_handler(ClientDisconnect, gone)
-    app.add_exception_handler(RequestValidationError, unsound)
-    app.add_exception_handler(HTTPException, unrouted)
-
-
-def _unsound(request: Request, error: RequestValidationError) -> Invalid:
-    first = error.errors()[0]
-    where, hint = ".".join(str(place) for place in first["loc"]), "/docs shows what this route takes"
-    if where == "body" and "json" not in request.headers.get("content-type", ""):
-        hint = "send the body with Content-Type: application/json"
-    return Invalid("the request is not understood", kind="request_invalid", where=where, reason=first["msg"], hint=hint)
-
-
-def _methods(request: Request) -> list[str]:
-    """The methods that the path of a request takes."""
-    routes: tuple[GuardedRoute, ...] = request.app.state.routes
-    return sorted({route.method for route in routes if route.path_regex.match(request.scope["path"])})
-
-
-def _unrouted(request: Request, error: HTTPException) -> MillpondError:
-    path = request.url.path
-    if error.status_code == 404:
-        return NotFound("there is no such route", kind="route_not_found", path=path, hint="see /docs")
-    if error.status_code == 405:
-        return Invalid(
-            "the route does not know this method", kind="method_not_allowed", path=path, method=request.method,
-            hint="see /docs",
-        )  # fmt: skip
-    hint = "/docs shows what this route takes"
-    return Invalid(str(error.detail), kind="request_invalid", path=path, hint=hint)

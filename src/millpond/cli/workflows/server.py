@@ -84,20 +84,14 @@ def _channel(address: str, settings: Settings) -> grpc.Channel:
 def _understood(error: Any, server: str) -> MillpondError:
     import grpc
 
-    from millpond.errors import AlreadyExists, Conflict, Denied, Internal, Invalid, NotFound, Unavailable
+    from millpond.errors import Unavailable
+    from millpond.statuses import class_of_grpc
 
-    classes: dict[grpc.StatusCode, type[MillpondError]] = {
-        grpc.StatusCode.INVALID_ARGUMENT: Invalid, grpc.StatusCode.NOT_FOUND: NotFound,
-        grpc.StatusCode.ALREADY_EXISTS: AlreadyExists, grpc.StatusCode.FAILED_PRECONDITION: Conflict,
-        grpc.StatusCode.ABORTED: Conflict, grpc.StatusCode.PERMISSION_DENIED: Denied,
-        grpc.StatusCode.UNAUTHENTICATED: Denied, grpc.StatusCode.UNAVAILABLE: Unavailable,
-        grpc.StatusCode.RESOURCE_EXHAUSTED: Unavailable, grpc.StatusCode.DEADLINE_EXCEEDED: Unavailable,
-    }  # fmt: skip
     known = dict(error.trailing_metadata() or ()).get("millpond-kind")
     if known is None and error.code() == grpc.StatusCode.UNAVAILABLE:
         return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
-    cls = classes.get(error.code(), Internal)
+    cls = class_of_grpc(error.code().name)
     return cls(error.details() or error.code().name, kind=str(known or "workflows_server"))
 
 

@@ -25,7 +25,8 @@ from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import share_of
 from millpond.server.armada.status import details_of, grpc_status, trailing_metadata
-from millpond.server.wire import is_refusal, status_of, understood
+from millpond.server.wire import understood
+from millpond.statuses import http_status, is_refusal
 
 if TYPE_CHECKING:
     from millpond.events.events import Events
@@ -164,7 +165,7 @@ def answering(
             status = 200
         except Exception as raised:
             error = known(means, raised)
-            status = status_of(error)
+            status = http_status(error)
         finally:
             if audited:
                 means.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)

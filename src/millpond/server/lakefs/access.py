@@ -28,7 +28,7 @@ from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.signing import SignedAccess, Signer
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
     from millpond.nodes.node import Node
 

@@ -5,7 +5,7 @@
       ▼                       ▼                 ▼        ▼
    501, 404                  401               4xx    errors as `{"message": …}`
 
-The routes of maps are FastAPI's. These are few steps of our own, for their errors and checks have other words.
+The way of a request is that of `server/dispatch.py`; errors and checks have other words.
 
 Invariants:
 * every row of the table has one handler, and every handler a row: else the node does not start;
@@ -20,14 +20,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
 
-from fastapi import Request, Response
-from fastapi.responses import PlainTextResponse
-from starlette.requests import ClientDisconnect
-from starlette.routing import BaseRoute, Match
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.types import Receive, Scope, Send
 
 from millpond.kernel.space import WouldBlock
-from millpond.server.access import auditing, caller_in
+from millpond.server.access import caller_in
+from millpond.server.dispatch import answering
 from millpond.server.lakefs.absent import not_offered
 from millpond.server.lakefs.access import admit_call
 from millpond.server.lakefs.call import Call
@@ -55,22 +54,16 @@ from millpond.server.lakefs.routes import (
 from millpond.server.lakefs.streaming import whole_body
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.limits import admitted
-from millpond.server.memory import MemoryBudget, put_room
 
 if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from millpond.nodes.node import Node
     from millpond.server.routes.table import RouteNeeds
 
-__all__ = ("Api", "ApiRoute", "before_routing")
+__all__ = ("Api", "ApiRoute")
 
 _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
     objects, object_writes, links, imports, bulk, signed, plumbing,
 )  # fmt: skip
-_ALL = "/api/"
-"""The beginning of the paths of all versions of the API, of which a node has one."""
 _AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
@@ -117,8 +110,8 @@ class ApiRoute:
         return names if all(names.values()) else None
 
 
-class Api(BaseRoute):
-    """All routes below the prefix, as one route of the application."""
+class Api:
+    """All routes below the prefix, and what is none of them."""
 
     def __init__(self) -> None:
         self.routes = tuple(_listed())
@@ -126,30 +119,14 @@ class Api(BaseRoute):
         for route in self.routes:
             self._by_shape.setdefault((route.method, route.length), []).append(route)
 
-    def matches(self, scope: Scope) -> tuple[Match, Scope]:
-        """Everything below the prefix is ours, also what is no route; and what is another version of it."""
-        ours = scope["type"] == "http" and scope["path"].startswith(_ALL)
-        return (Match.FULL if ours else Match.NONE), {}
-
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, whose room is given back when its last byte is sent."""
-        request = Request(scope, receive)
-        memory: MemoryBudget = request.app.state.memory
-        with memory.room() as room:
-            put_room(scope, room)
-            try:
-                response = await self._answer(request)
-            except ClientDisconnect:
-                response = Response(status_code=499)  # nobody is there to read it
-            except Exception as error:
-                response = failure(request, error)
-            await response(scope, receive, send)
+        await answering(scope, receive, send, self._answer, failure)
 
     async def _answer(self, request: Request) -> Response:
-        route = request.scope.get("route")
         if not f"{request.scope['path']}/".startswith(f"{PREFIX}/"):
             return _elsewhere()
-        if not isinstance(route, ApiRoute) and (route := self.find(request.scope)) is None:
+        if (route := self.find(request.scope)) is None:
             raise not_offered(request.method, _segments(request.scope))
         needs = route.needs
         counted = await admitted(request, needs, admit_call)
@@ -178,20 +155,6 @@ class Api(BaseRoute):
         return None
 
 
-def before_routing(api: Api, app: FastAPI, node: Node, rest: ASGIApp) -> ASGIApp:
-    """The application `rest`, called for all but the API of versions, which needs no other step on its way."""
-    below, audited = f"{PREFIX}/", auditing(api.handle, node)
-
-    def quick(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        if scope["type"] != "http" or not scope["path"].startswith(below):
-            return rest(scope, receive, send)
-        scope["app"] = app
-        route = api.find(scope)
-        return (audited if route is not None and route.needs.audited else api.handle)(scope, receive, send)
-
-    return quick
-
-
 def _elsewhere() -> Response:
     """The answer to a client whose address is wrong. It is no JSON: that is how `lakectl doctor` knows it."""
     return PlainTextResponse(f"there is no API here: the address of a client ends with {PREFIX}\n", 404)
@@ -217,4 +180,4 @@ def _listed() -> list[ApiRoute]:
         assert not twice, f"these routes have two handlers: {twice}"
         handlers.update(found)
     assert set(handlers) == set(ROWS), f"rows and handlers differ: {set(handlers) ^ set(ROWS)}"
-    return [ApiRoute.of(method, path, needs, handlers[method, path]) for (method, path), needs in ROWS.items()]
+    return [ApiRoute.of(method, path, row.needs, handlers[method, path]) for (method, path), row in ROWS.items()]

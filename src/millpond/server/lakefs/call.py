@@ -18,7 +18,7 @@ from millpond.server.routes.table import Work
 from millpond.server.threads import in_large_thread, in_thread
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
     from millpond.nodes.node import Node
     from millpond.server.routes.table import RouteNeeds

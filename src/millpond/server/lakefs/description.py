@@ -7,11 +7,11 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from millpond.server.lakefs.bodies import body_type
-from millpond.server.lakefs.operations import OPERATIONS, parameters, split_answer
+from millpond.server.lakefs.operations import parameters, split_answer
 from millpond.server.lakefs.routes.bulk import LINES
 from millpond.server.lakefs.routes.objects import ARROW
 from millpond.server.lakefs.schemas import ANSWERS, reference_to, schema_of
-from millpond.server.lakefs.table import PREFIX
+from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import RouteNeeds
 
 if TYPE_CHECKING:
@@ -35,13 +35,13 @@ _ERROR = {
 }  # fmt: skip
 
 
-def described(api: Api, openapi: str) -> dict[str, Any]:
-    """All routes; `openapi` is the version of its words."""
+def described(api: Api) -> dict[str, Any]:
+    """All routes."""
     paths: dict[str, dict[str, Any]] = {}
     for route in api.routes:
         paths.setdefault(route.path_format, {})[route.method.lower()] = _operation(route)
     return {
-        "openapi": openapi,
+        "openapi": "3.0.3",
         "info": {"title": "Millpond node: versions", "version": version("millpond"), "description": _ABOUT},
         "tags": [{"name": name} for name in dict.fromkeys(map(_room, api.routes))],
         "paths": dict(sorted(paths.items())),
@@ -76,7 +76,7 @@ def _item_type(type_: Any) -> Any:
 def _operation(route: ApiRoute) -> dict[str, Any]:
     name = route.handler.__name__.lstrip("_")
     path = route.path_format.removeprefix(PREFIX)
-    query, answer = OPERATIONS[route.method, path]
+    _, query, answer = ROWS[route.method, path]
     operation: dict[str, Any] = {
         "tags": [_room(route)], "operationId": _ODD.sub("_", f"{route.method.lower()}{path}").strip("_"),
         "summary": name.replace("_", " ").capitalize(), "description": _description(route),

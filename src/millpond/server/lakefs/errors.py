@@ -24,23 +24,22 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Closed, Denied, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.server.wire import (
-    RETRY_SECONDS,
     RequestError,
     answer_failure,
-    is_refusal,
     relative,
-    status_of,
+    retry_header,
     understood,
 )
+from millpond.statuses import is_refusal, lakefs_status
 from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
 __all__ = (
     "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "speaks_own", "wording",
@@ -55,10 +54,6 @@ COMMIT_HEADER = "X-Millpond-Commit"
 """Names the commit that has what a commit without changes would have had."""
 _UNAUTHENTICATED = "error authenticating request"
 _BRANCH = "argument branch: branch id: invalid value: validation error"
-_STATUS = {
-    "namespace_used": 400, "setting_changed": 412, "precondition_failed": 412, "data_missing": 410,
-    "right_missing": 401, "branch_busy": 429, "branch_moved": 429,
-}  # fmt: skip
 _MESSAGES = {
     "token_missing": _UNAUTHENTICATED,
     "token_unknown": _UNAUTHENTICATED,
@@ -138,10 +133,10 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
     state = request.app.state
     if isinstance(error, Closed) and state.node.stopping:
         error = Unavailable("the node is stopping", kind="node_stopping", hint="ask another")
-    status = _status(error)
+    status = lakefs_status(error)
     if status == 429 or is_refusal(error):
         state.metrics.count_refused("lakefs", error.kind)
-    headers = _retry(error)
+    headers = retry_header(error)
     if status == 401:
         headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""
     fields = {CONFLICTS: list(error.paths)} if isinstance(error, MergeConflict) else None
@@ -152,16 +147,6 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
 
 def _set(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
-
-
-def _retry(error: MillpondError) -> dict[str, str]:
-    if error.kind == "rate_limited":
-        return {"Retry-After": str(error.values["retry_after"])}
-    return {"Retry-After": str(RETRY_SECONDS[error.kind])} if error.kind in RETRY_SECONDS else {}
-
-
-def _status(error: MillpondError) -> int:
-    return _STATUS.get(error.kind, status_of(error))
 
 
 def _message(error: MillpondError) -> str:
@@ -183,4 +168,4 @@ def wording(messages: Mapping[str, str], **values: object) -> Iterator[None]:
         if words is None:
             raise
         headers = {COMMIT_HEADER: str(error.values["commit"])} if error.kind == "no_changes" else {}
-        raise ApiError(_status(error), words.format_map({**error.values, **values}), headers=headers) from error
+        raise ApiError(lakefs_status(error), words.format_map({**error.values, **values}), headers=headers) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.json_forms import to_json
 from millpond.server.lakefs.errors import HEADERS, json_answer

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.json_forms import to_json
 from millpond.server.lakefs.errors import json_answer

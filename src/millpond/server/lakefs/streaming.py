@@ -22,7 +22,7 @@ from starlette.requests import ClientDisconnect
 from millpond.errors import MillpondError
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
     from typing_extensions import Buffer
 
 __all__ = ("SMALL_BYTES", "BodyFile", "BodyStream", "read_to_its_end", "whole_body")

@@ -18,7 +18,7 @@ from millpond.stores.objects.bucket import BucketObjects
 from millpond.versions.objects.signing import SignedAccess
 
 if TYPE_CHECKING:
-    from fastapi import Request
+    from starlette.requests import Request
 
     from millpond.versions.objects.entries import Entry
     from millpond.versions.site import Site

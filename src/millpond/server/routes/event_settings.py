@@ -11,14 +11,17 @@ A rule for a job set takes `admin` on it, one for a queue `admin` on all of its 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
 from millpond.events.names import StreamName
-from millpond.server.access import RequestCaller, note_change
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.tokens import Caller
+from millpond.server.access import note_change
+from millpond.server.dispatch import Routes
 from millpond.server.stream_rights import may_see_queue, may_stream, need_queue, need_stream
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody
@@ -26,44 +29,46 @@ from millpond.server.wire import RequestBody
 if TYPE_CHECKING:
     from millpond.events.ages import AgeRule
     from millpond.nodes.node import Node
-    from millpond.nodes.tokens import Caller
 
 __all__ = ("AgeRuleRequest", "AgeRuleResponse", "AgeRulesResponse", "routes")
 
-_JOB_SET = "the job set; null: all job sets of the queue that have no rule"
+JobSet: TypeAlias = Annotated[
+    str | None, Meta(description="the job set; null: all job sets of the queue that have no rule")
+]
+Age: TypeAlias = Annotated[str | None, Meta(description="null: the age of what is less specific")]
 
 
 class AgeRuleRequest(RequestBody):
     """A rule to set."""
 
     queue: str
-    job_set: str | None = Field(None, description=_JOB_SET)
-    compress_after: str | int | None = Field(None, description="such as `12h`, milliseconds, or `off`")
-    retention: str | int | None = Field(None, description="such as `30d`, milliseconds, or `off`")
+    job_set: JobSet = None
+    compress_after: Annotated[str | int | None, Meta(description="such as `12h`, milliseconds, or `off`")] = None
+    retention: Annotated[str | int | None, Meta(description="such as `30d`, milliseconds, or `off`")] = None
 
 
-class AgeRuleResponse(BaseModel):
+class AgeRuleResponse(msgspec.Struct):
     """A rule."""
 
     queue: str
-    job_set: str | None = Field(description=_JOB_SET)
-    compress_after: str | None = Field(description="null: the age of what is less specific")
-    retention: str | None = Field(description="null: the age of what is less specific")
+    job_set: JobSet
+    compress_after: Age
+    retention: Age
 
 
-class AgeRulesResponse(BaseModel):
+class AgeRulesResponse(msgspec.Struct):
     """Rules, ordered by queue and job set."""
 
     rules: list[AgeRuleResponse]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of rules."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/events/settings", tags=["events"])
+    router = Routes(prefix="/v1/events/settings", tag="events")
     settings = node.pond.events.settings
 
-    @router.get("", summary="The ages of queues and job sets", response_model=AgeRulesResponse)
-    def list_rules(caller: RequestCaller, queue: str | None = None) -> dict[str, Any]:
+    @router.get("", summary="The ages of queues and job sets", answer=AgeRulesResponse)
+    def list_rules(caller: Caller, queue: str | None = None) -> dict[str, Any]:
         return {"rules": [rule.shown() for rule in settings.rules(queue) if _may_see(caller, rule)]}
 
     def put(wanted: AgeRuleRequest) -> dict[str, Any]:
@@ -71,8 +76,8 @@ def routes(node: Node) -> APIRouter:
         ages = {"compress_after": wanted.compress_after, "retention": wanted.retention}
         return settings.set(wanted.queue, wanted.job_set, **ages).shown()
 
-    @router.put("", summary="Set the ages of a queue or a job set", response_model=AgeRuleResponse)
-    async def set_rule(request: Request, caller: RequestCaller, wanted: AgeRuleRequest) -> dict[str, Any]:
+    @router.put("", summary="Set the ages of a queue or a job set", answer=AgeRuleResponse)
+    async def set_rule(request: Request, caller: Caller, wanted: AgeRuleRequest) -> dict[str, Any]:
         """It takes the place of the rule that was there; an age that is left out is that of what is less specific."""
         _need(caller, wanted.queue, wanted.job_set)
         rule = await in_thread(request, put, wanted)
@@ -83,11 +88,12 @@ def routes(node: Node) -> APIRouter:
         node.need_primary()
         settings.remove(queue, job_set)
 
-    @router.delete("", summary="Remove the ages of a queue or a job set", status_code=204)
-    async def remove_rule(request: Request, caller: RequestCaller, queue: str, job_set: str | None = None) -> None:
+    @router.delete("", summary="Remove the ages of a queue or a job set", status=204)
+    async def remove_rule(request: Request, caller: Caller, queue: str, job_set: str | None = None) -> Response:
         _need(caller, queue, job_set)
         await in_thread(request, drop, queue, job_set)
         note_change(request, queue=queue, job_set=job_set)
+        return Response(status_code=204)
 
     return router
 

@@ -24,10 +24,11 @@ from collections.abc import AsyncIterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
-from pydantic import BaseModel, Field
+from msgspec import UNSET, Meta, UnsetType
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
@@ -40,9 +41,10 @@ from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.names import StreamName
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.json_forms import plain, to_json
-from millpond.server.access import RequestCaller, note_change, share_in
+from millpond.nodes.tokens import Caller
+from millpond.server.access import note_change, share_in
 from millpond.server.armada.watching import HTTP
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Routes
 from millpond.server.stream_rights import may_stream, need_stream
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, shown_to
@@ -66,81 +68,79 @@ SETTLED_SECONDS = 0.2
 """A reader that follows is told so soon after new events that there are no more for now."""
 STREAMS_MAX = 1_000
 _LINES: dict[int | str, dict[str, Any]] = {200: {"content": {NDJSON: {}}}}
-_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {NDJSON: {"schema": {"type": "string"}}}}}
+_BODY: dict[str, Any] = {NDJSON: {"schema": {"type": "string"}}}
 
 _TEXTS = {"type": "array", "items": {"type": "string"}}
-_FILTERS: dict[str, Any] = {
-    "parameters": [
-        {"name": name, "in": "query", "description": description, "schema": _TEXTS}
-        for name, description in {
-            "kind": "only events of this kind; several are alternatives, as of each filter",
-            "job": "only events whose header `job_id` is this",
-            "header.NAME": "only events whose header NAME is this",
-        }.items()
-    ]
-}
+_FILTERS: tuple[dict[str, Any], ...] = tuple(
+    {"name": name, "in": "query", "description": description, "schema": _TEXTS}
+    for name, description in {
+        "kind": "only events of this kind; several are alternatives, as of each filter",
+        "job": "only events whose header `job_id` is this",
+        "header.NAME": "only events whose header NAME is this",
+    }.items()
+)
 
-Queue = Annotated[str, Query(description="the queue")]
-JobSet = Annotated[str, Query(description="the job set")]
+Queue = Annotated[str, Meta(description="the queue")]
+JobSet = Annotated[str, Meta(description="the job set")]
 
 
-class AppendedResponse(BaseModel):
+class AppendedResponse(msgspec.Struct):
     """The outcome of an append."""
 
-    count: int = Field(description="events that are new")
-    repeated: int = Field(description="events that were stored before")
-    first_id: str = Field(description="of the new events; empty when there is none")
-    last_id: str = Field(description="the last id of the stream")
-    past_retention: int = Field(
-        description="new events of days that `events_retention` drops: they go with the next maintenance"
-    )
+    count: Annotated[int, Meta(description="events that are new")]
+    repeated: Annotated[int, Meta(description="events that were stored before")]
+    first_id: Annotated[str, Meta(description="of the new events; empty when there is none")]
+    last_id: Annotated[str, Meta(description="the last id of the stream")]
+    past_retention: Annotated[
+        int, Meta(description="new events of days that `events_retention` drops: they go with the next maintenance")
+    ]
 
 
-class DayResponse(BaseModel):
+class DayResponse(msgspec.Struct):
     """A day of a stream."""
 
     day: str
     first_id: str
     last_id: str
     count: int
-    bytes: int = Field(description="payloads and headers, before compression")
+    bytes: Annotated[int, Meta(description="payloads and headers, before compression")]
 
 
-class SegmentResponse(BaseModel):
+class SegmentResponse(msgspec.Struct):
     """Days that are stored together."""
 
-    state: str = Field(description="open, closed, compressed or expired")
+    state: Annotated[str, Meta(description="open, closed, compressed or expired")]
     stored_bytes: int
     days: list[DayResponse]
 
 
-class IndexResponse(BaseModel):
+class IndexResponse(msgspec.Struct):
     """The segments of a stream, oldest first."""
 
     queue: str
     job_set: str
-    last_id: str = Field(description="of the newest event that was ever appended")
+    last_id: Annotated[str, Meta(description="of the newest event that was ever appended")]
     last_day: str
-    dropped_id: str = Field(description="up to this one all events have expired")
+    dropped_id: Annotated[str, Meta(description="up to this one all events have expired")]
     segments: list[SegmentResponse]
 
 
-class StreamResponse(BaseModel):
+class StreamResponse(msgspec.Struct):
     """A stream."""
 
     queue: str
     job_set: str
-    index: IndexResponse | None = Field(None, description="when it was asked for with `indexes`")
+    index: Annotated[IndexResponse | UnsetType, Meta(description="when it was asked for with `indexes`")] = UNSET
 
 
-class PlaceResponse(BaseModel):
+class PlaceResponse(msgspec.Struct):
     """The stream after which a listing goes on."""
 
     queue: str
     job_set: str
 
 
-class StreamsResponse(BaseModel):
+class StreamsResponse(msgspec.Struct):
     """Streams; the next page begins after `next`, which is null at the end."""
 
     streams: list[StreamResponse]
@@ -152,51 +152,55 @@ class WatchedStream(RequestBody):
 
     queue: str
     job_set: str
-    after: str = Field("", description="an id, a time, or `newest`")
+    after: Annotated[str, Meta(description="an id, a time, or `newest`")] = ""
 
 
 class WatchRequest(RequestBody):
     """The streams to watch; lines name them by their place here."""
 
-    streams: list[WatchedStream] = Field(min_length=1, max_length=WATCHED_MAX)
-    follow: bool = Field(False, description="go on when all was read")
-    filters: dict[str, list[str]] = Field({}, description="of all streams: `kind`, `job`, `header.NAME`, with values")
+    streams: Annotated[list[WatchedStream], Meta(min_length=1, max_length=WATCHED_MAX)]
+    follow: Annotated[bool, Meta(description="go on when all was read")] = False
+    filters: Annotated[dict[str, list[str]], Meta(description="of all: `kind`, `job`, `header.NAME`, with values")] = (
+        msgspec.field(default_factory=dict)
+    )
 
 
 class ExpireRequest(RequestBody):
     """The days that are meant."""
 
-    after_ms: int = Field(ge=0, description="days that ended so long ago")
+    after_ms: Annotated[int, Meta(ge=0, description="days that ended so long ago")]
 
 
 class CompressRequest(ExpireRequest):
     """The days that are meant, and the pace."""
 
-    bytes_per_second: int = Field(0, ge=0, description="compressed bytes that are written a second; 0: any number")
+    bytes_per_second: Annotated[
+        int, Meta(ge=0, description="compressed bytes that are written a second; 0: any number")
+    ] = 0
 
 
-class MaintenanceOfEvents(BaseModel):
+class MaintenanceOfEvents(msgspec.Struct):
     """The work that was done."""
 
     streams: int
     days: int
-    events: int = Field(description="those that were dropped")
+    events: Annotated[int, Meta(description="those that were dropped")]
     bytes_before: int
     bytes_after: int
-    left: int = Field(description="due streams that somebody else worked on meanwhile")
+    left: Annotated[int, Meta(description="due streams that somebody else worked on meanwhile")]
     failed: int
     faults: list[str]
 
 
-class DeletedResponse(BaseModel):
+class DeletedResponse(msgspec.Struct):
     """The outcome of a deletion."""
 
-    events: int = Field(description="those that were deleted")
+    events: Annotated[int, Meta(description="those that were deleted")]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of events."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/events", tags=["events"])
+    router = Routes(prefix="/v1/events", tag="events")
     _add_append(router, node)
     _add_read(router, node)
     _add_lists(router, node)
@@ -204,7 +208,7 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _add_append(router: APIRouter, node: Node) -> None:
+def _add_append(router: Routes, node: Node) -> None:
     volume = node.pond.events.volumes.of("http")
 
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
@@ -218,7 +222,7 @@ def _add_append(router: APIRouter, node: Node) -> None:
                 node.pond.reports.leave_to_client(event.headers["job_id"])
         return done
 
-    @router.post("", summary="Append events", response_model=AppendedResponse, openapi_extra=_BODY)
+    @router.post("", summary="Append events", answer=AppendedResponse, body=_BODY)
     async def append_events(request: Request, queue: Queue, job_set: JobSet, source: str = "") -> dict[str, Any]:
         """Append events, all or none. With `source`, each line has its `position`, and what comes again is left out."""
         done = await in_thread(request, append, StreamName(queue, job_set), source, await request.body())
@@ -231,13 +235,13 @@ def _add_append(router: APIRouter, node: Node) -> None:
         }  # fmt: skip
 
 
-def _add_read(router: APIRouter, node: Node) -> None:
+def _add_read(router: Routes, node: Node) -> None:
     @router.get(
-        "", summary="Read events, and follow", responses=_LINES, response_class=Response, openapi_extra=_FILTERS
+        "", summary="Read events, and follow", responses=_LINES, parameters=_FILTERS
     )  # fmt: skip
     async def read_events(
         request: Request, queue: Queue, job_set: JobSet,
-        after: Annotated[str, Query(description="an id, a time, or `newest`")] = "", follow: bool = False,
+        after: Annotated[str, Meta(description="an id, a time, or `newest`")] = "", follow: bool = False,
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
         matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
@@ -246,8 +250,8 @@ def _add_read(router: APIRouter, node: Node) -> None:
             begun.callback(watch.close)
             return _Lines(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
-    @router.post("/watch", summary="Watch several streams", responses=_LINES, response_class=Response)
-    async def watch_events(request: Request, caller: RequestCaller, wanted: WatchRequest) -> Response:
+    @router.post("/watch", summary="Watch several streams", responses=_LINES)
+    async def watch_events(request: Request, caller: Caller, wanted: WatchRequest) -> Response:
         """The events after the given ids, each with `stream`: the place of its stream in the request."""
         places = {(one.queue, one.job_set): one.after for one in wanted.streams}
         if len(places) < len(wanted.streams):
@@ -350,8 +354,8 @@ class _Lines(StreamingResponse):
             await self.body_iterator.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
-def _add_lists(router: APIRouter, node: Node) -> None:
-    @router.get("/index", summary="The days of a stream", response_model=IndexResponse)
+def _add_lists(router: Routes, node: Node) -> None:
+    @router.get("/index", summary="The days of a stream", answer=IndexResponse)
     def get_index(queue: Queue, job_set: JobSet) -> dict[str, Any]:
         index = node.pond.events.index(queue, job_set)
         if index is None:
@@ -363,12 +367,11 @@ def _add_lists(router: APIRouter, node: Node) -> None:
         return stream._asdict() | ({} if index is None else {"index": shown_index(index)})
 
     @router.get(
-        "/streams", summary="Streams that the caller may watch", response_model=StreamsResponse,
-        response_model_exclude_unset=True,
+        "/streams", summary="Streams that the caller may watch", answer=StreamsResponse,
     )  # fmt: skip
     def list_streams(
-        caller: RequestCaller, queue: str | None = None, after_queue: str | None = None, after_job_set: str = "",
-        limit: int = Query(100, ge=1, le=STREAMS_MAX), indexes: bool = False,
+        caller: Caller, queue: str | None = None, after_queue: str | None = None, after_job_set: str = "",
+        limit: Annotated[int, Meta(ge=1, le=STREAMS_MAX)] = 100, indexes: bool = False,
     ) -> dict[str, Any]:  # fmt: skip
         after = None if after_queue is None else StreamName(after_queue, after_job_set).check()
         page = node.pond.events.store.streams(queue, after, limit=limit)
@@ -379,12 +382,12 @@ def _add_lists(router: APIRouter, node: Node) -> None:
         return {"streams": [one for one in found if "index" in one or not indexes], "next": last}
 
 
-def _add_maintenance(router: APIRouter, node: Node) -> None:
+def _add_maintenance(router: Routes, node: Node) -> None:
     def delete(queue: str, job_set: str, job: str | None) -> int:
         node.need_primary()
         return node.pond.events.delete(queue, job_set, job=job)
 
-    @router.delete("", summary="Delete a job set or a job", response_model=DeletedResponse)
+    @router.delete("", summary="Delete a job set or a job", answer=DeletedResponse)
     async def delete_events(request: Request, queue: Queue, job_set: JobSet, job: str | None = None) -> dict[str, int]:
         """The events of the job set, or those whose header `job_id` is `job`. Ids are not used again."""
         events = await in_thread(request, delete, queue, job_set, job)
@@ -399,12 +402,12 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
         node.need_primary()
         return dict(plain(node.pond.events.expire(rules.after_ms)))
 
-    @router.post("/compress", summary="Compress old days now", response_model=MaintenanceOfEvents)
+    @router.post("/compress", summary="Compress old days now", answer=MaintenanceOfEvents)
     async def compress_events(request: Request, rules: CompressRequest) -> dict[str, Any]:
         """The faults of single streams are in the response; the others are compressed."""
         return await in_thread(request, compress, rules)
 
-    @router.post("/expire", summary="Drop old days now", response_model=MaintenanceOfEvents)
+    @router.post("/expire", summary="Drop old days now", answer=MaintenanceOfEvents)
     async def expire_events(request: Request, rules: ExpireRequest) -> dict[str, Any]:
         """Days are dropped whole, with their events."""
         return await in_thread(request, expire, rules)

@@ -13,17 +13,18 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import APIRouter, Header, Request, Response
-from fastapi.responses import StreamingResponse
-from pydantic import Field
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import MillpondError
 from millpond.events.names import StreamName
-from millpond.server.access import RequestCaller
+from millpond.nodes.tokens import Caller
 from millpond.server.armada.events_api import WATCH_ALL, JobSetQuery, find_place, messages
 from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
 from millpond.server.armada.watching import HTTP
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Routes
+from millpond.server.parameters import IN_HEADER
 from millpond.server.wire import RequestBody, shown_to, understood
 
 if TYPE_CHECKING:
@@ -38,21 +39,21 @@ class _JobSet(RequestBody):
     """The events to read: after an id, and for ever when they are watched."""
 
     watch: bool = False
-    fromMessageId: str = Field("", description="an id of an event, a time, or `newest`; empty: the start")  # noqa: N815 - the wire's name
-    errorIfMissing: bool = Field(False, description="404 for a job set without events")  # noqa: N815 - the wire's name
+    fromMessageId: Annotated[str, Meta(description="an id of an event, a time, or `newest`; empty: the start")] = ""  # noqa: N815 - the wire's name
+    errorIfMissing: Annotated[bool, Meta(description="404 for a job set without events")] = False  # noqa: N815 - the wire's name
 
 
-def routes(_node: Node) -> APIRouter:
+def routes(_node: Node) -> Routes:
     """The routes of job sets."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/job-set", tags=["events"])
+    router = Routes(prefix="/v1/job-set", tag="events")
 
     @router.post(
-        "/{queue}/{id:path}", summary="The events of a job set", response_class=Response,
+        "/{queue}/{id:path}", summary="The events of a job set",
         responses={200: {"content": {NDJSON: {}}, "description": "one event a line"}},
     )  # fmt: skip
     async def events(
-        request: Request, queue: str, id: str, wanted: _JobSet, caller: RequestCaller,
-        millpond_watch: Annotated[str, Header(description="`all`: events as they are stored, and markers")] = "",
+        request: Request, queue: str, id: str, wanted: _JobSet, caller: Caller,
+        millpond_watch: Annotated[str, IN_HEADER, Meta(description="`all`: events as stored, and markers")] = "",
     ) -> Response:  # fmt: skip
         """The events of a job set, as they are stored and as they come."""
         means: Means = request.app.state.job_sets

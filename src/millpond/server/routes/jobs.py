@@ -15,16 +15,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
 
 from millpond.json_forms import plain
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
-from millpond.server.access import RequestCaller
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.tokens import Caller
+from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
 from millpond.server.threads import in_thread
 from millpond.server.wire import RequestBody, relative
@@ -46,44 +47,45 @@ __all__ = (
 )
 
 WAIT_SECONDS_MAX = 30.0
+Wait = Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX)]
 
 
-class Run(BaseModel):
+class Run(msgspec.Struct):
     """A run that has ended."""
 
     began_ms: int
     seconds: float
-    summary: str = Field(description="what it did, in words")
-    numbers: dict[str, int] = Field(description="what it did, in numbers")
-    error: str | None = Field(description="what went wrong, also where the rest was done")
+    summary: Annotated[str, Meta(description="what it did, in words")]
+    numbers: Annotated[dict[str, int], Meta(description="what it did, in numbers")]
+    error: Annotated[str | None, Meta(description="what went wrong, also where the rest was done")]
 
 
-class JobResponse(BaseModel):
+class JobResponse(msgspec.Struct):
     """A job as it stands."""
 
     name: str
     purpose: str
-    interval_ms: int = Field(description="how often it runs by itself; 0: only on request")
+    interval_ms: Annotated[int, Meta(description="how often it runs by itself; 0: only on request")]
     paused: bool
     running_since_ms: int | None
-    next_ms: int | None = Field(description="when it runs next by itself; null while it is paused")
-    runs: int = Field(description="runs that have ended since the node was started")
+    next_ms: Annotated[int | None, Meta(description="when it runs next by itself; null while it is paused")]
+    runs: Annotated[int, Meta(description="runs that have ended since the node was started")]
     failures: int
     last: Run | None
 
 
-class Jobs(BaseModel):
+class Jobs(msgspec.Struct):
     """All jobs of one node."""
 
     node: str
-    clock_ms: int = Field(description="the node's time")
+    clock_ms: Annotated[int, Meta(description="the node's time")]
     jobs: list[JobResponse]
 
 
 class Called(JobResponse):
     """A requested run of a job."""
 
-    run: int = Field(description="the number of this run: it has ended when `runs` has come to it")
+    run: Annotated[int, Meta(description="the number of this run: it has ended when `runs` has come to it")]
 
 
 class Maintenance(StrEnum):
@@ -103,14 +105,14 @@ class MaintenanceRequest(RequestBody):
     before: int | str | None = None
 
 
-class MaintenanceResponse(BaseModel):
+class MaintenanceResponse(msgspec.Struct):
     """The result of maintenance, and the position of the log."""
 
     position: int
     report: dict[str, Any]
 
 
-class Parts(BaseModel):
+class Parts(msgspec.Struct):
     """Parts, in the order in which they were entered."""
 
     parts: list[PartStatus]
@@ -122,41 +124,37 @@ class Retry(RequestBody):
     parts: list[str] | None = None
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1")
+    router = Routes(prefix="/v1")
     _add_jobs(router, node)
     _add_maintenance(router, node)
     _add_parts(router, node)
     return router
 
 
-def _add_jobs(router: APIRouter, node: Node) -> None:
-    @router.get("/jobs", summary="What the node does by itself", response_model=Jobs, tags=["jobs"])
+def _add_jobs(router: Routes, node: Node) -> None:
+    @router.get("/jobs", summary="What the node does by itself", answer=Jobs, tag="jobs")
     def list_jobs() -> dict[str, Any]:
         jobs = [_job(node, job) for job in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
-    @router.get(
-        "/jobs/{name}", summary="One job, or the end of one of its runs", response_model=JobResponse, tags=["jobs"]
-    )
+    @router.get("/jobs/{name}", summary="One job, or the end of one of its runs", answer=JobResponse, tag="jobs")
     async def get_job(
-        request: Request, name: str, run: int = Query(0, ge=0), wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX),
+        request: Request, name: str, run: Annotated[int, Meta(ge=0)] = 0, wait: Wait = 0.0,
     ) -> dict[str, Any]:  # fmt: skip
         return await _waited(request, node, name, run, wait)
 
-    @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", response_model=Called, tags=["jobs"])
-    async def run_job(
-        request: Request, name: str, wait: float = Query(0.0, ge=0, le=WAIT_SECONDS_MAX)
-    ) -> dict[str, Any]:
+    @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", answer=Called, tag="jobs")
+    async def run_job(request: Request, name: str, wait: Wait = 0.0) -> dict[str, Any]:
         number = node.scheduler.call(name)
         return await _waited(request, node, name, number, wait) | {"run": number}
 
-    @router.post("/jobs/{name}/pause", summary="Do not run it by itself", response_model=JobResponse, tags=["jobs"])
+    @router.post("/jobs/{name}/pause", summary="Do not run it by itself", answer=JobResponse, tag="jobs")
     def pause_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.pause(name))
 
-    @router.post("/jobs/{name}/resume", summary="Run it by itself again", response_model=JobResponse, tags=["jobs"])
+    @router.post("/jobs/{name}/resume", summary="Run it by itself again", answer=JobResponse, tag="jobs")
     def resume_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.resume(name))
 
@@ -175,7 +173,7 @@ def _job(node: Node, status: JobStatus) -> dict[str, Any]:
     return dict(relative(plain(status), node.pond.folder))
 
 
-def _add_maintenance(router: APIRouter, node: Node) -> None:
+def _add_maintenance(router: Routes, node: Node) -> None:
     def tend(name: str, order: MaintenanceRequest) -> dict[str, Any]:
         opened = node.pond.map(name)
         if order.what is Maintenance.compact:
@@ -189,21 +187,21 @@ def _add_maintenance(router: APIRouter, node: Node) -> None:
     @router.post(
         "/maps/{name}/maintenance",
         summary="Condense, retain or compact now",
-        response_model=MaintenanceResponse,
-        tags=["maps"],
+        answer=MaintenanceResponse,
+        tag="maps",
     )
     async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
         return await in_thread(request, tend, name, order)
 
 
-def _add_parts(router: APIRouter, node: Node) -> None:
-    @router.get("/parts", summary="Parts that wait, were quarantined or are kept", response_model=Parts, tags=["parts"])
-    def list_parts(caller: RequestCaller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
+def _add_parts(router: Routes, node: Node) -> None:
+    @router.get("/parts", summary="Parts that wait, were quarantined or are kept", answer=Parts, tag="parts")
+    def list_parts(caller: Caller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts.list(name, state)
         # The reason for which a part was quarantined may name its file.
         return {"parts": [relative(plain(part), node.pond.folder) for part in found if caller.may("read", part.map)]}
 
-    @router.post("/parts/retry", summary="Merge once more what was quarantined", response_model=Parts, tags=["parts"])
+    @router.post("/parts/retry", summary="Merge once more what was quarantined", answer=Parts, tag="parts")
     def retry_parts(retry: Retry) -> dict[str, Any]:
         return {"parts": [relative(plain(part), node.pond.folder) for part in node.pond.parts.retry(retry.parts)]}

@@ -25,8 +25,9 @@ from operator import ne
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
-from fastapi import APIRouter, Query, Request, Response
-from pydantic import Field
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
 from millpond.client.download import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
@@ -36,8 +37,8 @@ from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.folder_content import objects_folder, own_objects
 from millpond.nodes.replication.copies import Copy
-from millpond.server.access import RequestCaller
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.tokens import Caller
+from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached, polls_of, until
 from millpond.server.ranged import file_chunks, ranged, tag_wanted
 from millpond.server.threads import in_thread
@@ -61,36 +62,36 @@ Answer = TypeVar("Answer")
 class Replication(RequestBody):
     """The body of `POST /v1/log/replication`."""
 
-    position: int = Field(ge=0)
-    applied: bool = Field(False, description="wait until it is merged, too")
-    maps: list[str] | None = Field(None, description="into these maps; into all by default")
-    timeout: float = Field(60.0, ge=0, le=WORK_SECONDS_MAX, description="seconds")
-    chain: str | None = Field(None, description="the hash that the log must have up to that position")
+    position: Annotated[int, Meta(ge=0)]
+    applied: Annotated[bool, Meta(description="wait until it is merged, too")] = False
+    maps: Annotated[list[str] | None, Meta(description="into these maps; into all by default")] = None
+    timeout: Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = 60.0
+    chain: Annotated[str | None, Meta(description="the hash that the log must have up to that position")] = None
 
 
 class Acknowledgement(RequestBody):
     """The body of `POST /v1/log/acknowledgement`."""
 
-    position: int = Field(ge=0, description="of the load")
-    without: list[str] = Field(description="the nodes that do not have it")
+    position: Annotated[int, Meta(ge=0, description="of the load")]
+    without: Annotated[list[str], Meta(description="the nodes that do not have it")]
 
 
 class Verification(RequestBody):
     """The body of `POST /v1/verify`."""
 
-    full: bool = Field(False, description="decode every row, not only a sample of each map")
+    full: Annotated[bool, Meta(description="decode every row, not only a sample of each map")] = False
 
 
 class Repair(RequestBody):
     """The body of `POST /v1/repair`."""
 
-    source: str | None = Field(None, description="the node to repair from; the primary by default")
-    over: bool = Field(False, description="whether a log of its own may be thrown away for it")
+    source: Annotated[str | None, Meta(description="the node to repair from; the primary by default")] = None
+    over: Annotated[bool, Meta(description="whether a log of its own may be thrown away for it")] = False
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1")
+    router = Routes(prefix="/v1")
     _add_log(router, node)
     _add_acknowledgement(router, node)
     _add_copies(router, node)
@@ -102,14 +103,14 @@ def routes(node: Node) -> APIRouter:
 # -- the log ------------------------------------------------------------------------------------------
 
 
-def _add_log(router: APIRouter, node: Node) -> None:
-    @router.get("/log", tags=["nodes"], summary="Entries after a position")
+def _add_log(router: Routes, node: Node) -> None:
+    @router.get("/log", tag="nodes", summary="Entries after a position")
     async def log(
         request: Request,
-        after: Annotated[int, Query(ge=0)] = 0,
-        limit: Annotated[int, Query(ge=1, le=PAGE_MAX)] = 1000,
-        wait: Annotated[float, Query(ge=0, le=WAIT_SECONDS_MAX, description="seconds, for the first entry")] = 0,
-        map: Annotated[str | None, Query(description="only entries about this map")] = None,
+        after: Annotated[int, Meta(ge=0)] = 0,
+        limit: Annotated[int, Meta(ge=1, le=PAGE_MAX)] = 1000,
+        wait: Annotated[float, Meta(ge=0, le=WAIT_SECONDS_MAX, description="seconds, for the first entry")] = 0,
+        map: Annotated[str | None, Meta(description="only entries about this map")] = None,
     ) -> dict[str, Any]:
         """`next` is the position to go on after; `last` is where the log ends, `first` the oldest entry that is kept.
 
@@ -121,9 +122,9 @@ def _add_log(router: APIRouter, node: Node) -> None:
             await until(request, node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
         return await in_thread(request, _log, node, after, limit, map)
 
-    @router.post("/log/replication", tags=["nodes"], summary="Wait until this node has caught up")
+    @router.post("/log/replication", tag="nodes", summary="Wait until this node has caught up")
     async def replicate(
-        caller: RequestCaller,
+        caller: Caller,
         request: Request,
         wanted: Replication,
     ) -> dict[str, int]:
@@ -144,8 +145,8 @@ def _add_log(router: APIRouter, node: Node) -> None:
         return {"position": position}
 
 
-def _add_acknowledgement(router: APIRouter, node: Node) -> None:
-    @router.post("/log/acknowledgement", tags=["nodes"], summary="Wait until a load may be acknowledged without nodes")
+def _add_acknowledgement(router: Routes, node: Node) -> None:
+    @router.post("/log/acknowledgement", tag="nodes", summary="Wait until a load may be acknowledged without nodes")
     async def acknowledgement(
         request: Request,
         wanted: Acknowledgement,
@@ -245,25 +246,25 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
 # -- copies and parts ---------------------------------------------------------------------------------
 
 
-def _add_copies(router: APIRouter, node: Node) -> None:
-    @router.get("/log/state", tags=["nodes"], summary="What a clone takes of the space", response_class=Response)
+def _add_copies(router: Routes, node: Node) -> None:
+    @router.get("/log/state", tag="nodes", summary="What a clone takes of the space")
     def state(request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
         copy = _resumed(node, request, 0) or node.copies.state()
         return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.log.pond_id})
 
-    @router.get("/log/quarantine", tags=["nodes"], summary="Which parts were quarantined", response_class=Response)
+    @router.get("/log/quarantine", tag="nodes", summary="Which parts were quarantined")
     def quarantine(request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
         return _sent(request, _resumed(node, request, 0) or node.copies.quarantine(), {})
 
-    @router.get("/maps/{name}/shard", tags=["nodes"], summary="A compact copy of a shard", response_class=Response)
+    @router.get("/maps/{name}/shard", tag="nodes", summary="A compact copy of a shard")
     async def shard(
         request: Request,
         name: str,
-        position: Annotated[int, Query(ge=0, description="at least up to there")] = 0,
+        position: Annotated[int, Meta(ge=0, description="at least up to there")] = 0,
         incarnation: str | None = None,
-        timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX)] = WAIT_SECONDS_MAX,
+        timeout: Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX)] = WAIT_SECONDS_MAX,
     ) -> Response:
         """The LMDB file. Headers: `Shard-Position`, `Shard-Rows`, `Content-Checksum` (xxh3_128)."""
         copy = _resumed(node, request, position)
@@ -272,8 +273,8 @@ def _add_copies(router: APIRouter, node: Node) -> None:
             copy = await in_thread(request, _shard, node, name, position, incarnation, left)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
-    @router.get("/parts/{part_id}/stream", tags=["parts"], summary="A part as nodes send it", response_class=Response)
-    def stream(caller: RequestCaller, request: Request, part_id: str) -> Response:
+    @router.get("/parts/{part_id}/stream", tag="parts", summary="A part as nodes send it")
+    def stream(caller: Caller, request: Request, part_id: str) -> Response:
         """The head and the files of the part one after another; the tag is the xxh3_128 of its manifest."""
         head = _where_it_lies(node, part_id, PartStream).head
         if not caller.may("read", head.manifest.map):
@@ -284,21 +285,19 @@ def _add_copies(router: APIRouter, node: Node) -> None:
         )  # fmt: skip
 
 
-def _add_own(router: APIRouter, node: Node) -> None:
-    @router.get("/log/own", tags=["nodes"], summary="The rows that only this folder has", response_class=Response)
+def _add_own(router: Routes, node: Node) -> None:
+    @router.get("/log/own", tag="nodes", summary="The rows that only this folder has")
     def own(request: Request) -> Response:
         """Repositories, streams of events, runs of workflows, as an Arrow stream of rows of the space."""
         return _sent(request, _resumed(node, request, 0) or node.copies.own(), {})
 
-    @router.get("/log/objects", tags=["nodes"], summary="The objects of repositories in this folder")
-    def objects(after: Annotated[str, Query(max_length=4096)] = "") -> dict[str, Any]:
+    @router.get("/log/objects", tag="nodes", summary="The objects of repositories in this folder")
+    def objects(after: Annotated[str, Meta(max_length=4096)] = "") -> dict[str, Any]:
         """A page of `objects`, each with `name` and `bytes`, in the order of names; an empty one is the end."""
         page = own_objects(node.pond.folder, after)
         return {"objects": [{"name": info.name, "bytes": info.size} for info in page]}
 
-    @router.get(
-        "/log/objects/{name:path}", tags=["nodes"], summary="An object of a repository", response_class=Response
-    )
+    @router.get("/log/objects/{name:path}", tag="nodes", summary="An object of a repository")
     def own_object(request: Request, name: str) -> Response:
         """Its bytes. They never change under this name."""
         file = objects_folder(node.pond.folder) / check_name(name)
@@ -369,19 +368,19 @@ def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
 # -- checks and repairs -------------------------------------------------------------------------------
 
 
-def _add_checks(router: APIRouter, node: Node) -> None:
-    @router.get("/maps/{name}/digest", tags=["nodes"], summary="Rows and content digest of a map")
+def _add_checks(router: Routes, node: Node) -> None:
+    @router.get("/maps/{name}/digest", tag="nodes", summary="Rows and content digest of a map")
     async def digest(
         request: Request,
         name: str,
-        position: Annotated[int, Query(ge=0, description="when everything up to there is applied")] = 0,
-        timeout: Annotated[float, Query(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
+        position: Annotated[int, Meta(ge=0, description="when everything up to there is applied")] = 0,
+        timeout: Annotated[float, Meta(ge=0, le=WORK_SECONDS_MAX, description="seconds")] = WAIT_SECONDS_MAX,
     ) -> dict[str, Any]:
         """`position`: all entries up to it are applied; `entry`: the last that shaped the rows; 503 `merge_slow`."""
         left = await map_reached(request, node, name, position, timeout)
         return await in_thread(request, node.local_peer.digest, name, position, left)
 
-    @router.post("/verify", tags=["nodes"], summary="Check every invariant on the data")
+    @router.post("/verify", tag="nodes", summary="Check every invariant on the data")
     async def verify(
         request: Request,
         wanted: Verification | None = None,
@@ -390,7 +389,7 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         report = plain(await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full))
         return dict(relative(report, node.pond.folder))
 
-    @router.post("/repair", tags=["nodes"], summary="Begin a repair", status_code=202)
+    @router.post("/repair", tag="nodes", summary="Begin a repair", status=202)
     def repair(
         wanted: Repair | None = None,
     ) -> dict[str, Any]:
@@ -398,7 +397,7 @@ def _add_checks(router: APIRouter, node: Node) -> None:
         source, over = (None, False) if wanted is None else (wanted.source, wanted.over)
         return dict(relative(node.repairs.begin(source, over=over), node.pond.folder))
 
-    @router.get("/repair", tags=["nodes"], summary="What became of the last repair")
+    @router.get("/repair", tag="nodes", summary="What became of the last repair")
     def repaired() -> dict[str, Any]:
         """`state` is never, running, done or failed."""
         return dict(relative(node.repairs.status(), node.pond.folder))

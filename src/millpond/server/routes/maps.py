@@ -4,25 +4,29 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Query, Request
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
 
 from millpond.maps.map import Map
 from millpond.nodes.node import Node
-from millpond.server.access import RequestCaller, note_change
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.tokens import Caller
+from millpond.server.access import note_change
+from millpond.server.dispatch import Routes
 from millpond.server.wire import RequestBody
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
 
 
-class Definition(BaseModel):
+class Definition(msgspec.Struct):
     """A map, as it was made."""
 
     name: str
-    kind: str = Field(examples=["temporal_state"])
-    incarnation: str = Field(description="tells it from an earlier map of the same name")
-    value: str | None = Field(description="type of its values; null: each row has its own", examples=["temp double"])
+    kind: Annotated[str, Meta(examples=["temporal_state"])]
+    incarnation: Annotated[str, Meta(description="tells it from an earlier map of the same name")]
+    value: Annotated[
+        str | None, Meta(description="type of its values; null: each row has its own", examples=["temp double"])
+    ]
     scheme: str
     hash_bytes: int
     hash_bits: int
@@ -37,13 +41,13 @@ class MapResponse(Definition):
     """A map, and what it holds on this node."""
 
     rows: int
-    position: int = Field(description="position of the log up to which the map is applied here")
-    version: int = Field(description="raised by every change of the shard")
+    position: Annotated[int, Meta(description="position of the log up to which the map is applied here")]
+    version: Annotated[int, Meta(description="raised by every change of the shard")]
     shard_bytes: int
-    parts_queued: int = Field(description="parts that are entered, but not merged here yet")
+    parts_queued: Annotated[int, Meta(description="parts that are entered, but not merged here yet")]
     rows_queued: int
-    snapshot: str | None = Field(description="id of its latest snapshot")
-    snapshot_current: bool = Field(description="whether that snapshot shows everything that is merged")
+    snapshot: Annotated[str | None, Meta(description="id of its latest snapshot")]
+    snapshot_current: Annotated[bool, Meta(description="whether that snapshot shows everything that is merged")]
 
 
 class MapChanged(MapResponse):
@@ -52,13 +56,13 @@ class MapChanged(MapResponse):
     position: int
 
 
-class Maps(BaseModel):
+class Maps(msgspec.Struct):
     """All maps that the caller may read."""
 
     maps: list[MapResponse]
 
 
-class Dropped(BaseModel):
+class Dropped(msgspec.Struct):
     """The position of the log at which it was dropped."""
 
     position: int
@@ -67,17 +71,17 @@ class Dropped(BaseModel):
 class NewMap(RequestBody):
     """The body of `create_map`."""
 
-    name: str = Field(examples=["weather"])
-    kind: str = Field(examples=["temporal_state"])
-    value: str | None = Field(None, examples=["temp double, wind_speed double"])
+    name: Annotated[str, Meta(examples=["weather"])]
+    kind: Annotated[str, Meta(examples=["temporal_state"])]
+    value: Annotated[str | None, Meta(examples=["temp double, wind_speed double"])] = None
     scheme: str = "auto"
     hash_bytes: int = 8
-    hash_bits: int = Field(64, description="for tests only")
+    hash_bits: Annotated[int, Meta(description="for tests only")] = 64
     overwrite: bool = True
-    condense: str | int | None = Field(None, description="age from which repeats are dropped, such as 30d")
-    retain: str | int | None = Field(None, description="age at which rows are deleted, such as 10y")
+    condense: Annotated[str | int | None, Meta(description="age from which repeats are dropped, such as 30d")] = None
+    retain: Annotated[str | int | None, Meta(description="age at which rows are deleted, such as 10y")] = None
     retain_by: str = "effective_time"
-    exist_ok: bool = Field(False, description="accept a map that is there already and alike")
+    exist_ok: Annotated[bool, Meta(description="accept a map that is there already and alike")] = False
 
 
 def _as_json(opened: Map) -> dict[str, Any]:
@@ -85,14 +89,14 @@ def _as_json(opened: Map) -> dict[str, Any]:
     return opened.definition.to_dict() | opened.info()
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps", tags=["maps"])
+    router = Routes(prefix="/v1/maps", tag="maps")
 
-    @router.get("", summary="All maps that you may read", response_model=Maps)
+    @router.get("", summary="All maps that you may read", answer=Maps)
     def list_maps(
-        caller: RequestCaller,
-        unready: Annotated[bool, Query(description="also when the node is not ready; needs admin")] = False,
+        caller: Caller,
+        unready: Annotated[bool, Meta(description="also when the node is not ready; needs admin")] = False,
     ) -> dict[str, Any]:
         if unready:
             caller.need("admin")
@@ -100,25 +104,25 @@ def routes(node: Node) -> APIRouter:
             node.need_ready()
         return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
 
-    @router.get("/{name}", summary="One map", response_model=MapResponse)
+    @router.get("/{name}", summary="One map", answer=MapResponse)
     def get_map(name: str) -> dict[str, Any]:
         return _as_json(node.pond.map(name))
 
-    @router.post("", summary="Make a map", response_model=MapChanged)
-    def create_map(request: Request, made: NewMap, caller: RequestCaller) -> dict[str, Any]:
+    @router.post("", summary="Make a map", answer=MapChanged)
+    def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
         with node.appending():
-            opened = node.pond.create_map(**made.model_dump())
+            opened = node.pond.create_map(**msgspec.structs.asdict(made))
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
-    @router.patch("/{name}", summary="Change the settings of a map", response_model=MapChanged)
+    @router.patch("/{name}", summary="Change the settings of a map", answer=MapChanged)
     def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         with node.appending():
             opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
-    @router.delete("/{name}", summary="Drop a map with all its rows", response_model=Dropped)
+    @router.delete("/{name}", summary="Drop a map with all its rows", answer=Dropped)
     def drop_map(name: str) -> dict[str, Any]:
         with node.appending():
             node.pond.drop_map(name)

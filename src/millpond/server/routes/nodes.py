@@ -13,87 +13,91 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Request
-from pydantic import BaseModel, Field, StringConstraints
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
 
 from millpond.errors import Invalid
 from millpond.nodes.acknowledgement import confirm
 from millpond.nodes.membership.fence import Promise
 from millpond.nodes.promotion import give_promise, promote_without_primary
-from millpond.server.access import RequestCaller, note_change
-from millpond.server.limits import GuardedRoute
+from millpond.nodes.tokens import Caller
+from millpond.server.access import note_change
+from millpond.server.dispatch import Routes
 from millpond.server.threads import in_thread
-from millpond.server.wire import RequestBody
+from millpond.server.wire import POSITION_MAX, RequestBody
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = ("Changed", "Confirmation", "NodeOrder", "Promised", "PromiseOrder", "PromoteOrder", "RemoveOrder", "routes")
 
-Url = Annotated[str, StringConstraints(max_length=1024, pattern=r"^https?://[^\s,]+$")]
+Url = Annotated[str, Meta(max_length=1024, pattern=r"^https?://[^\s,]+$")]
 
 
 class NodeOrder(RequestBody):
     """An order about one node."""
 
-    url: Url = Field(description="its address, as it stands in `nodes`")
+    url: Annotated[Url, Meta(description="its address, as it stands in `nodes`")]
 
 
 class PromoteOrder(NodeOrder):
     """The body of `POST /v1/nodes/promote`."""
 
-    without_primary: bool = Field(False, description="the primary is lost; sent to the node that is to be the primary")
+    without_primary: Annotated[
+        bool, Meta(description="the primary is lost; sent to the node that is to be the primary")
+    ] = False
 
 
 class RemoveOrder(NodeOrder):
     """The body of `POST /v1/nodes/remove`."""
 
-    lost: bool = Field(False, description="a person knows that the node is off for good, and answers nothing")
+    lost: Annotated[bool, Meta(description="a person knows that the node is off for good, and answers nothing")] = False
 
 
 class PromiseOrder(RequestBody):
     """The body of `POST /v1/nodes/promise`."""
 
-    epoch: int = Field(ge=1, lt=1 << 63)
+    epoch: Annotated[int, Meta(ge=1, le=POSITION_MAX)]
     candidate: Url
 
 
-class Confirmation(RequestBody):
+class Confirmation(RequestBody, kw_only=True):
     """The body of `POST /v1/nodes/confirmation`."""
 
-    position: int = Field(ge=0, description="of the load")
-    chain: str = Field(description="of the entry there")
-    nodes: list[Url] = Field(max_length=100)
-    applied: bool = Field(False, description="wait until it is merged there, too")
-    maps: list[str] = Field(description="those of the load")
-    timeout: float = Field(20.0, ge=0, le=600, description="seconds")
+    position: Annotated[int, Meta(ge=0, description="of the load")]
+    chain: Annotated[str, Meta(description="of the entry there")]
+    nodes: Annotated[list[Url], Meta(max_length=100)]
+    applied: Annotated[bool, Meta(description="wait until it is merged there, too")] = False
+    maps: Annotated[list[str], Meta(description="those of the load")]
+    timeout: Annotated[float, Meta(ge=0, le=600, description="seconds")] = 20.0
 
 
-class Changed(BaseModel):
+class Changed(msgspec.Struct):
     """The list of nodes after an order."""
 
     epoch: int
-    nodes: list[str] = Field(description="all nodes, the primary first")
-    changed: bool = Field(description="false: it was so already")
-    pending: list[str] = Field(description="nodes that have not adopted the list yet")
+    nodes: Annotated[list[str], Meta(description="all nodes, the primary first")]
+    changed: Annotated[bool, Meta(description="false: it was so already")]
+    pending: Annotated[list[str], Meta(description="nodes that have not adopted the list yet")]
 
 
-class Promised(BaseModel):
+class Promised(msgspec.Struct):
     """The answer to a candidate."""
 
     granted: bool
-    epoch: int = Field(description="of the list that the node has")
-    promised: int = Field(description="the latest epoch that it promised")
+    epoch: Annotated[int, Meta(description="of the list that the node has")]
+    promised: Annotated[int, Meta(description="the latest epoch that it promised")]
     position: int
     chain: str
-    remembers: int = Field(description="the position that the candidate once confirmed")
+    remembers: Annotated[int, Meta(description="the position that the candidate once confirmed")]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/nodes", tags=["nodes"])
+    router = Routes(prefix="/v1/nodes", tag="nodes")
 
-    @router.post("/promote", summary="Make another node the primary", response_model=Changed)
+    @router.post("/promote", summary="Make another node the primary", answer=Changed)
     async def promote(request: Request, order: PromoteOrder) -> dict[str, Any]:
         """The primary hands over when the node has every entry. Loads wait meanwhile, and go on at the new primary."""
         url = _noted(request, order.url)
@@ -106,27 +110,27 @@ def routes(node: Node) -> APIRouter:
             )  # fmt: skip
         return (await in_thread(request, promote_without_primary, node)).to_dict()
 
-    @router.post("/add", summary="Make a node that is level a member", response_model=Changed)
+    @router.post("/add", summary="Make a node that is level a member", answer=Changed)
     async def add(request: Request, order: NodeOrder) -> dict[str, Any]:
         """503 `node_not_level` until it has everything: ask again."""
         return (await in_thread(request, node.changes.add, _noted(request, order.url))).to_dict()
 
-    @router.post("/remove", summary="Take a node out of the pond", response_model=Changed)
+    @router.post("/remove", summary="Take a node out of the pond", answer=Changed)
     async def remove(request: Request, order: RemoveOrder) -> dict[str, Any]:
         """Its copy is no longer waited for, and it answers nothing any more."""
         return (await in_thread(request, _remove, node, _noted(request, order.url), order.lost)).to_dict()
 
-    @router.post("/promise", summary="Promise to follow a candidate", response_model=Promised)
+    @router.post("/promise", summary="Promise to follow a candidate", answer=Promised)
     async def promise(request: Request, order: PromiseOrder) -> dict[str, Any]:
         """Asked by a node that is promoted without the primary; from then on nothing of the old primary is entered."""
         wanted = Promise(order.epoch, _noted(request, order.candidate))
         return await in_thread(request, give_promise, node, wanted)
 
     @router.post("/confirmation", summary="Wait until other nodes have a load")
-    async def confirmation(request: Request, wanted: Confirmation, caller: RequestCaller) -> dict[str, int]:
+    async def confirmation(request: Request, wanted: Confirmation, caller: Caller) -> dict[str, int]:
         """For a writer that may send its token to this node only."""
         caller.need_all("write", wanted.maps)
-        await in_thread(request, confirm, node, wanted.model_dump())
+        await in_thread(request, confirm, node, msgspec.structs.asdict(wanted))
         return {"position": wanted.position}
 
     return router

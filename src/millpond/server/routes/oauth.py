@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import base64
 import binascii
-from typing import Any
+from typing import Annotated, Any
 from urllib.parse import parse_qs, unquote_plus
 
-from fastapi import APIRouter, Request
-from fastapi.responses import JSONResponse
-from pydantic import BaseModel, Field
+import msgspec
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from millpond.errors import Denied
+from millpond.json_forms import to_json
 from millpond.nodes.node import Node
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Routes
 
 __all__ = ("VALID_SECONDS", "AccessToken", "routes")
 
@@ -25,36 +27,31 @@ VALID_SECONDS = 3600
 """A client asks again after that."""
 _HEADERS = {"Cache-Control": "no-store"}
 _BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/x-www-form-urlencoded": {
-                "schema": {
-                    "type": "object",
-                    "properties": {name: {"type": "string"} for name in ("grant_type", "client_id", "client_secret")},
-                    "required": ["grant_type"],
-                }
-            }
-        },
+    "application/x-www-form-urlencoded": {
+        "schema": {
+            "type": "object",
+            "properties": {name: {"type": "string"} for name in ("grant_type", "client_id", "client_secret")},
+            "required": ["grant_type"],
+        }
     }
 }
 
 
-class AccessToken(BaseModel):
+class AccessToken(msgspec.Struct, kw_only=True):
     """The token to send with each call."""
 
     access_token: str
     token_type: str = "Bearer"
-    expires_in: int = Field(description="in seconds")
+    expires_in: Annotated[int, Meta(description="in seconds")]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, tags=["nodes"])
+    router = Routes(tag="nodes")
 
-    @router.post("/v1/oauth/token", summary="A token for a client that speaks OAuth 2.0", response_model=AccessToken,
-                 openapi_extra=_BODY)  # fmt: skip
-    async def token(request: Request) -> JSONResponse:
+    @router.post("/v1/oauth/token", summary="A token for a client that speaks OAuth 2.0", answer=AccessToken,
+                 body=_BODY)  # fmt: skip
+    async def token(request: Request) -> Response:
         """The grant is `client_credentials`; the id is the name of a token, the secret the token."""
         form = {name: values[-1] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}
         if form.get("grant_type") != "client_credentials":
@@ -66,9 +63,8 @@ def routes(node: Node) -> APIRouter:
             return _refused(401, "invalid_client", error.message)
         if node.tokens.wanted() and caller.name != name:
             return _refused(401, "invalid_client", "the client's id is the name of its token")
-        return JSONResponse(
-            AccessToken(access_token=secret or "none", expires_in=VALID_SECONDS).model_dump(), headers=_HEADERS
-        )
+        granted = AccessToken(access_token=secret or "none", expires_in=VALID_SECONDS)
+        return Response(to_json(granted), media_type="application/json", headers=_HEADERS)
 
     return router
 

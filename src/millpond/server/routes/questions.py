@@ -13,21 +13,24 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import parse_qsl
 
 import pyarrow as pa
-from fastapi import APIRouter, Query, Request, Response
-from fastapi.responses import StreamingResponse
-from pydantic import Field
-from starlette.requests import ClientDisconnect
-from starlette.types import Send
+from msgspec import Meta
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.types import Scope, Send
 
 from millpond.arrays.arrow_sizes import declared_sizes
 from millpond.client.lookup import ARROW_STREAM
+from millpond.errors import Invalid
 from millpond.json_forms import to_json
+from millpond.nodes.fast_get import FastGet
 from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_bytes, lookup_bytes, read_arrow_stream
-from millpond.server.at_once import key_of, request_in
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Routes
+from millpond.server.limits import parameter_unknown
 from millpond.server.memory import room_of
+from millpond.server.same_map import incarnation_of
 from millpond.server.threads import in_large_thread
 from millpond.server.wire import RequestBody
 
@@ -37,59 +40,64 @@ if TYPE_CHECKING:
 __all__ = ("LongKey", "Scan", "routes")
 
 _DONE = object()
+_PARAMETERS = frozenset(("key", "key_hex", "at"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
-_BODY: dict[str, Any] = {"requestBody": {"required": True, "content": {ARROW_STREAM: {"schema": {"type": "string"}}}}}
-_GET = [
-    {"name": name, "in": place, "required": place == "path", "description": description, "schema": {"type": "string"}}
-    for name, place, description in (
-        ("name", "path", "the map"),
-        ("key", "query", "text; a number, for ranged maps"),
-        ("key_hex", "query", "instead, the bytes of a key that is no text"),
-        ("at", "query", "UTC milliseconds, or ISO 8601 with a zone; now by default"),
+_BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
+_GET: tuple[dict[str, Any], ...] = tuple(
+    {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
+    for name, description in (
+        ("key", "text; a number, for ranged maps"),
+        ("key_hex", "instead, the bytes of a key that is no text"),
+        ("at", "UTC milliseconds, or ISO 8601 with a zone; now by default"),
     )
-]
+)
 
 
 class LongKey(RequestBody):
     """The parameters of `GET`, for keys too long for a URL."""
 
-    key: str | None = Field(None, description="text; a number, for ranged maps")
-    key_hex: str | None = Field(None, description="instead, the bytes of a key that is no text")
-    at: str | None = Field(None, description="UTC milliseconds, or ISO 8601 with a zone; now by default")
+    key: Annotated[str | None, Meta(description="text; a number, for ranged maps")] = None
+    key_hex: Annotated[str | None, Meta(description="instead, the bytes of a key that is no text")] = None
+    at: Annotated[str | None, Meta(description="UTC milliseconds, or ISO 8601 with a zone; now by default")] = None
 
 
 class Scan(RequestBody):
     """The rows of a scan, and their columns: all by default."""
 
-    where: str | list[tuple[str, str, Any]] | None = Field(None, examples=["key = 'JFK' and temp > 80"])
+    where: Annotated[str | list[tuple[str, str, Any]] | None, Meta(examples=["key = 'JFK' and temp > 80"])] = None
     columns: list[str] | None = None
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of questions."""
-    router = APIRouter(
-        route_class=GuardedRoute, prefix="/v1/maps/{name}", tags=["questions"], default_response_class=Response
-    )
+    router = Routes(prefix="/v1/maps/{name}", tag="questions")
     answers = node.lookups
 
-    @router.get("/get", openapi_extra={"parameters": _GET}, summary="The value of a key")
-    def get(request: Request) -> Response:
+    cached = FastGet(node.pond, node.clock)
+
+    def at_once(request: Request) -> Response | None:
+        """The answer that is cached; None for any other, and for every error, which the handler finds again."""
+        incarnation = incarnation_of(request.scope["headers"])
+        try:
+            answer = cached.get(request.path_params["name"], *_question_in(request.scope), incarnation=incarnation)
+        except Exception:
+            return None
+        return None if answer is None else _json(answer)
+
+    @router.get("/get", parameters=_GET, summary="The value of a key", at_once=at_once)
+    def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        # Most questions are answered before they come here: see `server/at_once.py`.
-        name = request.path_params["name"]
-        answer = answers.get(node.pond.map(name), *request_in(request.scope))
-        return Response(to_json(answer), media_type="application/json")
+        return _json(answers.get(node.pond.map(name), *_question_in(request.scope)))
 
     @router.post("/get", summary="The value of a key that is too long for a URL")
     def get_long(name: str, question: LongKey) -> Response:
         """As GET."""
-        answer = answers.get(node.pond.map(name), key_of(question.key, question.key_hex), question.at)
-        return Response(to_json(answer), media_type="application/json")
+        return _json(answers.get(node.pond.map(name), _key_of(question.key, question.key_hex), question.at))
 
-    @router.post("/lookup", summary="Values of many keys", openapi_extra=_BODY, responses=_ARROW)
+    @router.post("/lookup", summary="Values of many keys", body=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, name: str,
-        at: Annotated[str | None, Query(description="one instant for all keys; a column `at` has one for each")] = None,
+        at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
         body = bytearray()  # grows in place: joining pieces would hold them twice
@@ -114,6 +122,44 @@ def routes(node: Node) -> APIRouter:
         return _Rows(_rows(request, first, rows), media_type=ARROW_STREAM)
 
     return router
+
+
+def _question_in(scope: Scope) -> tuple[str | bytes, str | None]:
+    """The key, and the time, that a query asks for.
+
+    Raises: `Invalid` when there is none, or one that is not understood or not known.
+    """
+    try:
+        query = dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
+    except UnicodeDecodeError:
+        raise Invalid(
+            "the query is no UTF-8", kind="query_encoding",
+            hint="escape text as UTF-8, such as key=%C3%A9; say key_hex=… for bytes that are no text",
+        ) from None  # fmt: skip
+    except ValueError as error:
+        raise Invalid("the query is not understood", kind="query_encoding", reason=str(error)) from None
+    for name in query.keys() - _PARAMETERS:
+        raise parameter_unknown(name, _PARAMETERS)
+    return _key_of(query.get("key"), query.get("key_hex")), query.get("at")
+
+
+def _key_of(key: str | None, key_hex: str | None) -> str | bytes:
+    """The key, given in one way or the other.
+
+    Raises: `Invalid` when it is not.
+    """
+    if key is not None:
+        return key
+    try:
+        if key_hex is not None:
+            return bytes.fromhex(key_hex)
+    except ValueError:
+        pass
+    raise Invalid("no key is asked for", kind="key_missing", hint="say key=…, or key_hex=… for bytes that are no text")
+
+
+def _json(answer: dict[str, Any]) -> Response:
+    return Response(to_json(answer), media_type="application/json")
 
 
 def _looked_up(lookups: LookupService, name: str, table: pa.Table, at: str | None, bytes_max: int) -> memoryview:

@@ -16,11 +16,13 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Annotated
 
 from anyio.to_thread import run_sync
-from fastapi import APIRouter, Query, Request, Response
+from msgspec import Meta
+from starlette.requests import Request
+from starlette.responses import Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
-from millpond.server.limits import GuardedRoute
+from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
 from millpond.server.ranged import file_chunks, ranged
 from millpond.server.threads import in_thread
@@ -36,15 +38,15 @@ ENTRY_SECONDS = 5.0
 
 FOR_EVER = "private, max-age=31536000, immutable"
 
-_LOWER = Query(description="only keys (numbers, for ranged maps) from here on")
-_UPPER = Query(description="only keys (numbers) before this")
-_SINCE = Query(description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
-_UNTIL = Query(description="only instants before this")
+_LOWER = Meta(description="only keys (numbers, for ranged maps) from here on")
+_UPPER = Meta(description="only keys (numbers) before this")
+_SINCE = Meta(description="only instants from here on: UTC milliseconds, or ISO 8601 with a zone")
+_UNTIL = Meta(description="only instants before this")
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of a node's snapshots."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1/maps/{name}", tags=["snapshots"])
+    router = Routes(prefix="/v1/maps/{name}", tag="snapshots")
     publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.local_peer.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int, seconds: float) -> SnapshotManifest:
@@ -58,9 +60,9 @@ def routes(node: Node) -> APIRouter:
         request: Request, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
         since: Annotated[str | None, _SINCE] = None, until: Annotated[str | None, _UNTIL] = None,
-        fresh: Annotated[bool, Query(description="with all that is applied now")] = False,
-        pin: Annotated[int, Query(ge=0, le=PIN_MS_MAX // 1000, description="keep it for so many seconds")] = 0,
-        entry: Annotated[int, Query(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
+        fresh: Annotated[bool, Meta(description="with all that is applied now")] = False,
+        pin: Annotated[int, Meta(ge=0, le=PIN_MS_MAX // 1000, description="keep it for so many seconds")] = 0,
+        entry: Annotated[int, Meta(ge=0, description="of the whole map, as this entry of the log left it")] = 0,
     ) -> Response:  # fmt: skip
         """The manifest of the snapshot that counts; docs/format/snapshot.md says how to read it."""
         window = (_instant(since), _instant(until))
@@ -79,8 +81,8 @@ def routes(node: Node) -> APIRouter:
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
 
-    @router.head("/objects/{file:path}", include_in_schema=False)
-    @router.get("/objects/{file:path}", summary="A file of a snapshot", response_class=Response)
+    @router.head("/objects/{file:path}", hidden=True)
+    @router.get("/objects/{file:path}", summary="A file of a snapshot")
     async def file(request: Request, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         tag = PurePosixPath(file).stem

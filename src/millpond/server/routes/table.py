@@ -143,7 +143,6 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/metrics"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
     ("GET", "/"): _everybody(),
     ("GET", "/docs"): _everybody(),
-    ("GET", "/docs/assets/{file:path}"): _everybody(),
     ("GET", "/docs/versions"): _everybody(),
     ("GET", "/openapi.json"): _everybody(),
     ("GET", "/openapi-versions.json"): _everybody(),

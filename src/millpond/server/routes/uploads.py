@@ -21,30 +21,28 @@ from typing import TYPE_CHECKING, Annotated, Any, ParamSpec, TypeVar
 
 import anyio.to_thread
 import msgspec
-from fastapi import APIRouter, Request, Response
 from msgspec import Meta
-from pydantic import BaseModel, Field
-from starlette.requests import ClientDisconnect
+from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.json_forms import plain, to_json
+from millpond.json_forms import plain
 from millpond.maps.parts.stream import MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
+from millpond.nodes.tokens import Caller
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
-from millpond.server.access import RequestCaller, caller_in, note_change, share_in
-from millpond.server.limits import GuardedRoute, PlainRoute
+from millpond.server.access import note_change, share_in
+from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
-from millpond.server.parameters import described, described_json, header_name, read, read_json
+from millpond.server.parameters import IN_HEADER
 from millpond.server.threads import in_thread
 from millpond.server.transfers import can_be_continued
-from millpond.server.wire import RequestError, reporting_damage
+from millpond.server.wire import RequestBody, RequestError, reporting_damage
 
 if TYPE_CHECKING:
     from millpond.maps.loads.load import LoadResult
-    from millpond.nodes.tokens import Caller
 
-__all__ = ("Discarded", "Entered", "Upload", "routes")
+__all__ = ("Discarded", "Entered", "NewLoad", "Upload", "routes")
 
 SMALL_BYTES = 4 << 20
 """The largest part that is collected in memory; larger ones are written while they come."""
@@ -56,102 +54,68 @@ PIECES_BYTES = 64 << 20
 Params = ParamSpec("Params")
 T = TypeVar("T")
 
-
-class _HeadHeaders(msgspec.Struct, rename=header_name):
-    """The headers with the head of a part."""
-
-    upload_map: Annotated[str, Meta(description="the map the part is for")]
-    upload_checksum: Annotated[str, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
-    upload_length: Annotated[int, Meta(ge=1, description="bytes of the whole")]
+UploadMap = Annotated[str, IN_HEADER, Meta(description="the map the part is for")]
+UploadChecksum = Annotated[str, IN_HEADER, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
+Rejected = Annotated[int, Meta(ge=0, description="rows that were left out")]
+Epoch = Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")]
+_STREAM: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
-class _PartHeaders(msgspec.Struct, rename=header_name):
-    """The headers with the stream of a part, or the rest of it."""
-
-    upload_map: Annotated[str, Meta(description="the map the part is for")]
-    upload_checksum: Annotated[str, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
-    upload_offset: Annotated[int, Meta(ge=0, description="the bytes sent begin there")] = 0
-    upload_length: Annotated[
-        Annotated[int, Meta(ge=1)] | None, Meta(description="bytes of the whole; by default those that are sent")
-    ] = None
-
-
-class _NewLoad(msgspec.Struct, forbid_unknown_fields=True):
-    """Parts that were uploaded, to be entered as one load, or not at all."""
-
-    load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
-    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
-    source: str = ""
-    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
-    stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
-    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
-
-
-class _LoadQuery(msgspec.Struct):
-    """The query with the streams of a load."""
-
-    source: str = ""
-    rejected: Annotated[int, Meta(ge=0, description="rows that were left out")] = 0
-    stream: Annotated[str | None, Meta(description="the query of a stream, each epoch of which is entered once")] = None
-    stream_epoch: Annotated[int, Meta(ge=0)] = 0
-    epoch: Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")] = 0
-
-
-def _described(name: str, *parameters: dict[str, Any]) -> dict[str, Any]:
-    """A route whose path names one thing, and that takes a stream."""
-    path = {"name": name, "in": "path", "required": True, "schema": {"type": "string"}}
-    stream = {"schema": {"type": "string", "format": "binary"}}
-    return {
-        "parameters": [path, *parameters], "requestBody": {"required": True, "content": {MEDIA_TYPE: stream}}
-    }  # fmt: skip
-
-
-class Upload(BaseModel):
+class Upload(msgspec.Struct):
     """The state of a part on this node."""
 
-    state: str = Field(description="absent, partial, here, or known: entered before", examples=["partial"])
-    offset: int = Field(description="bytes of the stream that came: go on from there")
+    state: Annotated[str, Meta(description="absent, partial, here, or known: entered before", examples=["partial"])]
+    offset: Annotated[int, Meta(description="bytes of the stream that came: go on from there")]
 
 
-class Discarded(BaseModel):
+class Discarded(msgspec.Struct):
     """True if an upload was deleted."""
 
     discarded: bool
 
 
-class Entered(BaseModel):
+class NewLoad(RequestBody):
+    """Parts that were uploaded, to be entered as one load, or not at all."""
+
+    load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
+    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
+    source: str = ""
+    rejected: Rejected = 0
+    stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
+    epoch: Epoch = 0
+
+
+class Entered(msgspec.Struct):
     """The result of a load."""
 
     load: str
-    position: int = Field(description="of its entry in the log")
+    position: Annotated[int, Meta(description="of its entry in the log")]
     rows: int
     rejected: int
-    parts: int = Field(description="parts that were new")
+    parts: Annotated[int, Meta(description="parts that were new")]
     duplicate_parts: int
-    maps: dict[str, int] = Field(description="rows of each map")
+    maps: Annotated[dict[str, int], Meta(description="rows of each map")]
     seconds: float
-    synchronised: bool = Field(description="whether its rows can be read already")
+    synchronised: Annotated[bool, Meta(description="whether its rows can be read already")]
     quarantined: list[dict[str, Any]]
-    chain: str = Field(description="the hash of the log up to that position; empty when it is not retained")
+    chain: Annotated[str, Meta(description="the hash of the log up to that position; empty when it is not retained")]
 
 
-def routes(node: Node) -> APIRouter:
+def routes(node: Node) -> Routes:
     """The routes of one node."""
-    router = APIRouter(route_class=GuardedRoute, prefix="/v1", tags=["loads"])
-    plain_ones = APIRouter(route_class=PlainRoute, prefix="/v1", tags=["loads"])
-    _add_sending(plain_ones, node)
-    _add_loading(plain_ones, node)
-    router.routes += plain_ones.routes
+    router = Routes(prefix="/v1", tag="loads")
+    _add_sending(router, node)
+    _add_loading(router, node)
 
-    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", response_model=Upload)
-    async def state(request: Request, part_id: str, caller: RequestCaller) -> dict[str, Any]:
-        found = await in_thread(request, node.receiver.state_between, part_id)
+    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", answer=Upload)
+    async def state(request: Request, part_id: str, caller: Caller) -> UploadState:
+        found: UploadState = await in_thread(request, node.receiver.state_between, part_id)
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
-        return plain(found if name is None or caller.may("write", name) else UploadState("absent"))
+        return found if name is None or caller.may("write", name) else UploadState("absent")
 
-    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", response_model=Discarded)
-    def discard(part_id: str, caller: RequestCaller) -> dict[str, bool]:
+    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", answer=Discarded)
+    def discard(part_id: str, caller: Caller) -> dict[str, bool]:
         # Without a map, as after a restart: only with the right to write everything. Others wait for its expiry.
         may = caller.may("write", node.receiver.map_of_upload(part_id))
         return {"discarded": may and node.receiver.discard(part_id)}
@@ -159,37 +123,39 @@ def routes(node: Node) -> APIRouter:
     return router
 
 
-def _entered(node: Node, result: LoadResult) -> dict[str, Any]:
-    """The answer to a load; whether its files were empty is known to its writer alone."""
-    found = {name: value for name, value in plain(result).items() if name != "empty"}
-    return found | {"chain": node.load_commit.chain_at(result.position)}
-
-
-def _add_sending(router: APIRouter, node: Node) -> None:
+def _add_sending(router: Routes, node: Node) -> None:
     pieces = _Pieces()
 
-    @router.post(
-        "/parts/{part_id}/upload", summary="Begin to send a part", response_model=Upload,
-        openapi_extra=_described("part_id", *described(_HeadHeaders, "header")),
-    )  # fmt: skip
-    async def open_upload(request: Request) -> Response:
+    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", answer=Upload, body=_STREAM)
+    async def open_upload(
+        request: Request,
+        part_id: str,
+        upload_map: UploadMap,
+        upload_checksum: UploadChecksum,
+        upload_length: Annotated[int, IN_HEADER, Meta(ge=1, description="bytes of the whole")],
+    ) -> UploadState:
         """The body is the head of the part's stream; `offset` in the answer is where to continue with `PUT`.
 
         Whatever the node has against the part, it says now: a map it does not know, a size, a disk without room.
         """
         _need_not_drained(node)
-        headers = read(_HeadHeaders, request.headers, "header")
-        offer = UploadOffer(
-            request.path_params["part_id"], headers.upload_map, headers.upload_length, headers.upload_checksum, None
-        )
+        offer = UploadOffer(part_id, upload_map, upload_length, upload_checksum, None)
         async with _knowing_maps(node):
-            return _answer(await in_thread(request, _open, node.receiver, offer, await request.body()))
+            return await in_thread(request, _open, node.receiver, offer, await request.body())
 
-    @router.put(
-        "/parts/{part_id}/upload", summary="Send a part", response_model=Upload,
-        openapi_extra=_described("part_id", *described(_PartHeaders, "header")),
-    )  # fmt: skip
-    async def upload(request: Request) -> Response:
+    @router.put("/parts/{part_id}/upload", summary="Send a part", answer=Upload, body=_STREAM)
+    async def upload(
+        request: Request,
+        part_id: str,
+        upload_map: UploadMap,
+        upload_checksum: UploadChecksum,
+        upload_offset: Annotated[int, IN_HEADER, Meta(ge=0, description="the bytes sent begin there")] = 0,
+        upload_length: Annotated[
+            Annotated[int, Meta(ge=1)] | None,
+            IN_HEADER,
+            Meta(description="bytes of the whole; by default those that are sent"),
+        ] = None,
+    ) -> UploadState:
         """The body is the part's stream, from `Upload-Offset` on; after a lost connection, it is continued there.
 
         Answers when the part is on the disk and was checked. 409 `upload_offset` names the offset wanted; 422 is for
@@ -197,46 +163,49 @@ def _add_sending(router: APIRouter, node: Node) -> None:
         """
         can_be_continued(request)
         _need_not_drained(node)
-        headers, sent = read(_PartHeaders, request.headers, "header"), _content_length(request)
-        offset = headers.upload_offset
-        length = headers.upload_length if headers.upload_length is not None else offset + (sent or 0)
-        if sent is not None and offset + sent > length:
+        sent = _content_length(request)
+        length = upload_length if upload_length is not None else upload_offset + (sent or 0)
+        if sent is not None and upload_offset + sent > length:
             raise Invalid("more bytes are announced than the part has", kind="upload_length", length=length)
-        offer = UploadOffer(request.path_params["part_id"], headers.upload_map, length, headers.upload_checksum, offset)
+        offer = UploadOffer(part_id, upload_map, length, upload_checksum, upload_offset)
         async with _knowing_maps(node):
             with pieces.of_one() as piece_bytes:
-                return _answer(await _receive(request, node.receiver, offer, sent, piece_bytes))
+                return await _receive(request, node.receiver, offer, sent, piece_bytes)
 
 
-def _add_loading(router: APIRouter, node: Node) -> None:
-    order = {"required": True, "content": {"application/json": {"schema": described_json(_NewLoad)}}}
-
-    @router.post(
-        "/loads", summary="Enter uploaded parts as one load", response_model=Entered,
-        openapi_extra={"requestBody": order},
-    )  # fmt: skip
-    async def load(request: Request) -> Response:
+def _add_loading(router: Routes, node: Node) -> None:
+    @router.post("/loads", summary="Enter uploaded parts as one load", answer=Entered)
+    async def load(request: Request, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        wanted = read_json(_NewLoad, await request.body())
-        return _loaded(request, await _in_thread(_enter, node, wanted, caller_in(request)))
+        return _noted(request, await _in_thread(_enter, node, wanted, caller))
 
     @router.put(
-        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", response_model=Entered,
-        openapi_extra=_described("load_id", *described(_LoadQuery, "query")),
-    )  # fmt: skip
-    async def bring(request: Request) -> Response:
+        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", answer=Entered, body=_STREAM
+    )
+    async def bring(
+        request: Request,
+        load_id: str,
+        caller: Caller,
+        source: str = "",
+        rejected: Rejected = 0,
+        stream: Annotated[
+            str | None, Meta(description="the query of a stream, each epoch of which is entered once")
+        ] = None,
+        stream_epoch: Annotated[int, Meta(ge=0)] = 0,
+        epoch: Epoch = 0,
+    ) -> dict[str, Any]:
         """The body is the streams of its parts, one after another, in the order in which they are to be merged.
 
         For a pond of one node: with more, the parts must be on the others before. Asked twice, it is entered once.
         """
         _need_not_drained(node)
-        load, query = request.path_params["load_id"], read(_LoadQuery, request.query_params, "query")
         body = await request.body()
         request.app.state.metrics.upload_bytes.inc(len(body))
-        return _loaded(request, await _in_thread(_bring, node, load, query, body, caller_in(request)))
+        order = {"source": source, "rejected": rejected, "stream": None if stream is None else (stream, stream_epoch)}
+        return _noted(request, await _in_thread(_bring, node, load_id, epoch, order, body, caller))
 
 
-def _enter(node: Node, wanted: _NewLoad, caller: Caller) -> dict[str, Any]:
+def _enter(node: Node, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
     with node.appending(wanted.epoch):
         result = node.load_commit.enter(
             wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
@@ -245,28 +214,26 @@ def _enter(node: Node, wanted: _NewLoad, caller: Caller) -> dict[str, Any]:
     return _entered(node, result)
 
 
-def _bring(node: Node, load: str, query: _LoadQuery, body: bytes, caller: Caller) -> dict[str, Any]:
-    stream = None if query.stream is None else (query.stream, query.stream_epoch)
-    with reporting_damage(), node.appending(query.epoch):
-        result = node.load_commit.bring(
-            load, split_streams(memoryview(body)), source=query.source, rejected=query.rejected, stream=stream,
-            caller=caller,
-        )  # fmt: skip
+def _bring(node: Node, load: str, epoch: int, order: dict[str, Any], body: bytes, caller: Caller) -> dict[str, Any]:
+    with reporting_damage(), node.appending(epoch):
+        result = node.load_commit.bring(load, split_streams(memoryview(body)), caller=caller, **order)
     return _entered(node, result)
 
 
-def _loaded(request: Request, result: dict[str, Any]) -> Response:
+def _entered(node: Node, result: LoadResult) -> dict[str, Any]:
+    """The answer to a load; whether its files were empty is known to its writer alone."""
+    found = {name: value for name, value in plain(result).items() if name != "empty"}
+    return found | {"chain": node.load_commit.chain_at(result.position)}
+
+
+def _noted(request: Request, result: dict[str, Any]) -> dict[str, Any]:
     note_change(request, load=result["load"], position=result["position"], rows=result["maps"])
-    return _answer(result)
+    return result
 
 
 def _need_not_drained(node: Node) -> None:
     if node.drain.active:
         raise node.drain.refusal()
-
-
-def _answer(value: object) -> Response:
-    return Response(to_json(value), media_type="application/json")
 
 
 @asynccontextmanager

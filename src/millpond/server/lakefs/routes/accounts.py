@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Denied
 from millpond.server.lakefs.access import login_token

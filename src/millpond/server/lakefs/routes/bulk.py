@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object

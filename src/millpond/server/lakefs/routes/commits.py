@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from itertools import dropwhile, islice
 from typing import TYPE_CHECKING
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.bodies import takes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.server.lakefs.errors import wording
 from millpond.server.lakefs.models import page_answer

@@ -16,8 +16,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
-from fastapi.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.server.lakefs.addresses import check_namespace

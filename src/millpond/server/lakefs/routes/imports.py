@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.server.lakefs.addresses import check_source
 from millpond.server.lakefs.bodies import OneOf, takes

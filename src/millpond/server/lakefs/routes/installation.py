@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.server.lakefs.errors import json_answer
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.addresses import check_source

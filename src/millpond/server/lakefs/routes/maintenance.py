@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.bodies import takes

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.space import WouldBlock

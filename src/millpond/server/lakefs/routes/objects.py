@@ -8,8 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from fastapi import Response
-from fastapi.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.json_forms import to_json

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from fastapi import Response
-from fastapi.responses import StreamingResponse
+from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.ranges import index_name, range_name

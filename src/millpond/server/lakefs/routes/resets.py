@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.server.lakefs.bodies import OneOf, takes
 from millpond.server.lakefs.errors import ApiError, json_answer, wording

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import NotFound
 from millpond.server.lakefs.bodies import takes

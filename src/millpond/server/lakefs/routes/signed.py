@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-from fastapi import Response
+from starlette.responses import Response
 
 from millpond.errors import Conflict, NotFound
 from millpond.server.lakefs.errors import ApiError

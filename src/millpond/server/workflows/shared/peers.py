@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Any
 import grpc
 from grpc import StatusCode
 
-from millpond.errors import (
-    AlreadyExists,
-    Conflict,
-    Corrupt,
-    Denied,
-    Internal,
-    Invalid,
-    MillpondError,
-    NotFound,
-    Unavailable,
-    Uncertain,
-)
+from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.server.armada.status import KIND_KEY
+from millpond.statuses import class_of_grpc
 
 if TYPE_CHECKING:
     from millpond.settings import Settings
@@ -39,12 +29,6 @@ ELSEWHERE = "partition_elsewhere"
 _STOPPING = "node_stopping"
 _CONNECT_SECONDS = 1.0
 _CALL_SECONDS = 60.0
-_OF_STATUS: dict[StatusCode, type[MillpondError]] = {
-    StatusCode.INVALID_ARGUMENT: Invalid, StatusCode.NOT_FOUND: NotFound, StatusCode.ALREADY_EXISTS: AlreadyExists,
-    StatusCode.ABORTED: Conflict, StatusCode.FAILED_PRECONDITION: Conflict, StatusCode.DATA_LOSS: Corrupt,
-    StatusCode.PERMISSION_DENIED: Denied, StatusCode.UNAUTHENTICATED: Denied,
-    StatusCode.RESOURCE_EXHAUSTED: Unavailable,
-}  # fmt: skip
 
 
 class Elsewhere(Unavailable):
@@ -118,5 +102,4 @@ def _understood(error: grpc.aio.AioRpcError, address: str) -> MillpondError:
             "the connection to the partition's owner was lost", kind="command_moved", address=address,
             hint="look if it was done before you send it again",
         )  # fmt: skip
-    cls = _OF_STATUS.get(error.code(), Unavailable if error.code() == StatusCode.UNAVAILABLE else Internal)
-    return cls(details, kind=str(kind or "workflows_peer"))
+    return class_of_grpc(error.code().name)(details, kind=str(kind or "workflows_peer"))

@@ -1,0 +1,120 @@
+"""Statuses of errors in HTTP and gRPC: one row for each kind that is told apart from its class.
+
+    status_of(Conflict(…, kind="map_changed"))   409, ABORTED: those of the class
+    status_of(Conflict(…, kind="not_primary"))   421, FAILED_PRECONDITION: those of the kind
+
+Classes have their statuses in `errors.py`, beside their exit code. Statuses of gRPC are names: no module here needs it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from millpond import errors
+from millpond.errors import Conflict, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
+
+__all__ = ("KINDS", "KindRow", "class_of_grpc", "grpc_status", "http_status", "is_refusal", "lakefs_status", "row_of")
+
+
+class KindRow(NamedTuple):
+    """A kind of error; what is None is as the class has it."""
+
+    error: type[MillpondError]
+    """Its class."""
+    http: int | None = None
+    grpc: str | None = None
+    lakefs: int | None = None
+    """The status over HTTP for clients of lakeFS, where that is another one."""
+    retry_seconds: int | None = None
+    """The pause of clients that call again by themselves, over HTTP."""
+    passes: bool = False
+    """A limit that is over in a moment: clients of gRPC call again by themselves."""
+    refused: bool = False
+    """Counted as refused, as is every kind with a pause, and every request without the right."""
+
+
+def _busy(seconds: int) -> KindRow:
+    return KindRow(Unavailable, retry_seconds=seconds)
+
+
+def _full(*, passes: bool = False, refused: bool = False, http: int | None = None) -> KindRow:
+    return KindRow(Unavailable, http, "RESOURCE_EXHAUSTED", passes=passes, refused=refused)
+
+
+_TOO_LARGE = KindRow(Invalid, 413)
+_UNKNOWN = KindRow(Denied, 401, "UNAUTHENTICATED")
+KINDS = {
+    "body_too_large": _TOO_LARGE, "lookup_too_large": _TOO_LARGE, "part_too_large": _TOO_LARGE,
+    "upload_too_large": _TOO_LARGE, "method_not_allowed": KindRow(Invalid, 405),
+    "token_missing": _UNKNOWN, "token_unknown": _UNKNOWN, "token_expired": _UNKNOWN,
+    "right_missing": KindRow(Denied, lakefs=401),
+    "not_primary": KindRow(Conflict, 421, "FAILED_PRECONDITION"),
+    "failed_precondition": KindRow(Conflict, grpc="FAILED_PRECONDITION"),
+    "setting_changed": KindRow(Conflict, lakefs=412), "precondition_failed": KindRow(Conflict, lakefs=412),
+    "branch_moved": KindRow(Conflict, lakefs=429), "branch_busy": KindRow(Unavailable, lakefs=429),
+    "namespace_used": KindRow(Invalid, lakefs=400), "data_missing": KindRow(NotFound, lakefs=410),
+    "workflow_unserved": KindRow(Internal, grpc="UNIMPLEMENTED"),
+    "wait_over": KindRow(Unavailable, grpc="DEADLINE_EXCEEDED"),
+    "rate_limited": _full(passes=True, http=429), "quota_exceeded": _full(passes=True, refused=True),
+    "calls_full": _full(passes=True, refused=True), "commands_full": _full(passes=True, refused=True),
+    "watcher_stalled": _full(), "queues_full": _full(), "job_set_large": _full(), "disk_full": _full(http=507),
+    "request_memory_full": _full(passes=True)._replace(retry_seconds=1),
+    "watchers_full": _full(passes=True)._replace(retry_seconds=2),
+    "request_queue_full": _busy(2), "request_queue_slow": _busy(2), "long_polls_full": _busy(2),
+    "pond_busy": _busy(1), "map_busy": _busy(1), "upload_busy": _busy(1), "node_starting": _busy(1),
+    "node_stopping": _busy(1), "node_not_ready": _busy(1), "nodes_changing": _busy(1),
+    "question_slow": KindRow(Unavailable, refused=True), "readers_full": KindRow(Unavailable, refused=True),
+}  # fmt: skip
+_NONE = KindRow(MillpondError)
+_REFUSED = (401, 403, 413, 429)
+
+
+def row_of(kind: str) -> KindRow:
+    """The row of a kind; of one that has none, an empty one."""
+    return KINDS.get(kind, _NONE)
+
+
+def http_status(error: MillpondError) -> int:
+    """The status over HTTP.
+
+    >>> http_status(Conflict("no")), http_status(Conflict("no", kind="not_primary"))
+    (409, 421)
+    """
+    return row_of(error.kind).http or error.http_status
+
+
+def lakefs_status(error: MillpondError) -> int:
+    """The status over HTTP for clients of lakeFS."""
+    return row_of(error.kind).lakefs or http_status(error)
+
+
+def grpc_status(error: MillpondError) -> str:
+    """The name of the status of gRPC.
+
+    >>> grpc_status(Conflict("no")), grpc_status(Conflict("no", kind="not_primary"))
+    ('ABORTED', 'FAILED_PRECONDITION')
+    """
+    return row_of(error.kind).grpc or error.grpc_status
+
+
+def is_refusal(error: MillpondError) -> bool:
+    """True for an error that is counted as refused: the right is missing, a limit is met, or the node is busy."""
+    row = row_of(error.kind)
+    return http_status(error) in _REFUSED or row.retry_seconds is not None or row.refused
+
+
+def class_of_grpc(status: str) -> type[MillpondError]:
+    """The class that a status of gRPC stands for, the most general one; `Internal` for one that no error has.
+
+    >>> [class_of_grpc(status).__name__ for status in ("ABORTED", "UNAVAILABLE", "UNAUTHENTICATED", "OUT_OF_RANGE")]
+    ['Conflict', 'Unavailable', 'Denied', 'Internal']
+    """
+    return _OF_GRPC.get(status, Internal)
+
+
+_CLASSES: tuple[type[MillpondError], ...] = tuple(getattr(errors, name) for name in errors.__all__)
+_OF_GRPC: dict[str, type[MillpondError]] = {
+    **{row.grpc: row.error for row in KINDS.values() if row.grpc is not None},
+    # A class that is closed is told from one that is busy by its kind.
+    **{cls.grpc_status: cls for cls in _CLASSES if MillpondError in cls.__bases__ and cls is not errors.Closed},
+}
