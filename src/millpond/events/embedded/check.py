@@ -48,7 +48,9 @@ def _check(tx: ReadTransaction, key: bytes, row: bytes) -> Iterator[Report]:
     if head.open is not None:
         segments.append(DaySegment(State.OPEN, (head.open,), head.open_stored))
     yield checked("stream")
-    oldest = HIDDEN_DAY if has_hidden_rows(tx, keys, head, segments) else _oldest(segments)
+    # A deletion that was interrupted at its very end has no rows left, and is ended by the next maintenance.
+    hidden = head.expire_day == HIDDEN_DAY or has_hidden_rows(tx, keys, head, segments)
+    oldest = HIDDEN_DAY if hidden else _oldest(segments)
     for fault in (*_segment_faults(head, segments, oldest), *_event_faults(tx, keys, head, segments)):
         yield problem("stream", head.stream, fault, _REMEDY, counted=False)
     for work, day in zip(Work, (head.compress_day, head.expire_day, head.forget_day), strict=True):
