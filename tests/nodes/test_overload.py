@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 
 import psutil
 import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.utils import floatToGoString
@@ -156,6 +157,34 @@ def test_a_token_finds_a_scan_beside_all_those_of_another(serve: Callable[..., S
         room.need(3 * SCAN_BYTES)
         assert node.post("/v1/maps/m/scan", {}, headers=many).json()["kind"] == "request_queue_slow"
         assert node.post("/v1/maps/m/scan", {}, headers=other).status == 200
+
+
+def test_a_token_finds_a_thread_beside_all_those_of_another(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = served_map(serve, rows=10, threads="4")
+    for name in ("many", "other"):
+        TokenFile(node.pond.folder).add(name, f"secret-{name}", {"read": ["*"]})
+    many, other = ({"Authorization": f"Bearer secret-{name}"} for name in ("many", "other"))
+    entered, go_on = threading.Semaphore(0), threading.Event()
+
+    def slow(*_args: object) -> None:
+        entered.release()
+        assert go_on.wait(60)
+        raise Unavailable("it was held", kind="disk_full")
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
+        patched.setattr(type(node.pond), "maps", slow)
+        held = [pool.submit(node.get, "/v1/maps", headers=many) for _ in range(8)]
+        try:
+            for _ in range(3):
+                assert entered.acquire(timeout=30)
+            assert not entered.acquire(timeout=0.2), "one is left to others"
+            patched.undo()
+            assert node.get("/v1/maps", headers=other).status == 200
+        finally:
+            go_on.set()
+        assert {answer.result().status for answer in held} == {200, 507}
 
 
 def test_a_client_waits_as_long_as_it_is_told_to(serve: Callable[..., Served]) -> None:

@@ -49,6 +49,7 @@ def make_app(node: Node) -> Application:
     @asynccontextmanager
     async def lifespan(_app: Application) -> AsyncIterator[None]:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
+        app.state.short_threads = FairThreads(node.settings.threads)
         app.state.waiting_threads = FairThreads(WAITERS_MAX)
         app.state.staged_together = staged = StagedTogether()
         app.state.large_threads = FairThreads(node.settings.large_threads)

@@ -47,6 +47,7 @@ from millpond.server.memory import MemoryBudget, put_room
 from millpond.server.parameters import Parameters
 from millpond.server.routes.table import ROUTES, On, RouteNeeds, needs_of
 from millpond.server.same_map import check_incarnation
+from millpond.server.threads import in_short_thread
 from millpond.server.wire import answer_failure, error_answer
 
 if TYPE_CHECKING:
@@ -114,12 +115,18 @@ class Route:
         await check_incarnation(request)
         arguments = await self.taken.of(counted)
         act = partial(self.handler, **arguments)
-        answer = await (run_sync(act) if self._waits else act())
+        answer = await self._threaded(request, act)
         if isinstance(answer, Response):
             return answer
         if self.facts.answer is not None:
             answer = msgspec.convert(answer, self.answer, from_attributes=True)
         return Response(to_json(answer), self.facts.status, media_type="application/json")
+
+    async def _threaded(self, request: Request, act: Callable[[], Any]) -> Any:
+        """The answer of the handler; one that waits has a thread, of those that tokens share if its route needs one."""
+        if not self._waits:
+            return await act()
+        return await (run_sync(act) if self.needs.right is None else in_short_thread(request, act))
 
     def _check_query(self, request: Request) -> None:
         """Insist that the query has no parameter that the route would pass over.

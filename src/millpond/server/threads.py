@@ -2,7 +2,7 @@
 
 They are apart, so that uploads and small questions find a thread and a processor, however much waits or is large.
 
-Threads of large work are shared between tokens as `shares.py` says. A step of large work ends when its sender has gone
+Each kind is shared between tokens as `shares.py` says. A step of large work ends when its sender has gone
 away, or when it has taken `question_timeout`: loops over rows look for that between batches, see `kernel/patience.py`.
 """
 
@@ -24,7 +24,7 @@ from millpond.server.shares import Shares, Turns
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_thread")
+__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread")
 
 WAITERS_MAX = 256
 
@@ -48,6 +48,12 @@ class FairThreads:
             return await anyio.to_thread.run_sync(act, limiter=self._limiter)
         finally:
             self._turns.give(name)
+
+
+async def in_short_thread(request: Request, act: Callable[[], Answer]) -> Answer:
+    """Do what takes little time."""
+    threads: FairThreads = request.app.state.short_threads
+    return await threads.run(request, act)
 
 
 async def in_thread(

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-import anyio.to_thread
-
 from millpond.nodes.tokens import ANYBODY, Caller
 from millpond.server.access import note_change
 from millpond.server.lakefs.access import need, pair_of
@@ -15,7 +13,7 @@ from millpond.server.lakefs.bodies import parse_body, parse_items
 from millpond.server.lakefs.errors import speaks_own
 from millpond.server.lakefs.query import Query
 from millpond.server.routes.table import Work
-from millpond.server.threads import in_large_thread, in_thread
+from millpond.server.threads import in_large_thread, in_short_thread, in_thread
 
 if TYPE_CHECKING:
     from starlette.requests import Request
@@ -113,4 +111,4 @@ class Call:
             return await in_thread(self.request, act, *args, **options)
         if self._work is Work.LARGE:
             return await in_large_thread(self.request, act, *args, **options)
-        return await anyio.to_thread.run_sync(lambda: act(*args, **options))
+        return await in_short_thread(self.request, lambda: act(*args, **options))
