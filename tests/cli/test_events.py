@@ -300,6 +300,7 @@ def test_a_job_set_or_a_job_is_deleted_when_it_is_confirmed(streams: Shell) -> N
 
 def test_ages_are_set_shown_and_removed(streams: Shell) -> None:
     assert streams("events", "settings", "list", "--json").object == []
+    assert "no rules" in streams("events", "settings", "list").out
     rule = streams("events", "settings", "set", "etl", "--retention", "90d", "--json").object
     assert rule == {"queue": "etl", "job_set": None, "compress_after": None, "retention": "90d"}
     assert "12h" in streams("events", "settings", "set", "etl", "nightly", "--compress-after", "12h").out

@@ -97,6 +97,9 @@ def remove(queue: Queue, job_set: JobSet = None, pond: PondPlace = _HERE, json: 
 
 
 def _print(rules: list[AgeRule]) -> None:
+    if not rules:
+        console.say("no rules: the pond's own ages hold")
+        return
     rows = [rule.shown() for rule in rules]
     console.print_table(
         ["queue", "job set", "compress after", "retention"],

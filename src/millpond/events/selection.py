@@ -59,7 +59,8 @@ def named_indexes(events: EventsLike, queue: str | None, job_sets: Sequence[str]
 
 
 def _not_found(queue: str, job_set: str | None = None) -> NotFound:
+    named = {} if job_set is None else {"job_set": shown(job_set)}
     return NotFound(
-        "there is no such stream", kind="stream_not_found", queue=shown(queue),
-        job_set=None if job_set is None else shown(job_set), hint="see: millpond events list",
+        "there is no such stream", kind="stream_not_found", queue=shown(queue), **named,
+        hint="see: millpond events list",
     )  # fmt: skip
