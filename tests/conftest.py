@@ -12,7 +12,6 @@ import gc
 import itertools
 import os
 import sys
-from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,6 +57,7 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "full" if everything() else "quick"))
 
 _BUCKETS = itertools.count()
+_LEDGER = pytest.StashKey[Ledger]()
 _RAN = "millpond/unit_ring_ran"
 """In the cache of pytest: tests are held to their time from the second run on, for the first compiles as it goes."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
@@ -79,18 +79,23 @@ def _only_units(config: pytest.Config) -> bool:
 def pytest_configure(config: pytest.Config) -> None:
     for name, words in RESOURCES.items():
         config.addinivalue_line("markers", f"{name}: {words}; follows from a fixture")
-    measured = _only_units(config) and config.cache is not None and config.cache.get(_RAN, False)
-    ledger = Ledger(config.getoption("--ledger"), UNIT_SECONDS_MAX if measured else inf)
-    plugins = [ledger, Sampling(), Resources(), Order()]  # the last one looks at the tests first
+    config.stash[_LEDGER] = Ledger(config.getoption("--ledger"))
+    plugins = [config.stash[_LEDGER], Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
         plugins.append(Keeper())
     for plugin in plugins:
         config.pluginmanager.register(plugin)
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    config = session.config
+    if _only_units(config) and config.cache.get(_RAN, False):
+        config.stash[_LEDGER].unit_seconds_max = UNIT_SECONDS_MAX
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    if _only_units(config) and config.cache is not None and not hasattr(config, "workerinput"):
+    if _only_units(config) and not hasattr(config, "workerinput"):
         config.cache.set(_RAN, True)
 
 
