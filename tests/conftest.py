@@ -60,6 +60,8 @@ _BUCKETS = itertools.count()
 _LEDGER = pytest.StashKey[Ledger]()
 _RAN = "millpond/unit_ring_ran"
 """In the cache of pytest: tests are held to their time from the second run on, for the first compiles as it goes."""
+_FILES_MIN = 100
+"""A run of fewer files of tests is not one of the ring."""
 _OBJECTS_BETWEEN_COLLECTIONS = 20_000
 """With 700, as Python has it, four fifths of the time in which trees of code are read goes to looking for garbage."""
 
@@ -95,7 +97,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
-    if _only_units(config) and not hasattr(config, "workerinput"):
+    if _only_units(config) and len(config.stash[_LEDGER].rings["unit"]) >= _FILES_MIN:  # where the run is controlled
         config.cache.set(_RAN, True)
 
 

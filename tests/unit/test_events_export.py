@@ -107,6 +107,7 @@ def test_wrong_input_is_refused_before_any_file_is_made(pond: millpond.Pond, tmp
     assert out.read_bytes() == b"old" and {file.name for file in tmp_path.iterdir()} == {"pond", "out.parquet"}
 
 
+@pytest.mark.usefixtures("processor")
 def test_row_groups_have_a_size_and_small_streams_share_them(
     pond: millpond.Pond, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,6 +33,7 @@ def test_some_kinds_have_a_status_of_their_own() -> None:
     assert grpc_status(errors.Conflict("no", kind="not_primary")) is StatusCode.FAILED_PRECONDITION
 
 
+@pytest.mark.usefixtures("processor")
 def test_kinds_with_a_status_of_their_own_are_raised_by_their_class() -> None:
     raised = error_reference.raised()
     for kind, row in KINDS.items():

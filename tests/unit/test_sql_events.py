@@ -121,6 +121,7 @@ def test_a_condition_limits_what_is_read(
         assert seen.listed == 0, "one stream is looked up, whatever others there are"
 
 
+@pytest.mark.usefixtures("processor")
 @settings(max_examples=60, deadline=None)
 @given(
     parts=st.lists(

@@ -80,6 +80,7 @@ def _resumed(events: EventsLike, stream: StreamName, after: str, filters: Filter
 class FilterContract:
     """Readers with filters."""
 
+    @pytest.mark.usefixtures("processor")
     @settings(max_examples=EXAMPLES, suppress_health_check=[*HealthCheck], deadline=None)
     @given(
         appends=APPENDS, filters=FILTERS, start=st.integers(0, 40), compressed=st.booleans(),
