@@ -13,41 +13,25 @@ from pathlib import Path
 from typing import TypeAlias
 
 from millpond.clock import ManualClock
-from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
-from millpond.events.deletion import delete_job
 from millpond.events.embedded import expire
 from millpond.events.embedded.check import check_streams
 from millpond.events.embedded.rows import keys_of
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
-from millpond.events.maintenance import EventMaintenance, MaintenanceRules
-from millpond.events.names import StreamName
-from millpond.events.protocol import NoteKind, StreamStore, Work
+from millpond.events.protocol import StreamStore, Work
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import occurrences
+from tests.crash.stream_acts import LATER, STREAM, compress, delete, delivered, drop, erase
 from tests.crash.versions_killed import forked, killed_at, logged
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything, index_of
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.rings.sampling import drawn
 
-STREAM = StreamName("crash", "stream")
-LATER = NOON + 4 * DAY_MS
 DAYS = [NOON + day * DAY_MS for day in range(3)]
 MOMENTS_SAMPLED = 6
 Events: TypeAlias = list[tuple[int, bytes]]
 
 expire.ROWS_PER_WRITE = 2
-
-
-def delivered(first: int, count: int, time_ms: int) -> EventBatch:
-    """Messages of a source that grow with their position: some compressed days have several batches."""
-    positions = range(first, first + count)
-    events = [
-        NewEvent(time_ms, b"%d" % position + bytes(position * 10_000), "", {} if position % 3 else {"job_id": "7"})
-        for position in positions
-    ]
-    return EventBatch(STREAM, events, "kafka:jobs/0", positions)
 
 
 def prepare(store: StreamStore, clock: ManualClock) -> None:
@@ -61,34 +45,6 @@ def prepare(store: StreamStore, clock: ManualClock) -> None:
 def append(store: StreamStore) -> None:
     """Events that were stored, late ones, and ones that begin a day."""
     store.append([delivered(59, 4, NOON), delivered(63, 2, LATER)])
-
-
-def compress(store: StreamStore) -> None:
-    compress_stream(store, STREAM, TODAY + 2)
-
-
-def drop(store: StreamStore) -> None:
-    store.expire(STREAM, TODAY + 1)
-
-
-def delete(store: StreamStore) -> None:
-    """Delete the stream; done again, it is ended by maintenance."""
-    if index_of(store, STREAM).segments:
-        store.delete(STREAM)
-    maintain(store)
-
-
-def erase(store: StreamStore) -> None:
-    """Delete the events of a job, likewise."""
-    if not store.notes.read(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
-        delete_job(store, STREAM, "7")
-    maintain(store)
-
-
-def maintain(store: StreamStore) -> None:
-    rules = MaintenanceRules(0, 0, 0)
-    report = EventMaintenance(store, ManualClock(now=LATER), rules, RULES.forget_ms).expire()
-    assert not report.failed, report.faults
 
 
 ACTS: dict[str, Callable[[StreamStore], None]] = {

@@ -13,31 +13,17 @@ pytest.importorskip("redis")
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
-from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State
-from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
-from millpond.events.protocol import NoteKind, Work
+from millpond.events.protocol import Work
 from millpond.events.redis.store import RedisStore
 from millpond.testing.faults import occurrences
+from tests.crash.stream_acts import LATER, STREAM, compress, delete, delivered, drop, erase
 from tests.crash.versions_killed import forked, killed_at, logged
-from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything, index_of
+from tests.harness.contracts.stream_site import NOON, RULES, TODAY, everything
 from tests.redis_servers import RedisServer, new_place, server
-
-STREAM = StreamName("crash", "stream")
-LATER = NOON + 4 * DAY_MS
-
-
-def delivered(first: int, count: int, time_ms: int) -> EventBatch:
-    positions = range(first, first + count)
-    events = [
-        NewEvent(time_ms, b"%d" % position + bytes(position * 10_000), "", {} if position % 3 else {"job_id": "7"})
-        for position in positions
-    ]
-    return EventBatch(STREAM, events, "kafka:jobs/0", positions)
 
 
 def prepare(store: RedisStore, clock: ManualClock) -> None:
@@ -52,33 +38,6 @@ def append(store: RedisStore) -> None:
     """Events that were stored, late ones, and ones that begin a day; for two streams at once."""
     other = EventBatch(StreamName("crash", "other"), [NewEvent(LATER, b"x")], "kafka:jobs/0", [1])
     store.append([delivered(29, 4, NOON), other, delivered(33, 2, LATER)])
-
-
-def compress(store: RedisStore) -> None:
-    compress_stream(store, STREAM, TODAY + 2)
-
-
-def drop(store: RedisStore) -> None:
-    store.expire(STREAM, TODAY + 1)
-
-
-def delete(store: RedisStore) -> None:
-    """Delete the stream; done again, it is ended by maintenance."""
-    if index_of(store, STREAM).segments:
-        store.delete(STREAM)
-    maintain(store)
-
-
-def erase(store: RedisStore) -> None:
-    """Delete the events of a job, likewise."""
-    if not store.notes.read(NoteKind.ERASURE) and any(event.headers for event in everything(store, STREAM)):
-        delete_job(store, STREAM, "7")
-    maintain(store)
-
-
-def maintain(store: RedisStore) -> None:
-    report = EventMaintenance(store, ManualClock(now=LATER), MaintenanceRules(0, 0, 0), RULES.forget_ms).expire()
-    assert not report.failed, report.faults
 
 
 ACTS: dict[str, Callable[[RedisStore], None]] = {

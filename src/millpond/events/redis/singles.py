@@ -44,7 +44,7 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
     for batch in batches:
         if len(batch.check().events[0][1]) > PAYLOAD_BYTES_MAX:
             return False
-    return len(batches) == 1 or len(batches) == len({batch.stream for batch in batches})  # fmt: skip
+    return len(batches) == 1 or len(batches) == len({batch.stream for batch in batches})
 
 
 def append_singles(
