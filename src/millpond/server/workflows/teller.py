@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import threading
-from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from millpond.errors import Invalid, MillpondError
@@ -100,8 +99,11 @@ class Teller:
         """Tell what waits, if that is possible now, and end. The space is its owner's to close."""
         if self._worker.started:
             self._worker.stop()
-            with suppress(Exception):  # it stays for the next owner
+            try:
                 self._tell()
+            except Exception as error:
+                known = isinstance(error, MillpondError)
+                _LOG.warning("stories of runs stay for the next owner: %s", error, exc_info=None if known else error)
 
     def turn(self) -> int:
         """Tell one page of the stories that wait; how many there were.
