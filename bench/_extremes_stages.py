@@ -27,8 +27,8 @@ from millpond.maps.loads.load import seal_data
 from millpond.maps.loads.loads import Loads
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.loads.retention import tidy_up
+from millpond.maps.log.deduplication import remember
 from millpond.maps.log.log import ENTRIES, Change, Entry, head_of
-from millpond.maps.log.remembered import remember
 
 __all__ = ("SHAPES",)
 

@@ -32,7 +32,7 @@ import millpond
 from _measure import Contest, note_contests, print_table, rounds
 from _results import Run, version
 from millpond import spark as mp
-from millpond.maps.snapshots.hash_share import HashShare
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot
 
 ROWS_PER_KEY = 10

@@ -24,7 +24,7 @@ import pyarrow as pa
 import millpond
 from _results import Run
 from millpond.clock import thread_seconds
-from millpond.events.own_maintenance import OwnMaintenance
+from millpond.events.local_maintenance import OwnMaintenance
 from millpond.events.reports import QUEUE, Reporter
 
 THREADS: list[float] = []

@@ -11,7 +11,7 @@ RESERVED = {
     "versions/graph/history.py:is_ancestor": "checks of histories",
     "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
-    "workflows/store/slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
+    "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",

@@ -243,8 +243,8 @@ class Pond(PondFace):
         """Streams of events."""
         from millpond.event_rules import event_rules
         from millpond.events.events import Events
-        from millpond.events.open_jobs import OpenJobs
         from millpond.events.place import open_streams
+        from millpond.events.running_jobs import OpenJobs
 
         store = open_streams(self.space, self.clock, self._events_store)
         open_jobs = OpenJobs(self.folder / "running", host_name(), is_alive)
@@ -259,7 +259,7 @@ class Pond(PondFace):
 
     @opened_once
     def _reporter(self) -> Reporter:
-        from millpond.events.own_maintenance import OwnMaintenance
+        from millpond.events.local_maintenance import OwnMaintenance
         from millpond.events.protocol import StreamRules
         from millpond.events.reports import QUEUE as REPORTS_QUEUE
         from millpond.events.reports import Reporter

@@ -6,7 +6,7 @@ import sys
 
 from millpond.clock import ManualClock
 from millpond.events.embedded.store import EmbeddedStore
-from millpond.server.workflows.teller import Teller
+from millpond.server.workflows.event_publisher import Teller
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import arm
 from millpond.workflows.processor import Processor

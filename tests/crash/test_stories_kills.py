@@ -15,7 +15,7 @@ pytest.importorskip("littlehorse")
 from millpond.clock import ManualClock
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.names import StreamName
-from millpond.server.workflows.teller import Teller
+from millpond.server.workflows.event_publisher import Teller
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT
 from millpond.workflows.keyspaces import STORY

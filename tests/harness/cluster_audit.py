@@ -21,7 +21,7 @@ import pyarrow as pa
 from millpond.client.transport import Connection
 from millpond.clock import SystemClock
 from millpond.maps.model.columns import INSTANT
-from millpond.nodes.replication.agreement import agreement
+from millpond.nodes.replication.log_agreement import agreement
 from millpond.nodes.replication.peer import Peer
 from millpond.settings import load_settings
 from millpond.testing.models import bits_of

@@ -22,7 +22,7 @@ from millpond.versions.objects.entries import Entry, batch_of, entries_of
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import Site
+from millpond.versions.repository_context import Site
 
 pytestmark = pytest.mark.usefixtures("processor")
 

@@ -27,9 +27,9 @@ from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import CompactionRules, Retention
+from millpond.versions.repository_context import CompactionRules, Retention
 from millpond.versions.staging import bulk
-from millpond.versions.staging.together import StagedEntry, put_together
+from millpond.versions.staging.group_commit import StagedEntry, put_together
 from tests.rings.sampling import drawn
 from tests.version_spaces import SPACES, open_space
 

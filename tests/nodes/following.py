@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from millpond.client.transport import Connection
 from millpond.clock import ManualClock
-from millpond.nodes.replication.agreement import Agreement, agreement
+from millpond.nodes.replication.log_agreement import Agreement, agreement
 from millpond.nodes.replication.peer import Peer
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from millpond.client.transport import Connection
 from millpond.clock import ManualClock
 from millpond.errors import Denied, NotFound, Unavailable
 from millpond.kernel.steps import listening
-from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.local_peer import LocalPeer
+from millpond.nodes.replication.log_agreement import agreement
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import open_pond
 from millpond.testing.passing_time import while_time_passes

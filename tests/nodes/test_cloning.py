@@ -24,9 +24,9 @@ from millpond.kernel.steps import listening
 from millpond.kernel.verify import Report
 from millpond.maps.log.clone import clone_folder
 from millpond.maps.parts.stream import MEDIA_TYPE
-from millpond.nodes.replication.agreement import Agreement, agreement
 from millpond.nodes.replication.clone import clone_map, clone_pond
 from millpond.nodes.replication.local_peer import LocalPeer
+from millpond.nodes.replication.log_agreement import Agreement, agreement
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond, open_pond

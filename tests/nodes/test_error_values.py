@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from millpond.errors import Corrupt
-from millpond.nodes.replication.agreement import Finding
+from millpond.nodes.replication.log_agreement import Finding
 from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.wire import relative
 from tests.nodes.conftest import Served

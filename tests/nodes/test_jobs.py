@@ -17,7 +17,7 @@ from millpond.maps.map import Map
 from millpond.maps.shard.free_space import free_space
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
-from millpond.nodes.replication.agreement import Finding
+from millpond.nodes.replication.log_agreement import Finding
 from millpond.testing.passing_time import while_time_passes
 from tests.nodes.job_context import DAY, HOUR, MINUTE, NOW, Compared, JobContext, Pulling
 

@@ -23,8 +23,8 @@ from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, open_remote, pin_snapshot, pinned_objects
 from millpond.client.transport import Nodes
 from millpond.errors import Invalid, NotFound, Unavailable
-from millpond.maps.snapshots.hash_share import HashShare, shares_of
 from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.nodes.lookup_service import arrow_stream
 from millpond.nodes.tokens import TokenFile
 from millpond.ranges.files import content_id

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import pytest
 
-from millpond.server.unread_bodies import LINGER_BYTES_MAX
+from millpond.server.lingering_close import LINGER_BYTES_MAX
 from tests.nodes.conftest import Served
 from tests.nodes.test_connections import HEAD, KIB, pour, raw, refused, status
 

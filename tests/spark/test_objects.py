@@ -27,8 +27,8 @@ from millpond.versions.compaction import compact
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import Retention
-from millpond.versions.staging.frozen import SCRATCH
+from millpond.versions.repository_context import Retention
+from millpond.versions.staging.commit_ranges import SCRATCH
 
 pytestmark = pytest.mark.sample(5, of="file")
 

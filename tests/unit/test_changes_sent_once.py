@@ -23,7 +23,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Unavailable, Uncertain
 from millpond.settings import load_settings
 from millpond.versions.objects.entries import Entry
-from millpond.versions.site import RepositoryRecord, Retention
+from millpond.versions.repository_context import RepositoryRecord, Retention
 
 ATTEMPTS = 3
 

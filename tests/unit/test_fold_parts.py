@@ -13,7 +13,7 @@ from millpond.ranges import Boundaries, fold, fold_part, join_parts, write
 from millpond.ranges.spans import Spans
 from millpond.stores.objects import FolderObjects
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY, batch_of, entries_of
-from millpond.versions.staging.frozen import SCRATCH, drop_scratch, freeze
+from millpond.versions.staging.commit_ranges import SCRATCH, drop_scratch, freeze
 from millpond.versions.staging.reads import at
 from tests.version_sites import TINY, CountedObjects, Place, entry, put, seal, state
 

@@ -14,9 +14,9 @@ from millpond.kernel.keys import EVERYTHING
 from millpond.kernel.space import Space, Transaction
 from millpond.maps.log import queue
 from millpond.maps.log.apply import follow, record
+from millpond.maps.log.deduplication import remembered
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import NUMBER, queued_parts, series_of, settings_of
-from millpond.maps.log.remembered import remembered
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.model.keyspaces import ABSORBED, STREAMS

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import millpond
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Invalid
-from millpond.maps.snapshots.hash_share import SHARES_MAX, HashShare, shares_of
+from millpond.maps.snapshots.partition_filter import SHARES_MAX, HashShare, shares_of
 from millpond.maps.snapshots.snapshot import Snapshot
 
 COUNT = 300_000

@@ -30,7 +30,7 @@ from millpond.versions.imports.locations import Location, ObjectLocation, Prefix
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches
+from millpond.versions.repository_context import ProtectedBranches
 from millpond.versions.staging import bulk
 from tests.harness.scratch import scratch_folder
 from tests.s3_server import running

@@ -13,8 +13,8 @@ from millpond.errors import Corrupt
 from millpond.kernel.steps import listening
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts import part as parts_module
-from millpond.maps.parts.accepted import MANIFEST_BYTES_MAX, AcceptedParts
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
+from millpond.maps.parts.verified_parts import MANIFEST_BYTES_MAX, AcceptedParts
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of

@@ -17,7 +17,7 @@ from millpond.versions.collect import GRACE_MS
 from millpond.versions.multipart import OPEN_MS_MAX
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches
+from millpond.versions.repository_context import ProtectedBranches
 
 NOW = 1_600_000_000_000
 

@@ -16,9 +16,9 @@ from millpond.events.days import DAY_MS
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.index import State, StreamIndex
+from millpond.events.local_maintenance import OwnMaintenance
 from millpond.events.maintenance import MaintenanceRules
 from millpond.events.names import StreamName
-from millpond.events.own_maintenance import OwnMaintenance
 from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE
 from millpond.kernel.witness import Doubt

@@ -14,8 +14,8 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Unavailable
 from millpond.events.event import EventBatch
 from millpond.kernel.keys import EVERYTHING, Prefix
-from millpond.server.workflows import teller
-from millpond.server.workflows.teller import Tally, Teller
+from millpond.server.workflows import event_publisher
+from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.engine import Request
 from millpond.workflows.keyspaces import INITIALIZED, STORY
@@ -37,7 +37,7 @@ def test_an_entry_of_stories_comes_back_from_its_bytes(dropped: bool) -> None:
 
 
 def test_what_is_dropped_is_dropped_by_all_who_follow(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(teller, "STORIES_WAITING_MAX", 10)
+    monkeypatch.setattr(event_publisher, "STORIES_WAITING_MAX", 10)
     clock, log, tally = ManualClock(), EmbeddedLog(MemorySpace(), Prefix("log"), 2, SystemClock()), Tally()
     follower = Follower(log, 1, MemorySpace(), clock, lambda _: None, stories=True)
     follower.own(True)

@@ -20,8 +20,8 @@ from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.events import Events
 from millpond.events.names import StreamName
-from millpond.events.open_jobs import OpenJob, OpenJobs
 from millpond.events.reports import EVENTS_MAX, JOBS_AT_ONCE, QUEUE, Reporter
+from millpond.events.running_jobs import OpenJob, OpenJobs
 from millpond.stores.memory import MemorySpace
 
 ROWS = pa.table({"key": ["a", "b", "c"], "value": [1.0, 2.0, 3.0]})

@@ -24,7 +24,7 @@ from millpond.server.connections import BODY_BYTES_PER_SECOND_MIN, ConnectionLim
 from millpond.server.memory import MemoryBudget
 from millpond.server.presence import Presence, put_presence
 from millpond.server.shares import Shares, Turns
-from millpond.server.threads import FairThreads, in_large_thread
+from millpond.server.thread_limits import FairThreads, in_large_thread
 
 MIB = 1 << 20
 

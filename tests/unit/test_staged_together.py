@@ -13,8 +13,8 @@ from millpond.pond import Pond, open_pond
 from millpond.server.lakefs.staging import StagedTogether
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches, write_setting
-from millpond.versions.staging.together import StagedEntry, put_together
+from millpond.versions.repository_context import ProtectedBranches, write_setting
+from millpond.versions.staging.group_commit import StagedEntry, put_together
 
 
 @pytest.fixture

@@ -25,8 +25,8 @@ from millpond.errors import Unavailable
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import EventBatch
 from millpond.events.names import StreamName
-from millpond.server.workflows import teller
-from millpond.server.workflows.teller import Teller
+from millpond.server.workflows import event_publisher
+from millpond.server.workflows.event_publisher import Teller
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.workflows.engine import Request, TaskClaim
 from millpond.workflows.keyspaces import STORY
@@ -150,7 +150,7 @@ class Refused:
 def test_stories_beyond_the_limit_are_dropped_counted_and_told(
     ground: Ground, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(teller, "STORIES_WAITING_MAX", 10)
+    monkeypatch.setattr(event_publisher, "STORIES_WAITING_MAX", 10)
     refused = Refused(ground)
     for number in range(10):
         ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
@@ -184,7 +184,7 @@ def test_stories_beyond_the_limit_are_dropped_counted_and_told(
 def test_a_teller_that_begins_anew_drops_what_waited_too_long(ground: Ground, monkeypatch: pytest.MonkeyPatch) -> None:
     for number in range(40):
         ground.do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
-    monkeypatch.setattr(teller, "STORIES_WAITING_MAX", 10)
+    monkeypatch.setattr(event_publisher, "STORIES_WAITING_MAX", 10)
     monkeypatch.setattr(rows, "DROPPED_RUNS_MAX", 3)
     refused = Refused(ground)
     refused.wait()

@@ -17,7 +17,7 @@ from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.versions.merges import MergeConflict, Resolution, Take
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.site import CompactionRules, ProtectedBranches
+from millpond.versions.repository_context import CompactionRules, ProtectedBranches
 from millpond.versions.staging.branches import LayerCount, count_layers
 from tests.version_spaces import SPACES, open_space
 

@@ -26,7 +26,7 @@ from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.staged_rows import TOMBSTONE
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
-from millpond.versions.staging.sensor import Sensor
+from millpond.versions.staging.tombstone_counter import Sensor
 
 State: TypeAlias = "dict[str, str]"
 

@@ -13,7 +13,7 @@ from millpond.versions.merges import MergeConflict
 from millpond.versions.objects.entries import ENTRIES, IDENTITY, batch_of
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches
+from millpond.versions.repository_context import ProtectedBranches
 from millpond.versions.staging.branches import get_branch, put_branch
 from millpond.versions.staging.reads import at, visible
 from tests.unit.test_versions_behaviours_commits import PAIRS, at_step, paths_of

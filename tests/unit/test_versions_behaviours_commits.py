@@ -16,7 +16,7 @@ from millpond.versions.keyspaces import DROPPED
 from millpond.versions.merges import Merging, Strategy, merge_trees
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY, batch_of, entries_of
 from millpond.versions.repository import Repository
-from millpond.versions.site import ProtectedBranches
+from millpond.versions.repository_context import ProtectedBranches
 from tests.version_sites import TINY, CountedObjects, Place, entry, make, put, seal, staged, state, tokens_with_rows
 
 PAIRS = Boundaries(rows_min=2, rows_max=2)

@@ -9,7 +9,7 @@ from millpond.kernel.keys import starting
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.staged_rows import TOMBSTONE
-from millpond.versions.staging.heads import sweep_tokens
+from millpond.versions.staging.branch_head import sweep_tokens
 from millpond.versions.staging.writes import Condition
 from tests.version_sites import (
     Place,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from millpond.versions.graph.commits import Commit
 from millpond.versions.graph.history import Window, log
-from millpond.versions.site import CompactionRules
+from millpond.versions.repository_context import CompactionRules
 from tests.version_sites import Place, put
 
 

@@ -25,7 +25,7 @@ from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
 from millpond.versions.resets import reset_all
 from millpond.versions.staging.branches import BranchRecord, get_branch
-from millpond.versions.staging.frozen import FrozenView, freeze
+from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
     COLLECTING_MS_MAX,
     begin_collecting,
@@ -33,7 +33,7 @@ from millpond.versions.staging.publishing import (
     renew_collecting,
 )
 from millpond.versions.staging.reads import at, view_of
-from millpond.versions.unneeded import NOTE
+from millpond.versions.unreferenced import NOTE
 from tests.harness.interleaving.stores import PassingClock
 from tests.version_sites import TINY
 

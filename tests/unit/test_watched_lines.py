@@ -13,8 +13,8 @@ from millpond.errors import Unavailable
 from millpond.events.event import Event
 from millpond.events.filters import filter_of
 from millpond.events.ids import format_id
-from millpond.events.lines import line_of_event, line_of_stream_event
 from millpond.events.names import StreamName
+from millpond.events.ndjson import line_of_event, line_of_stream_event
 from millpond.json_forms import to_json
 
 STREAM = StreamName("q", "j")

@@ -10,7 +10,7 @@ from millpond.cli.options import Json, PondPlace, examples, existing_pond
 from millpond.cli.terminal import console, exits
 
 if TYPE_CHECKING:
-    from millpond.nodes.replication.agreement import Agreement
+    from millpond.nodes.replication.log_agreement import Agreement
 
 __all__ = ("register", "verify")
 
@@ -60,7 +60,7 @@ def _compared(urls: str, wait: int, problems: list[str]) -> Agreement | None:
     from millpond.client.transport import Nodes
     from millpond.clock import SystemClock
     from millpond.errors import MillpondError
-    from millpond.nodes.replication.agreement import agreement
+    from millpond.nodes.replication.log_agreement import agreement
     from millpond.nodes.replication.peer import Peer
     from millpond.settings import load_settings
 

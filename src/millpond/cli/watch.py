@@ -159,7 +159,7 @@ def _print(
 
 def print_event(found: StreamEvent, *, raw: bool, json: bool, several: bool = False) -> None:
     """Print an event as one line."""
-    from millpond.events.lines import shown_event
+    from millpond.events.ndjson import shown_event
 
     stream, event = found
     if json:

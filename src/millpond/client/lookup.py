@@ -23,7 +23,7 @@ from urllib.parse import quote
 import pyarrow as pa
 
 from millpond.client.arrow_body import read_batches, read_table
-from millpond.client.same_map import incarnation_headers
+from millpond.client.incarnation_guard import incarnation_headers
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
 from millpond.clock import Clock
 from millpond.errors import Invalid

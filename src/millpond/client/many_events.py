@@ -9,8 +9,8 @@ from millpond.client.watched_lines import WatchedLines
 from millpond.events.batches import Batches
 from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import format_id, parse_id
-from millpond.events.lines import event_of_stream_line
 from millpond.events.many_watch import StreamEvent
+from millpond.events.ndjson import event_of_stream_line
 
 if TYPE_CHECKING:
     from millpond.client.body import Body

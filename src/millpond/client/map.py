@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pyarrow as pa
 
+from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
-from millpond.client.same_map import incarnation_headers, of_same_map
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key

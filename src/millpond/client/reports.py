@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from millpond.errors import Denied
-from millpond.events.open_jobs import NoMarks
 from millpond.events.reports import Reporter
+from millpond.events.running_jobs import NoMarks
 
 if TYPE_CHECKING:
     from millpond.client.events import RemoteEvents

@@ -8,13 +8,13 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.events.ages import Age, AgeRule, Ages, age_of
 from millpond.events.deletion import note_name
 from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind
 from millpond.json_forms import FormError, JsonForm
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -15,6 +15,7 @@ import hashlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import Conflict, Fenced, MillpondError, NotFound, Unavailable
 from millpond.events.compress import compress_stream
 from millpond.events.erasure import is_erased
@@ -24,7 +25,6 @@ from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind
 from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.steps import step
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.events.protocol import StreamStore

@@ -12,10 +12,10 @@ from itertools import pairwise
 from types import MappingProxyType
 from typing import NamedTuple
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.ids import format_id
 from millpond.events.names import StreamName
-from millpond.shown import shown
 
 __all__ = (
     "BATCH_BYTES_MAX", "BATCH_EVENTS_MAX", "EVENT_BYTES_MAX", "HEADERS_BYTES_MAX", "KIND_BYTES_MAX", "NO_HEADERS",

@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import NotFound
 from millpond.events.age_settings import StoredAges
 from millpond.events.appender import LINGER, Appender
@@ -18,14 +19,13 @@ from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
 from millpond.events.names import StreamName
-from millpond.events.open_jobs import NoMarks
 from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
+from millpond.events.running_jobs import NoMarks
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.kernel.witness import ClockWitness
-from millpond.shown import shown
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from millpond.events.age_settings import AgeSettings
     from millpond.events.event import Appended, Event
     from millpond.events.index import StreamIndex
-    from millpond.events.open_jobs import Marks
     from millpond.events.protocol import StreamStore
+    from millpond.events.running_jobs import Marks
     from millpond.kernel.space import Space
     from millpond.kernel.witness import Doubt
 

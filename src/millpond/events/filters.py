@@ -22,9 +22,9 @@ from operator import itemgetter
 from typing import TypeAlias
 from urllib.parse import parse_qsl
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.event import Event
-from millpond.shown import shown
 
 __all__ = (
     "ALL", "FILTER_BYTES_MAX", "FILTER_VALUES_MAX", "EventFilter", "Filters", "filter_of", "filter_of_pairs",

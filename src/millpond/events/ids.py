@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import re
 
+from millpond.error_values import shown
 from millpond.errors import Invalid, Unavailable
-from millpond.shown import shown
 
 __all__ = (
     "ID_MAX",

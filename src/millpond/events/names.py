@@ -15,9 +15,9 @@ from __future__ import annotations
 import hashlib
 from typing import NamedTuple
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.kernel.keys import encode
-from millpond.shown import shown
 
 __all__ = ("JOB_SET_CHARS_MAX", "QUEUE_CHARS_MAX", "StreamName", "job_set_part", "queue_part")
 

@@ -26,14 +26,14 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.errors import MillpondError
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
-from millpond.events.open_jobs import OpenJob
+from millpond.events.running_jobs import OpenJob
 from millpond.kernel.cache import Cache
 from millpond.kernel.job_reports import NO_JOB
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.events.open_jobs import Marks
-    from millpond.events.own_maintenance import OwnMaintenance
+    from millpond.events.local_maintenance import OwnMaintenance
+    from millpond.events.running_jobs import Marks
     from millpond.kernel.job_reports import Fact, JobReport
 
 __all__ = ("QUEUE", "Appends", "ReportedJob", "Reporter", "reason_of")

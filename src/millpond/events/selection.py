@@ -6,9 +6,9 @@ import fnmatch
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import NotFound
 from millpond.events.names import StreamName
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex

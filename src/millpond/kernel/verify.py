@@ -12,8 +12,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Invalid
-from millpond.shown import ShownAsTable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -8,9 +8,9 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from millpond.error_values import html_facts, html_table
 from millpond.errors import MillpondError
 from millpond.maps.protocols import MapLike, PondLike
-from millpond.shown import html_facts, html_table
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

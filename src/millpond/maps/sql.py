@@ -25,12 +25,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as pads
 
+from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan
-from millpond.shown import shown
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import threading
 from dataclasses import dataclass
 
 from millpond.errors import Unavailable
-from millpond.nodes.replication.soundness import not_ready
+from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.uploads.receiver import Receiver
 
 __all__ = ("Drain", "DrainStatus")

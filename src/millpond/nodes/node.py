@@ -34,8 +34,8 @@ from millpond.nodes.replication.compare import Comparing
 from millpond.nodes.replication.copies import FileCopies
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
+from millpond.nodes.replication.peer_health import not_ready
 from millpond.nodes.replication.repair import Repairs
-from millpond.nodes.replication.soundness import not_ready
 from millpond.nodes.tokens import TokenFile, Tokens
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver

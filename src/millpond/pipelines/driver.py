@@ -27,9 +27,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.wire_errors import from_wire, to_wire
+from millpond.error_values import shown
 from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import parse_object, to_json
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from typing import BinaryIO

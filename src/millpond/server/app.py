@@ -36,7 +36,7 @@ from millpond.server.routes import (
     snapshots,
     uploads,
 )
-from millpond.server.threads import WAITERS_MAX, FairThreads
+from millpond.server.thread_limits import WAITERS_MAX, FairThreads
 
 __all__ = ("make_app",)
 

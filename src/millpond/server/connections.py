@@ -36,8 +36,8 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.server.presence import Presence, put_presence
-from millpond.server.unread_bodies import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")

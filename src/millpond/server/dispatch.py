@@ -42,12 +42,12 @@ from starlette.types import Lifespan, Receive, Scope, Send
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import to_json
 from millpond.server.access import admit
+from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
 from millpond.server.memory import MemoryBudget, put_room
 from millpond.server.parameters import Parameters
 from millpond.server.routes.table import ROUTES, On, RouteNeeds, needs_of
-from millpond.server.same_map import check_incarnation
-from millpond.server.threads import in_short_thread
+from millpond.server.thread_limits import in_short_thread
 from millpond.server.wire import answer_failure, error_answer
 
 if TYPE_CHECKING:

@@ -22,12 +22,12 @@ from anyio.to_thread import run_sync
 from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.server.access import share_in
 from millpond.server.memory import room_of
 from millpond.server.presence import presence_in
 from millpond.server.routes.table import WORKS, RouteNeeds, Work
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.nodes.drain import Drain

@@ -40,12 +40,12 @@ from millpond.server.armada.serving import choose_port
 from millpond.server.armada.watching import Watching
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
+from millpond.server.csrf_guard import checking_origin
 from millpond.server.forwarded import behind_proxies
+from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
-from millpond.server.origin import checking_origin
 from millpond.server.transfers import GRACE_SECONDS, cut_off
-from millpond.server.unread_bodies import announce_close
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
 

@@ -20,7 +20,7 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import keys_of
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.snapshots.hash_share import SHARES_MAX, shares_of
+from millpond.maps.snapshots.partition_filter import SHARES_MAX, shares_of
 from millpond.spark.private_api import is_connect
 from millpond.spark.udf import Question, in_batches
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from millpond.client.snapshots.pin import SnapshotPin
 from millpond.client.snapshots.planned import open_pinned, pinned_rows, pinned_spans
 from millpond.maps.snapshots.freeze import SnapshotManifest, load_manifest
-from millpond.maps.snapshots.hash_share import HashShare
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.spark.places import NodesPlace

@@ -24,7 +24,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.snapshots.hash_share import HashShare
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
 from millpond.spark.planned_snapshot import PlannedSnapshots

@@ -23,8 +23,8 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, TypeAlias, cast
 
 from millpond.deferred import np, pa, pc
+from millpond.error_values import shown
 from millpond.errors import Invalid
-from millpond.shown import shown
 
 __all__ = (
     "FEW_ROWS", "INSTANT_MAX", "INSTANT_MIN", "MILLIS_CLEAR", "UNITS", "Times", "clear_instant", "parse_instant",

@@ -47,7 +47,7 @@ from millpond.versions.staging.writes import (
 if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReport
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("Branch", "Staging")
 

@@ -35,19 +35,19 @@ from millpond.versions.imports.jobs import running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
-from millpond.versions.site import Retention, read_setting
+from millpond.versions.repository_context import Retention, read_setting
 from millpond.versions.staging.branches import BranchRecord, parse_branch
-from millpond.versions.staging.frozen import SCRATCH, scratch_time
+from millpond.versions.staging.commit_ranges import SCRATCH, scratch_time
 from millpond.versions.staging.layers import Bounds, token_stream
 from millpond.versions.staging.publishing import begin_collecting, end_collecting, renew_collecting, steadily
-from millpond.versions.unneeded import Unneeded
+from millpond.versions.unreferenced import Unneeded
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.stores.objects import ObjectInfo
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = (
     "GRACE_MS", "Garbage", "LocalWork", "Marked", "Work", "active_commits", "address_hashes", "collect", "old_objects",

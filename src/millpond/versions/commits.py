@@ -19,9 +19,9 @@ from millpond.ranges.fold import Folded
 from millpond.ranges.spans import Spans
 from millpond.versions.graph.commits import Commit
 from millpond.versions.objects.entries import IDENTITY
-from millpond.versions.site import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.staging.branch_head import Built, Moving, branch_dirty, move_head
 from millpond.versions.staging.branches import Layer
-from millpond.versions.staging.heads import Built, Moving, branch_dirty, move_head
 from millpond.versions.staging.layers import difference_blocks
 from millpond.versions.staging.reads import View, changes_of, is_dirty, uncommitted
 from millpond.versions.staging.segments import write_segment

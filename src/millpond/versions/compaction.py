@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING
 from millpond.kernel.steps import step
 from millpond.versions.commits import fold_view
 from millpond.versions.graph.commits import get_commit
-from millpond.versions.site import CompactionRules, read_setting
+from millpond.versions.repository_context import CompactionRules, read_setting
+from millpond.versions.staging.branch_head import Moving, sweep_tokens
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
-from millpond.versions.staging.heads import Moving, sweep_tokens
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from millpond.kernel.space import Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
     from millpond.versions.staging.reads import View
 
 __all__ = ("Compacted", "compact", "is_due")

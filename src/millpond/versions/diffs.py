@@ -30,7 +30,7 @@ from millpond.versions.staging.reads import View, uncommitted
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("DIFFERENCES", "Change", "change_page", "change_rows", "three_dot", "two_dot")
 

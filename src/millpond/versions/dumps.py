@@ -23,12 +23,12 @@ from millpond.json_forms import plain, to_json
 from millpond.kernel.steps import step
 from millpond.versions.graph.commits import read_commits
 from millpond.versions.keyspaces import BRANCH, TAG
-from millpond.versions.site import setting_rows
+from millpond.versions.repository_context import setting_rows
 from millpond.versions.staging.branches import parse_branch
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("DUMPS", "FORMAT", "dump_chunks", "dump_name", "store_dump")
 

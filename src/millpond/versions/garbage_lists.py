@@ -21,10 +21,10 @@ import pyarrow.parquet as pq
 from millpond.ranges import open_range
 from millpond.versions.collect import LOOKS_MAX, Marked, active_commits, staged_addresses
 from millpond.versions.objects.uploads import is_full_address, time_of
-from millpond.versions.staging.frozen import SCRATCH
+from millpond.versions.staging.commit_ranges import SCRATCH
 
 if TYPE_CHECKING:
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("COMMITS", "STAGED", "list_commits", "list_staged", "run_folder")
 

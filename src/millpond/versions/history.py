@@ -13,7 +13,7 @@ from millpond.versions.objects.entries import IDENTITY
 from millpond.versions.staging.reads import find_in_index
 
 if TYPE_CHECKING:
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("filtered_log",)
 

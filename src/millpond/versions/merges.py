@@ -25,8 +25,8 @@ from millpond.versions.commits import Message, no_changes, same_state
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.graph.history import merge_base
 from millpond.versions.objects.entries import IDENTITY
-from millpond.versions.site import COMPRESSION, Site
-from millpond.versions.staging.heads import Built, Moving, move_head
+from millpond.versions.repository_context import COMPRESSION, Site
+from millpond.versions.staging.branch_head import Built, Moving, move_head
 
 if TYPE_CHECKING:
     import numpy.typing as npt

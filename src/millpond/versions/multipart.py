@@ -33,7 +33,7 @@ from millpond.versions.staging.writes import Condition, put_entry
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("OPEN_MS_MAX", "PARTS_MAX", "OpenUpload", "UploadedPart", "Uploads", "open_uploads")
 

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.paging import Page
     from millpond.versions.repository import Named
+    from millpond.versions.repository_context import RepositoryRecord
     from millpond.versions.restores import Restored
-    from millpond.versions.site import RepositoryRecord
     from millpond.versions.staging.branches import BranchState
     from millpond.versions.staging.bulk import Rows
 

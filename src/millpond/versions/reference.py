@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.kernel.keys import KeyRange
     from millpond.kernel.space import ReadTransaction
     from millpond.versions.graph.history import Window
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("Reference", "page_of", "view_at")
 

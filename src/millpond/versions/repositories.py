@@ -37,12 +37,19 @@ from millpond.versions.measures import Measures
 from millpond.versions.objects.signing import Signer
 from millpond.versions.paging import Listing, Page
 from millpond.versions.repository import Repository, new_branch
+from millpond.versions.repository_context import (
+    RepositoryRecord,
+    Site,
+    get_repository,
+    graph_of,
+    parse_repository,
+    put_repository,
+)
 from millpond.versions.restores import Restored, parse_head, restore_refs, split_lines
-from millpond.versions.site import RepositoryRecord, Site, get_repository, graph_of, parse_repository, put_repository
+from millpond.versions.staging.branch_head import sweep_tokens
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
-from millpond.versions.staging.heads import sweep_tokens
-from millpond.versions.staging.sensor import Sensor
-from millpond.versions.staging.turns import Turns
+from millpond.versions.staging.head_lock import Turns
+from millpond.versions.staging.tombstone_counter import Sensor
 
 if TYPE_CHECKING:
     from millpond.clock import Clock

@@ -20,7 +20,15 @@ from millpond.versions.keyspaces import BRANCH, TAG
 from millpond.versions.merges import common_base
 from millpond.versions.paging import Listing, Page
 from millpond.versions.reference import Reference, view_at
-from millpond.versions.site import RepositoryRecord, Site, clear_setting, put_repository, read_setting, write_setting
+from millpond.versions.repository_context import (
+    RepositoryRecord,
+    Site,
+    clear_setting,
+    put_repository,
+    read_setting,
+    write_setting,
+)
+from millpond.versions.staging.branch_head import sweep_tokens
 from millpond.versions.staging.branches import (
     BranchRecord,
     drop_tokens,
@@ -29,7 +37,6 @@ from millpond.versions.staging.branches import (
     parse_branch,
     put_branch,
 )
-from millpond.versions.staging.heads import sweep_tokens
 from millpond.versions.staging.reads import at, head_view
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from millpond.ranges import Difference
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
+from millpond.versions.staging.branch_head import Built, Moving, move_head, sweep_tokens
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
-from millpond.versions.staging.heads import Built, Moving, move_head, sweep_tokens
 from millpond.versions.staging.layers import difference_blocks
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 from millpond.versions.staging.reads import View, is_cleared, uncommitted
@@ -28,7 +28,7 @@ from millpond.versions.staging.writes import Below, shown, write_below
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("reset_all", "reset_hard", "reset_path", "restore_prefix")
 

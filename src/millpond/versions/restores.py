@@ -24,12 +24,12 @@ from millpond.versions.dumps import FORMAT
 from millpond.versions.graph.commits import Commit, commit_form, find_commit, is_sound, read_commits, store_commit
 from millpond.versions.graph.names import check_branch, check_tag
 from millpond.versions.keyspaces import BRANCH, TAG
-from millpond.versions.site import RepositoryRecord, check_setting_row, put_repository, put_setting_row
+from millpond.versions.repository_context import RepositoryRecord, check_setting_row, put_repository, put_setting_row
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, is_empty, parse_branch, put_branch
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("Restored", "parse_head", "restore_refs", "split_lines")
 

@@ -18,7 +18,7 @@ import pytest
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.versions.diffs import DIFFERENCES, Change
 from millpond.versions.graph.history import Window
-from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 from tests.harness.contracts.branches import BranchesContract, raised
 
 if TYPE_CHECKING:

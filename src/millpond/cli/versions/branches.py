@@ -8,6 +8,7 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions.output import commit_object, headline, iso, short, when
 from millpond.cli.versions.places import (
     BranchPlace,
     NamePrefix,
@@ -16,7 +17,6 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
-from millpond.cli.versions.shown import commit_object, headline, iso, short, when
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
 from millpond.cli.versions.places import BranchPlace, Metadata, items, parse_pair, parse_place, repository
-from millpond.cli.versions.shown import commit_object, committer_or_user, headline, short
 
 if TYPE_CHECKING:
     from millpond.cli.versions.places import Place

@@ -11,8 +11,8 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions.output import commit_object, headline, short, when
 from millpond.cli.versions.places import parse_place, repository
-from millpond.cli.versions.shown import commit_object, headline, short, when
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit

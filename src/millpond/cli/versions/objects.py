@@ -12,8 +12,8 @@ import typer
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
 from millpond.cli.versions import transfers
+from millpond.cli.versions.output import entry_object, iso, when
 from millpond.cli.versions.places import AnyPlace, Limit, Place, parse_place, repository
-from millpond.cli.versions.shown import entry_object, iso, when
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

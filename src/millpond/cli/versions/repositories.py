@@ -11,6 +11,7 @@ import typer
 from millpond.cli.options import Confirmed, Json, PondPlace, comma_list, examples
 from millpond.cli.terminal import console
 from millpond.cli.versions import dumps
+from millpond.cli.versions.output import iso, short, when
 from millpond.cli.versions.places import (
     Metadata,
     NamePrefix,
@@ -20,12 +21,11 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
-from millpond.cli.versions.shown import iso, short, when
 
 if TYPE_CHECKING:
     from millpond.versions.collect import Garbage
     from millpond.versions.protocols import RepositoryLike
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("collect", "create", "delete", "listed", "register", "settings", "show")
 
@@ -170,7 +170,7 @@ def settings(
     json: Json = False,
 ) -> None:  # fmt: skip
     """Show the settings of a repository, or change those that are given. They hold at once, for everybody."""
-    from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+    from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
     with repository(pond, parse_repository(name)) as found:
         if protect is not None:
@@ -205,7 +205,7 @@ def _days(age: str) -> int:
 
 
 def _settings(found: RepositoryLike) -> dict[str, Any]:
-    from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+    from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
     protected = found.setting(ProtectedBranches)[0] or ProtectedBranches()
     retention, rules = found.setting(Retention)[0], found.setting(CompactionRules)[0] or CompactionRules()

@@ -8,6 +8,7 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions.output import commit_object, headline, short, when
 from millpond.cli.versions.places import (
     NamePrefix,
     RepositoryName,
@@ -16,7 +17,6 @@ from millpond.cli.versions.places import (
     parse_repository,
     repository,
 )
-from millpond.cli.versions.shown import commit_object, headline, short, when
 
 __all__ = ("create", "delete", "listed", "register")
 

@@ -22,8 +22,8 @@ import typer
 
 from millpond.cli.options import Json, PondPlace, examples
 from millpond.cli.terminal import console
+from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import AnyPlace, Metadata, Place, items, parse_place, repository
-from millpond.cli.versions.shown import entry_object
 
 if TYPE_CHECKING:
     from millpond.cli.terminal.console import Advance

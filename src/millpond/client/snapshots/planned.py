@@ -33,9 +33,9 @@ from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
 from millpond.client.transport import Nodes
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
-from millpond.maps.snapshots.hash_share import HashShare
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.settings import Settings, load_settings

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from millpond.client.versions.api import VersionsApi
     from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
     from millpond.versions.staging.bulk import Rows
 
 __all__ = ("RemoteBranch", "RemoteStaging")

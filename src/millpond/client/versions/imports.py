@@ -15,7 +15,7 @@ from millpond.versions.imports.locations import ObjectLocation, PrefixLocation, 
 if TYPE_CHECKING:
     from millpond.client.versions.api import VersionsApi
     from millpond.versions.imports.locations import Location
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("RemoteImports",)
 

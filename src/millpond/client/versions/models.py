@@ -11,7 +11,7 @@ from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
 from millpond.versions.objects.uploads import relative_address
 from millpond.versions.paging import CommonPrefix
 from millpond.versions.repository import Named
-from millpond.versions.site import RepositoryRecord
+from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("change_of", "commit_of", "entry_of", "listed_of", "named_of", "record_of")
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.client.versions.api import VersionsApi
     from millpond.versions.graph.commits import Commit
     from millpond.versions.graph.history import Window
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("RemoteReference",)
 

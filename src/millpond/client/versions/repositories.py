@@ -14,7 +14,7 @@ from millpond.versions.restores import Restored
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("RemoteRepositories",)
 

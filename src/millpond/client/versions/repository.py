@@ -15,7 +15,7 @@ from millpond.errors import NotFound
 from millpond.json_forms import JsonForm, parse_list, plain
 from millpond.versions.collect import GRACE_MS, Garbage
 from millpond.versions.paging import Listing, Page
-from millpond.versions.site import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
+from millpond.versions.repository_context import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
 
 if TYPE_CHECKING:
     import pyarrow as pa

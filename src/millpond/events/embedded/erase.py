@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from millpond.events.codec import Codec, decode, encode
+from millpond.events.embedded.day_switch import check_listed, moved
 from millpond.events.embedded.registry import put_head
 from millpond.events.embedded.rows import Head, keys_of, to_listed
-from millpond.events.embedded.switch import check_listed, moved
 from millpond.events.embedded.work import with_work
 from millpond.events.erasure import Remains, is_erased
 from millpond.events.index import DaySegment

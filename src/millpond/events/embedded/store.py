@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Closed
 from millpond.events.embedded.append import append_events, close_open_day
+from millpond.events.embedded.day_switch import switch_segments, switch_together
 from millpond.events.embedded.erase import erase_events
 from millpond.events.embedded.expire import delete_days, expire_days, expire_together
 from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
 from millpond.events.embedded.rows import Head, keys_of
-from millpond.events.embedded.switch import switch_segments, switch_together
 from millpond.events.embedded.work import pull_back
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
 from millpond.kernel.space import moment_of

@@ -9,10 +9,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

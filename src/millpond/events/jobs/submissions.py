@@ -23,13 +23,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeAlias
 
+from millpond.error_values import shown
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.job_ids import draw_job_id
 from millpond.events.names import StreamName
 from millpond.events.shared_jobs import TURN_SECONDS, Claim
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.clock import Clock

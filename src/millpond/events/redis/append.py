@@ -19,7 +19,7 @@ from millpond.errors import MillpondError
 from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
 from millpond.events.event import TIME_MS_MAX, Appended, NewEvent
-from millpond.events.redis.joined import Joined, joined
+from millpond.events.redis.merged_read import Joined, joined
 from millpond.events.redis.shared_calls import (
     CALL_BYTES,
     FLIGHT_STREAMS,

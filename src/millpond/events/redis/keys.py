@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote, unquote
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind, Work
-from millpond.shown import shown
 
 __all__ = ("SHARDS", "Place", "StreamKeys", "due_member", "escaped", "is_hashed", "parse_name")
 

@@ -12,7 +12,7 @@ from millpond.events.protocol import PAGE_BYTES, Losses, StreamRules, never
 from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
-from millpond.events.redis.follow import Followers
+from millpond.events.redis.day_switch import delete_days, erase_events, expire_days, switch_segments
 from millpond.events.redis.jobs import RedisClaims, RedisQueues
 from millpond.events.redis.keys import Place
 from millpond.events.redis.marks import Marks
@@ -24,7 +24,7 @@ from millpond.events.redis.rows import index_of
 from millpond.events.redis.scripts import CLOSE, PULL_BACK
 from millpond.events.redis.servers import Call, Servers, script_call
 from millpond.events.redis.shared_calls import SERVER_TIME
-from millpond.events.redis.switch import delete_days, erase_events, expire_days, switch_segments
+from millpond.events.redis.tail import Followers
 
 if TYPE_CHECKING:
     from millpond.clock import Clock

@@ -22,11 +22,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 import pyarrow as pa
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.inputs.json_text import json_text
 from millpond.maps.inputs.mapping import ColumnMapping, json_columns
 from millpond.maps.inputs.nesting import check_values
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition

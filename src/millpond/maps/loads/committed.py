@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from millpond.maps.log.remembered import RememberedLoad
+from millpond.maps.log.deduplication import RememberedLoad
 
 __all__ = ("Committed",)
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from millpond.error_values import ShownAsTable
 from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.job_reports import NO_JOB, JobReport
 from millpond.kernel.space import ReadTransaction
@@ -28,7 +29,6 @@ from millpond.maps.log.queue import applied_everywhere, applied_position
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter
-from millpond.shown import ShownAsTable
 from millpond.stores.files import remove_tree
 
 __all__ = (

@@ -46,15 +46,15 @@ from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record
+from millpond.maps.log.deduplication import RememberedLoad, check_epoch, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
-from millpond.maps.log.remembered import RememberedLoad, check_epoch, remembered
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
-from millpond.maps.parts.accepted import AcceptedParts
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
+from millpond.maps.parts.verified_parts import AcceptedParts
 from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, move, remove_tree, sync, write_file_atomically
 from millpond.stores.locks import alone, together

@@ -13,6 +13,7 @@ from typing import Any
 from millpond.errors import Unavailable
 from millpond.kernel.segments import Segment
 from millpond.kernel.space import ReadTransaction, Transaction
+from millpond.maps.log.deduplication import forget_streams, remember
 from millpond.maps.log.log import Entry, accept, append
 from millpond.maps.log.node_list import put_node_list
 from millpond.maps.log.queue import (
@@ -25,7 +26,6 @@ from millpond.maps.log.queue import (
     series_of,
     settings_of,
 )
-from millpond.maps.log.remembered import forget_streams, remember
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition

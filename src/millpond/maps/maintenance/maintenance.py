@@ -27,6 +27,7 @@ import pyarrow as pa
 
 from millpond.arrays.byte_columns import Bytes, to_list
 from millpond.clock import Clock
+from millpond.error_values import ShownAsTable
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.maintenance.chunks import Chunk, Place, Store, chunk_at
@@ -49,7 +50,6 @@ from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths
 from millpond.maps.shard.shard import Shard, ShardStats, ShardView
 from millpond.maps.shard.tables import OVERFLOW
-from millpond.shown import ShownAsTable
 
 __all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "idle_report", "retain")
 

@@ -12,11 +12,11 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
+from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.keyspaces import CATALOGUE
-from millpond.shown import shown
 from millpond.times.durations import optional_duration
 
 __all__ = (

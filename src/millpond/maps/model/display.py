@@ -10,11 +10,11 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.model.columns import presented_schema
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.values import present_values
-from millpond.shown import shown
 
 __all__ = ("check_columns", "column_unknown", "present")
 

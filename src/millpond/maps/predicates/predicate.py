@@ -24,6 +24,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.inputs.single_key import single_key
@@ -48,7 +49,6 @@ from millpond.maps.predicates.tree import (
     spans_of,
     values_count,
 )
-from millpond.shown import shown
 from millpond.times.instants import parse_moment
 
 __all__ = ("Predicate", "Where", "condition_of", "predicate", "typed_spans")

@@ -26,12 +26,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.radix import I64
+from millpond.error_values import shown
 from millpond.errors import Invalid
 from millpond.json_forms import plain, stable_json
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.ranges.files import content_id
-from millpond.shown import shown
 from millpond.times.instants import parse_instant
 
 __all__ = ("SnapshotBounds", "narrow_rows", "snapshot_bounds", "pair_of")

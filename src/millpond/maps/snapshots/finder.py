@@ -27,7 +27,7 @@ from millpond.maps.search.kernels import as_of, bucket_order, find_groups, inner
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
-from millpond.maps.snapshots.hash_share import HashShare, shares_of
+from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 
 __all__ = ("Finder", "Found")
 

@@ -42,8 +42,8 @@ from millpond.maps.model.columns import value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
-from millpond.maps.snapshots.large_group import large_group
 from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
+from millpond.maps.snapshots.spilled_group import large_group
 
 __all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
 

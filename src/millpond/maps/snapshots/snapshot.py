@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.freeze import SnapshotManifest
-    from millpond.maps.snapshots.hash_share import HashShare
+    from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
 __all__ = ("Snapshot", "answer_type")

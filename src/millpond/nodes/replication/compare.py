@@ -11,9 +11,9 @@ import threading
 from collections.abc import Sequence
 
 from millpond.clock import Clock
-from millpond.nodes.replication.agreement import Agreement, Finding, agreement
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
+from millpond.nodes.replication.log_agreement import Agreement, Finding, agreement
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
 

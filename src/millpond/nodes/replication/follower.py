@@ -43,8 +43,8 @@ from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.part_sources import PartSources, Uploads
 from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.peer_health import Soundness
 from millpond.nodes.replication.position_waits import PositionWaits, Progress, node_behind
-from millpond.nodes.replication.soundness import Soundness
 from millpond.nodes.replication.survey import Survey
 from millpond.pond import Pond
 from millpond.retry import Backoff, retry

@@ -20,10 +20,10 @@ from millpond.client.wire_errors import to_wire
 from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
 from millpond.kernel.worker import wait_ended
-from millpond.nodes.replication.agreement import agreement
 from millpond.nodes.replication.clone import clone_map
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
+from millpond.nodes.replication.log_agreement import agreement
 from millpond.nodes.replication.peer import Peer
 from millpond.pond import Pond
 

@@ -30,8 +30,8 @@ from millpond.kernel.worker import WorkerThread
 from millpond.maps.model.keyspaces import CONFIRMED
 from millpond.nodes.replication.members import Members
 from millpond.nodes.replication.peer import Peer
+from millpond.nodes.replication.peer_health import Soundness
 from millpond.nodes.replication.readiness import Hearing
-from millpond.nodes.replication.soundness import Soundness
 from millpond.nodes.replication.status import PROTOCOL, NodeStatus, check_protocol
 
 __all__ = ("Heard", "Survey", "confirmed_position")

@@ -17,8 +17,8 @@ from functools import partial
 
 from millpond.errors import Conflict, NotFound
 from millpond.maps.loads.load import LoadResult, commit_reported
+from millpond.maps.log.deduplication import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.log.log import entry_at
-from millpond.maps.log.remembered import maps_of_load, maps_of_stream, remembered, scoped_query
 from millpond.maps.parts.part import PartFile, read_manifest
 from millpond.maps.parts.stream import Head
 from millpond.nodes.tokens import Caller

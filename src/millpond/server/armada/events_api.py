@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
 
+from millpond.error_values import shown
 from millpond.errors import NotFound
 from millpond.events.ids import format_id
 from millpond.events.index import State
@@ -25,7 +26,6 @@ from millpond.server.armada.messages import marker, plain_message, stored_messag
 from millpond.server.armada.watching import GRPC
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.stream_rights import need_stream
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from google.protobuf.empty_pb2 import Empty
 
+from millpond.error_values import shown
 from millpond.errors import Denied, Invalid, NotFound
 from millpond.events.event import BATCH_EVENTS_MAX, EventBatch, NewEvent
 from millpond.events.jobs.active import JobState
@@ -21,7 +22,6 @@ from millpond.server.armada.events_api import serving
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.stream_rights import need_stream
-from millpond.shown import shown
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message

@@ -12,12 +12,12 @@ from dataclasses import replace
 from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
 
+from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError
 from millpond.events.jobs.queues import Queue
 from millpond.server.armada.calls import Call, Means, Method, streaming, unary
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.stream_rights import may_see_queue, need_queue
-from millpond.shown import shown
 
 __all__ = ("queue_methods",)
 

@@ -21,7 +21,7 @@ from millpond.stores.objects.sources import split_address
 from millpond.versions.objects.uploads import DATA, is_full_address, relative_address
 
 if TYPE_CHECKING:
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("NAMESPACES", "check_namespace", "check_source", "checked_address", "checked_column")
 

@@ -13,7 +13,7 @@ from millpond.server.lakefs.bodies import parse_body, parse_items
 from millpond.server.lakefs.errors import speaks_own
 from millpond.server.lakefs.query import Query
 from millpond.server.routes.table import Work
-from millpond.server.threads import in_large_thread, in_short_thread, in_thread
+from millpond.server.thread_limits import in_large_thread, in_short_thread, in_thread
 
 if TYPE_CHECKING:
     from starlette.requests import Request

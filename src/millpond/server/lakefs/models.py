@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.paging import Page
     from millpond.versions.repository import Named
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = (
     "commit_answer", "commit_model", "items", "listing", "named_model", "page_answer", "repository_model",

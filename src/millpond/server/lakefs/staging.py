@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import TypeAlias
 
 from millpond.errors import Unavailable
-from millpond.versions.staging.together import StagedEntry, put_together
+from millpond.versions.staging.group_commit import StagedEntry, put_together
 
 __all__ = ("StagedTogether",)
 

@@ -18,7 +18,7 @@ from millpond.versions.paging import CommonPrefix
 if TYPE_CHECKING:
     from millpond.server.lakefs.urls import Urls
     from millpond.versions.objects.entries import Entry
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("byte_headers", "listed_model", "listed_rows", "stats_answer", "stats_model")
 

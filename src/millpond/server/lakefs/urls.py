@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from millpond.versions.objects.entries import Entry
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("EXPIRES_SECONDS", "UPLOAD_SECONDS", "Urls")
 

@@ -23,7 +23,7 @@ from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
 from millpond.server.stream_rights import may_see_queue, may_stream, need_queue, need_stream
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:

@@ -35,10 +35,10 @@ from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.history import with_history
 from millpond.events.ids import format_id, id_time_ms
-from millpond.events.index_lines import shown_index
-from millpond.events.lines import batch_of_lines, line_of_event, line_of_stream_event
+from millpond.events.index_ndjson import shown_index
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
 from millpond.events.names import StreamName
+from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
 from millpond.json_forms import plain, to_json
 from millpond.nodes.tokens import Caller
@@ -46,7 +46,7 @@ from millpond.server.access import note_change, share_in
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
 from millpond.server.stream_rights import may_stream, need_stream
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 
 if TYPE_CHECKING:

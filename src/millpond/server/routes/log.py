@@ -38,10 +38,10 @@ from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.folder_content import objects_folder, own_objects
 from millpond.nodes.replication.copies import Copy
 from millpond.nodes.tokens import Caller
+from millpond.server.byte_ranges import file_chunks, ranged, tag_wanted
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached, polls_of, until
-from millpond.server.ranged import file_chunks, ranged, tag_wanted
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 from millpond.stores.files import checksum_file
 from millpond.stores.objects.protocol import check_name, not_found

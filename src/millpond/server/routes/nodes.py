@@ -24,7 +24,7 @@ from millpond.nodes.promotion import give_promise, promote_without_primary
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.wire import POSITION_MAX, RequestBody
 
 if TYPE_CHECKING:

@@ -28,10 +28,10 @@ from millpond.json_forms import to_json
 from millpond.nodes.fast_get import FastGet
 from millpond.nodes.lookup_service import LookupService, arrow_stream, expanded_bytes, lookup_bytes, read_arrow_stream
 from millpond.server.dispatch import Routes
+from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
 from millpond.server.memory import room_of
-from millpond.server.same_map import incarnation_of
-from millpond.server.threads import in_large_thread
+from millpond.server.thread_limits import in_large_thread
 from millpond.server.wire import RequestBody
 
 if TYPE_CHECKING:

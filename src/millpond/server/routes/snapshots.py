@@ -22,10 +22,10 @@ from starlette.responses import Response
 
 from millpond.client.snapshots.fetch import ENTRY_HEADER, POND_HEADER
 from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
+from millpond.server.byte_ranges import file_chunks, ranged
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
-from millpond.server.ranged import file_chunks, ranged
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest

@@ -35,7 +35,7 @@ from millpond.server.access import note_change, share_in
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
 from millpond.server.parameters import IN_HEADER
-from millpond.server.threads import in_thread
+from millpond.server.thread_limits import in_thread
 from millpond.server.transfers import can_be_continued
 from millpond.server.wire import RequestBody, RequestError, reporting_damage
 

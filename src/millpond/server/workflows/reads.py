@@ -109,9 +109,9 @@ from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.engine.work import is_retired, newest_spec
 from millpond.workflows.store import Wanted
 from millpond.workflows.store.addresses import path_of
-from millpond.workflows.store.free_tags import wanted_correlated, wanted_schedules
 from millpond.workflows.store.search import LIMIT_MAX
 from millpond.workflows.store.tags import value_part
+from millpond.workflows.store.unscoped_tags import wanted_correlated, wanted_schedules
 
 if TYPE_CHECKING:
     from millpond.kernel.keys import Part

@@ -29,8 +29,8 @@ from littlehorse.model import (
 from millpond.errors import Conflict
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
+from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.server.workflows.registrations import Registrations
-from millpond.server.workflows.teller import Tally, Teller
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Processor, ReadRows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization

@@ -16,8 +16,8 @@ from millpond.spark.objects.opening import open_repository
 from millpond.spark.places import place_of
 from millpond.spark.private_api import need_classic
 from millpond.versions.compaction import Compacted, compact
-from millpond.versions.site import COMPRESSION
-from millpond.versions.staging.frozen import drop_scratch, freeze
+from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.staging.commit_ranges import drop_scratch, freeze
 from millpond.versions.staging.layers import EVERY_KEY
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millpond.spark.places import PondLike
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
     from millpond.versions.staging.reads import View
 
 __all__ = ("compact_branch", "folding")

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from millpond.spark.places import PondLike
     from millpond.stores.objects import ObjectInfo, ObjectStore
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
     from millpond.versions.staging.branches import BranchRecord
 
 __all__ = ("collect_garbage",)

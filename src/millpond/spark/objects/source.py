@@ -32,11 +32,11 @@ from millpond.spark.places import Place, Rights
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address
 from millpond.versions.reference import view_at
-from millpond.versions.staging.frozen import freeze
+from millpond.versions.staging.commit_ranges import freeze
 from millpond.versions.staging.reads import at
 
 if TYPE_CHECKING:
-    from millpond.versions.staging.frozen import FrozenView
+    from millpond.versions.staging.commit_ranges import FrozenView
 
 __all__ = ("OBJECTS", "ObjectsReader", "ObjectsSource", "Stretch", "object_rows")
 

@@ -36,8 +36,8 @@ from millpond.versions.imports.locations import (
     table_blocks,
 )
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY
-from millpond.versions.site import COMPRESSION
-from millpond.versions.staging.heads import Built, Moving, check_clean, move_head
+from millpond.versions.repository_context import COMPRESSION
+from millpond.versions.staging.branch_head import Built, Moving, check_clean, move_head
 from millpond.versions.staging.layers import Bounds, Stream, combine, index_stream
 from millpond.versions.staging.publishing import DELETING, Collected, check_there, collections
 from millpond.versions.staging.segments import push_segment
@@ -45,7 +45,7 @@ from millpond.versions.staging.segments import push_segment
 if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.ranges import Index
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("Imported", "Imports", "Watch")
 

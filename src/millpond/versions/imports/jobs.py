@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.versions.commits import Message
     from millpond.versions.imports.locations import Location
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("ImportJobs", "ImportRecord", "ImportState", "running_imports")
 

@@ -32,7 +32,7 @@ from millpond.versions.staging.segments import normal_batch
 
 if TYPE_CHECKING:
     from millpond.stores.objects.sources import Source
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = (
     "Location", "ObjectLocation", "PrefixLocation", "TableLocation", "check_readable", "object_block", "prefix_blocks",

@@ -24,7 +24,7 @@ from millpond.versions.staging.writes import put_entries
 
 if TYPE_CHECKING:
     from millpond.ranges import Index
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("CHUNK_ROWS", "SEGMENT_ROWS_MIN", "Rows", "stage_rows")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from millpond.kernel.space import ReadTransaction, Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = (
     "COLLECTING_MS_MAX",

@@ -37,7 +37,7 @@ from millpond.versions.staging.layers import (
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
     from millpond.ranges.diff import Difference
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
     from millpond.versions.staging.branches import BranchRecord, Layer
 
 __all__ = (

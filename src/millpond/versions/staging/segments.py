@@ -30,7 +30,7 @@ from millpond.versions.objects.entries import (
     Entry,
     entry_at,
 )
-from millpond.versions.site import COMPRESSION, Site
+from millpond.versions.repository_context import COMPRESSION, Site
 from millpond.versions.staging.branches import Layer, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import publish
 

@@ -27,7 +27,7 @@ from millpond.versions.graph.commits import get_commit
 from millpond.versions.keyspaces import CLEARED, STAGED
 from millpond.versions.objects.entries import Entry, check_path
 from millpond.versions.objects.staged_rows import TOMBSTONE, decode_entry, encode_entry, encode_rows
-from millpond.versions.site import CompactionRules, Site, read_setting
+from millpond.versions.repository_context import CompactionRules, Site, read_setting
 from millpond.versions.staging.branches import BranchRecord, Layer, get_branch, put_branch
 from millpond.versions.staging.reads import is_cleared
 from millpond.versions.staging.segments import find_presence, find_rows

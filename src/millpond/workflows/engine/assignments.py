@@ -25,7 +25,6 @@ from littlehorse.model import (
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.limits import JSON_DEPTH_MAX
 from millpond.workflows.engine.runs import Run
-from millpond.workflows.engine.scopes import find
 from millpond.workflows.engine.values import json_paths
 from millpond.workflows.engine.values.conversions import (
     NULL,
@@ -37,6 +36,7 @@ from millpond.workflows.engine.values.conversions import (
     value_type_name,
 )
 from millpond.workflows.engine.values.operators import combined, holds, size_of
+from millpond.workflows.engine.variable_scopes import find
 
 __all__ = (
     "Scope",

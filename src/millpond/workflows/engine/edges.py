@@ -14,7 +14,6 @@ from millpond.workflows.engine.assignments import (
 )
 from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.metadata.struct_values import settled
-from millpond.workflows.engine.scopes import find, write
 from millpond.workflows.engine.values import json_paths
 from millpond.workflows.engine.values.conversions import (
     NULL,
@@ -27,6 +26,7 @@ from millpond.workflows.engine.values.conversions import (
     value_of,
 )
 from millpond.workflows.engine.values.operators import combined
+from millpond.workflows.engine.variable_scopes import find, write
 
 __all__ = (
     "chosen",

@@ -34,9 +34,9 @@ from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import RUN_DEPTH_MAX
 from millpond.workflows.engine.outcome import TaskWithdrawn, TimersOfRunCancelled
 from millpond.workflows.engine.runs import TERMINAL, Run, existing, load
-from millpond.workflows.engine.scopes import INHERITED
 from millpond.workflows.engine.threads import start
 from millpond.workflows.engine.user_tasks.actions import queue_reminder
+from millpond.workflows.engine.variable_scopes import INHERITED
 from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (

@@ -15,9 +15,9 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Conflict, Internal, Invalid, NotFound
-from millpond.workflows.engine.awake import Awake
 from millpond.workflows.engine.keys import Key, key_of, run_path
-from millpond.workflows.engine.spec_facts import SpecFacts, facts_of
+from millpond.workflows.engine.spec_index import SpecFacts, facts_of
+from millpond.workflows.engine.wakeups import Awake
 from millpond.workflows.engine.work import Work
 
 __all__ = (

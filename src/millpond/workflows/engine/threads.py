@@ -24,8 +24,8 @@ from millpond.workflows.engine.failures import NodeFailed, catches, status_of
 from millpond.workflows.engine.halting import halt, task_of, timer_name
 from millpond.workflows.engine.limits import THREADS_ACTIVE_MAX, THREADS_MAX
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
-from millpond.workflows.engine.scopes import check_inputs, declare
 from millpond.workflows.engine.user_tasks.endings import cancel
+from millpond.workflows.engine.variable_scopes import check_inputs, declare
 
 __all__ = (
     "INPUT",

@@ -38,7 +38,7 @@ from millpond.workflows.processor import Applied, Partition
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
 from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, pull_back, take_timer
-from millpond.workflows.store.slices import SLICE_ROWS_MAX
+from millpond.workflows.store.run_slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
 
 if TYPE_CHECKING:

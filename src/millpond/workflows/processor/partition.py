@@ -52,7 +52,7 @@ from millpond.workflows.processor.codec import LoggedCommand, decode_command, en
 from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
 from millpond.workflows.store import RunReads, RunStore
-from millpond.workflows.store.slices import SLICE_ROWS_MAX, move_slice
+from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
 from millpond.workflows.tasks.queues import Place, Queued, Worker
 

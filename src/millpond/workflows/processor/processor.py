@@ -40,7 +40,7 @@ from millpond.workflows.processor.rows import queued_after
 from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, next_due, pull_back, take_due
 from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
-from millpond.workflows.store.slices import delete_run
+from millpond.workflows.store.run_slices import delete_run
 from millpond.workflows.tasks.queues import Queue, TaskQueues, Worker, Workers
 
 if TYPE_CHECKING:

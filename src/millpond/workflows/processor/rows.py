@@ -56,17 +56,17 @@ from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
-from millpond.workflows.store.free_tags import retag_free
 from millpond.workflows.store.search import found_keys, tag_keys
+from millpond.workflows.store.unscoped_tags import retag_free
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store.addresses import RunPath
-    from millpond.workflows.store.free_tags import Free
     from millpond.workflows.store.messages import Stored
     from millpond.workflows.store.run_store import RunReads, RunStore
     from millpond.workflows.store.search import Found, FreePage, Wanted
+    from millpond.workflows.store.unscoped_tags import Free
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
 

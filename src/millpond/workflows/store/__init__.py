@@ -8,9 +8,9 @@ need("littlehorse")
 
 from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
+from millpond.workflows.store.run_slices import delete_run, migrate_store
 from millpond.workflows.store.run_store import RunReads, RunStore
 from millpond.workflows.store.search import Found, Wanted
-from millpond.workflows.store.slices import delete_run, migrate_store
 
 __all__ = (
     "Address",

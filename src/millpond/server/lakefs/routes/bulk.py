@@ -26,7 +26,7 @@ from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_tex
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("HANDLERS",)
 

@@ -21,7 +21,7 @@ from millpond.versions.objects.uploads import is_full_address, physical_address,
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.versions.multipart import OpenUpload
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("HANDLERS",)
 

@@ -20,12 +20,12 @@ from millpond.server.lakefs.streaming import BodyStream, whole_body
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name
-from millpond.versions.staging.together import BODY_BYTES_MAX, StagedEntry, takes_bodies
+from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, takes_bodies
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
     from millpond.server.lakefs.staging import StagedTogether
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("HANDLERS", "conditions")
 

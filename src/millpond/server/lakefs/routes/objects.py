@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from millpond.server.lakefs.call import Call
     from millpond.versions.objects.entries import Entry
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("ARROW", "AT_ONCE", "HANDLERS", "bytes_answer")
 

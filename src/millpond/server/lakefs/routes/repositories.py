@@ -16,7 +16,7 @@ from millpond.server.lakefs.models import items, listing, repository_model
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
-    from millpond.versions.site import RepositoryRecord
+    from millpond.versions.repository_context import RepositoryRecord
 
 __all__ = ("AT_ONCE", "HANDLERS")
 

@@ -14,7 +14,7 @@ from starlette.responses import Response
 from millpond.errors import NotFound
 from millpond.server.lakefs.bodies import takes
 from millpond.server.lakefs.errors import ApiError, json_answer
-from millpond.versions.site import CompactionRules, ProtectedBranches, Retention
+from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from millpond.server.lakefs.call import Call
     from millpond.versions.objects.signing import SignedAccess
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("HANDLERS",)
 

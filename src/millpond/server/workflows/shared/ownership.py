@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
 from millpond.kernel.worker import WorkerThread
-from millpond.server.workflows.teller import Teller
+from millpond.server.workflows.event_publisher import Teller
 from millpond.workflows.partitions import METADATA, Follower, open_store
 
 if TYPE_CHECKING:

@@ -22,11 +22,11 @@ from anyio.to_thread import run_sync
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.workflows.service import WorkflowService, changes_cluster
-from millpond.server.workflows.shared.offers import Offers
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import Elsewhere, Peers
 from millpond.server.workflows.shared.registrations import SharedRegistrations
 from millpond.server.workflows.shared.rows import SharedRows, answer
+from millpond.server.workflows.shared.task_dispatcher import Offers
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
 from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog

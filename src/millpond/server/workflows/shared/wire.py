@@ -22,8 +22,8 @@ from millpond.kernel.keys import decode, encode
 from millpond.workflows.engine import Key
 from millpond.workflows.processor.rows import DEFINITIONS, RUN_KINDS
 from millpond.workflows.store.addresses import Kind
-from millpond.workflows.store.free_tags import FreeKind
 from millpond.workflows.store.search import Wanted
+from millpond.workflows.store.unscoped_tags import FreeKind
 
 if TYPE_CHECKING:
     from millpond.kernel.keys import Part

@@ -38,7 +38,7 @@ from millpond.versions.staging.reads import View, is_dirty
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("Built", "Moving", "branch_dirty", "check_clean", "move_head", "sweep_tokens")
 

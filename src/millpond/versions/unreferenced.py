@@ -23,7 +23,7 @@ from millpond.errors import NotFound
 from millpond.json_forms import FormError, JsonForm
 
 if TYPE_CHECKING:
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("NOTE", "Unneeded")
 

@@ -1,11 +1,11 @@
-"""The incarnation that a request is for: checked before the route of a map is run, see `client/same_map.py`."""
+"""The incarnation that a request is for, checked before the route of a map is run (`client/incarnation_guard.py`)."""
 
 from __future__ import annotations
 
 from anyio.to_thread import run_sync
 from starlette.requests import Request
 
-from millpond.client.same_map import INCARNATION_HEADER
+from millpond.client.incarnation_guard import INCARNATION_HEADER
 from millpond.maps.model.catalogue import dropped_map, known_map
 from millpond.nodes.node import Node
 

@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
     from millpond.versions.objects.signing import Signer
+    from millpond.versions.staging.head_lock import Turns
     from millpond.versions.staging.reads import View
-    from millpond.versions.staging.sensor import Sensor
-    from millpond.versions.staging.turns import Turns
+    from millpond.versions.staging.tombstone_counter import Sensor
 
 __all__ = (
     "COMPRESSION", "CompactionRules", "ProtectedBranches", "RepositoryRecord", "Retention", "Site", "check_setting_row",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.kernel.keys import Prefix
     from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.stores.objects import ObjectStore
-    from millpond.versions.site import Site
+    from millpond.versions.repository_context import Site
 
 __all__ = ("BODY_BYTES_MAX", "StagedEntry", "put_together", "takes_bodies")
 
