@@ -16,7 +16,7 @@ Invariants:
 * a connection that carries no request is closed after `idle_seconds`, by uvicorn;
 * a client that takes nothing of its response for `stalled_seconds` is disconnected; while others wait for memory, for
   `STALLED_SECONDS_BUSY`;
-* a body that has not come when its request is answered may come for a moment more: see `unread_bodies.py`;
+* a body that has not come when its request is answered may come for a moment more: see `lingering_close.py`;
 * bytes that are no request, such as those by which a body is longer than its length, are not read, and cost no request
   before them its answer;
 * at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.

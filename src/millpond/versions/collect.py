@@ -10,7 +10,7 @@ Invariants:
 * An object younger than the grace time stays: its entry may not be staged yet. Its name tells its time.
 * What was named when the collection began stays, whatever moves meanwhile. Of ranges, also what becomes needed while
   it runs (`staging/publishing.py`), and what a reader may still read who took a state before another took its place
-  (`unneeded.py`). While an import runs, ranges and indexes stay: those that it writes are named by no row yet.
+  (`unreferenced.py`). While an import runs, ranges and indexes stay: those that it writes are named by no row yet.
 * The object and the parts of a multipart upload that is open stay. One that is over loses its row, then its parts.
 * Objects outside of `data/`, or with names that tell no time, are never deleted. Nor is anything by a dry run.
 * Memory: eight bytes for each needed object.

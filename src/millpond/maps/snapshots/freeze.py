@@ -1,6 +1,6 @@
 """Freezing a map's rows into a snapshot, and removing the files of snapshots that nobody needs.
 
-A snapshot is layers of groups (`frozen.py`), newest first. A full freeze writes one layer, the base. A refreeze
+A snapshot is layers of groups (`commit_ranges.py`), newest first. A full freeze writes one layer, the base. A refreeze
 writes the groups of the touched keys as one small layer on top, whole groups and tombstones; a layer that has grown to
 more than an eighth of the one under it is merged into that one. So a lookup has few layers to ask, and a refreeze
 writes in proportion to what changed.
