@@ -260,7 +260,8 @@ EVENTS = [
              "each has an equal part, and reads smaller pages"),
     constant("values of the filters of a reader", "events.filters.FILTER_VALUES_MAX", "`event_filter`"),
     constant("names and values of the filters of a reader", "events.filters.FILTER_BYTES_MAX", "`event_filter`"),
-    constant("commands of workflows whose events wait for streams", "server.workflows.event_publisher.STORIES_WAITING_MAX",
+    constant("commands of workflows whose events wait for streams",
+             "server.workflows.event_publisher.STORIES_WAITING_MAX",
              "the oldest are dropped, counted, and told to their runs"),
     constant("jobs that `millpond watch` follows by their state", "cli.watch.JOBS_MAX", "the oldest stay as counted"),
 ]  # fmt: skip
