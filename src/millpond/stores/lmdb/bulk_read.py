@@ -96,6 +96,7 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
         # Unlinked since: who has it open goes on reading it.
         yield Rest(b"")
         return
+    # The record may lie about its leaves: no more memory is asked for than the file has pages.
     leaves = np.empty(min(leaf_count, len(pages) // PAGE), np.int64)
     sound = 1 <= depth <= DEPTH_MAX and len(leaves) == leaf_count
     found = _find_leaves(pages, root, depth, branches, leaves) if sound else DAMAGED
@@ -112,8 +113,10 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
         counts = _counts(pages, leaves[done : done + LEAVES_AHEAD])
         if counts.min() < 0:
             raise _damaged(file)
+        # A leaf with more rows than a piece may have is a piece of its own.
         taken = max(1, int(np.searchsorted(np.cumsum(counts), rows_max, side="right")))
         piece = _piece(pages, leaves[done : done + taken], int(counts[:taken].sum()), file)
+        # Few rows may have large values: half of the leaves, until their bytes fit.
         while piece is None and taken > 1:
             taken //= 2
             piece = _piece(pages, leaves[done : done + taken], int(counts[:taken].sum()), file)
@@ -174,6 +177,7 @@ def _piece_of_none() -> Piece:
 
 def _first_key(pages: U8, leaf: int) -> bytes:
     base = leaf * PAGE
+    # The first place stands right behind the header; a node has the length of its key at its bytes 6 and 7.
     at = base + int.from_bytes(pages[base + HEADER : base + HEADER + 2].tobytes(), "little")
     length = int.from_bytes(pages[at + 6 : at + 8].tobytes(), "little")
     return pages[at + NODE_HEADER : at + NODE_HEADER + length].tobytes()
@@ -190,6 +194,7 @@ def _piece(pages: U8, leaves: I64, rows: int, file: Path, *, bounded: bool = Tru
     size = int(key_offsets[-1] + value_offsets[-1])
     if bounded and size > PIECE_BYTES_MAX and len(leaves) > 1:
         return None
+    # Measured first, so that each column is one allocation of the right size.
     keys, values = np.empty(int(key_offsets[-1]), np.uint8), np.empty(int(value_offsets[-1]), np.uint8)
     _gather(pages, leaves, key_offsets, keys, value_offsets, values)
     return Piece(key_offsets, keys, value_offsets, values)
@@ -202,6 +207,7 @@ def _damaged(file: Path) -> Corrupt:
 @kernel
 def _number(pages, at, width):  # type: ignore[no-untyped-def]
     number = np.int64(0)
+    # LMDB writes numbers as the machine does: little-endian on all that Millpond runs on.
     for k in range(width):
         number |= np.int64(pages[at + k]) << np.int64(8 * k)
     return number
@@ -210,10 +216,13 @@ def _number(pages, at, width):  # type: ignore[no-untyped-def]
 @kernel
 def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
     """The number of nodes of a page; below zero when there is no such page of this kind."""
+    # Pages 0 and 1 are the meta pages: no tree leads to them.
     if page < 2 or page >= len(pages) // PAGE:
         return -1
     base = page * PAGE
+    # `lower` is the end of the two-byte places, so it counts them.
     lower = _number(pages, base + 12, 2)
+    # A page says its own number: a torn or misplaced write does not.
     if not pages[base + 10] & kind or lower < HEADER or lower > PAGE or _number(pages, base, 8) != page:
         return -1
     return (lower - HEADER) // 2
@@ -222,11 +231,13 @@ def _nodes(pages, page, kind):  # type: ignore[no-untyped-def]
 @kernel
 def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyped-def]
     """Fill in the numbers of the leaf pages, in order; how many, or one more than the tree claims."""
+    # An explicit stack: numba has no recursion without types, and a damaged tree may not use up ours.
     page, place = np.empty(depth + 1, np.int64), np.zeros(depth + 1, np.int64)
     page[0] = root
     level = count = seen = 0
     while level >= 0:
         if level == depth - 1:
+            # More leaves than stated: the caller asks LMDB, and nothing is written beyond the array.
             if count == len(leaves):
                 return count + 1
             leaves[count] = page[level]
@@ -234,6 +245,7 @@ def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyp
             level -= 1
             continue
         nodes = _nodes(pages, page[level], BRANCH)
+        # Each branch page is counted once, when it is entered. A cycle is entered again and again: the count bounds it.
         if place[level] == 0:
             seen += 1
             if nodes < 1:
@@ -245,10 +257,12 @@ def _find_leaves(pages, root, depth, branches, leaves):  # type: ignore[no-untyp
             continue
         base = page[level] * PAGE
         at = _number(pages, base + HEADER + 2 * place[level], 2)
+        # A place that leads out of the page would read its neighbour.
         if at < HEADER or at + NODE_HEADER > PAGE:
             return DAMAGED
         place[level] += 1
         level += 1
+        # The number of a child takes six bytes: the sizes and flags of a leaf's node.
         page[level] = _number(pages, base + at, 6)
         place[level] = 0
     return count
@@ -266,12 +280,14 @@ def _leaves_from(pages, root, depth, first, rows_max, leaves):  # type: ignore[n
     seeking = True
     while level >= 0:
         if level == depth - 1:
+            # Unlike above the array has room by design, so only a damaged tree fills it.
             if count == len(leaves):
                 return DAMAGED, TREE_ENDS
             leaves[count] = page[level]
             several, nodes, more = _leaf_sizes(pages, page[level])
             if nodes < 1:
                 return DAMAGED, TREE_ENDS
+            # LMDB alone reads pages with several rows under one key, and begins at such a page.
             if several:
                 return count, SEVERAL_NEXT
             if rows > rows_max or (count and size + more > PIECE_BYTES_MAX):
@@ -290,6 +306,7 @@ def _leaves_from(pages, root, depth, first, rows_max, leaves):  # type: ignore[n
             level -= 1
             continue
         base = page[level] * PAGE
+        # Only the way down to the first leaf searches; from there on every child is taken.
         if seeking:
             place[level] = _child_of(pages, base, nodes, first)
         at = _number(pages, base + HEADER + 2 * place[level], 2) if place[level] >= 0 else 0
@@ -312,6 +329,7 @@ def _leaf_sizes(pages, page):  # type: ignore[no-untyped-def]
         at = _number(pages, base + HEADER + 2 * place, 2)
         if at < HEADER or at + NODE_HEADER > PAGE:
             return False, -1, 0
+        # The value is then a page or a table of its own, whose size says nothing about rows.
         if pages[base + at + 4] & SEVERAL_ROWS:
             return True, nodes, size
         size += _number(pages, base + at + 6, 2) + _number(pages, base + at, 4)
@@ -321,8 +339,10 @@ def _leaf_sizes(pages, page):  # type: ignore[no-untyped-def]
 @kernel
 def _child_of(pages, base, nodes, first):  # type: ignore[no-untyped-def]
     """The child of a branch page that holds the key: the last that does not begin after it; -1: damaged."""
+    # The first node of a branch page has no key, so it is below everything: it is never compared.
     low, high = 0, nodes - 1
     while low < high:
+        # Rounded up, or `low = middle` would not end with two left.
         middle = (low + high + 1) // 2
         at = _number(pages, base + HEADER + 2 * middle, 2)
         if at < HEADER or at + NODE_HEADER > PAGE:
@@ -340,6 +360,7 @@ def _child_of(pages, base, nodes, first):  # type: ignore[no-untyped-def]
 @kernel
 def _is_after(data, start, length, other):  # type: ignore[no-untyped-def]
     """True when the `length` bytes from `start` sort after `other`, as LMDB compares keys."""
+    # Bytes as unsigned numbers, and of two with a common beginning the shorter first: that is memcmp of LMDB.
     for k in range(min(length, len(other))):
         if data[start + k] != other[k]:
             return data[start + k] > other[k]
@@ -353,6 +374,7 @@ def _rows_before(offsets, data, key):  # type: ignore[no-untyped-def]
     while low < high:
         middle = (low + high) // 2
         start, length = offsets[middle], offsets[middle + 1] - offsets[middle]
+        # Equal keys count as not before, so that a question from a key finds the key.
         same = length == len(key)
         for k in range(min(length, len(key))):
             same = same and data[start + k] == key[k]
@@ -384,13 +406,16 @@ def _measure(pages, leaves, key_offsets, value_offsets):  # type: ignore[no-unty
                 return DAMAGED
             flags = pages[base + at + 4]
             key, value = _number(pages, base + at + 6, 2), _number(pages, base + at, 4)
+            # All is measured against the page before `_gather` copies without a look.
             room = PAGE - at - NODE_HEADER - key
             if flags & SEVERAL_ROWS:
                 return SEVERAL
+            # On overflow pages, only their number of eight bytes stands in the node.
             if flags & SUB_TABLE or key == 0 or room < (8 if flags & BIG_VALUE else value):
                 return DAMAGED
             if flags & BIG_VALUE:
                 first = _number(pages, base + at + NODE_HEADER + key, 8)
+                # The division first: a product with a page number of 2^48 could overflow.
                 if first < 2 or first >= len(pages) // PAGE or first * PAGE + HEADER + value > len(pages):
                     return DAMAGED
             key_offsets[row + 1] = key_offsets[row] + key
@@ -406,6 +431,7 @@ def _gather(pages, leaves, key_offsets, keys, value_offsets, values):  # type: i
         base = leaf * PAGE
         for place in range(base + HEADER, base + _number(pages, base + 12, 2), 2):
             at = base + _number(pages, place, 2)
+            # No check here: `_measure` made them all on the same pages, which the open transaction keeps as they are.
             is_big = pages[at + 4] & BIG_VALUE
             at += NODE_HEADER
             length = key_offsets[row + 1] - key_offsets[row]

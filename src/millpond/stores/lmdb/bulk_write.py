@@ -55,6 +55,7 @@ NODE_BYTES_MAX = 2038
 """A node that is larger keeps its value on overflow pages: two nodes must fit a page."""
 
 INTEGER_KEYS = 0x08
+# LMDB's P_INVALID: the root of a table without rows.
 NO_PAGE = (1 << 64) - 1
 MAGIC, DATA_VERSION = 0xBEEFC0DE, 1
 
@@ -88,13 +89,16 @@ class BulkTable:
 
 def write_environment(tables: Sequence[BulkTable], put: Callable[[memoryview], Any]) -> int:
     """Give `put` the bytes of the data file, from first to last; how many there are."""
+    # A second level for the names would be code that no store needs.
     assert len({table.name for table in tables}) == len(tables) < 16, "the table of tables is one page"
+    # The place of each page is known before the first is written, so the file is written from front to back.
     plans, records, pages = [], {}, 3
     for table in tables:
         plan = _Plan(table, pages)
         plans.append(plan)
         records[table.name.encode()] = plan.record()
         pages += plan.pages
+    # Page 1 has the higher transaction number, so LMDB takes it; page 0 is the empty environment before.
     put(memoryview(meta_page(0, None, 2) + meta_page(1, len(records), pages) + table_of_tables(records)))
     for plan in plans:
         for chunk in plan.chunks():
@@ -104,6 +108,7 @@ def write_environment(tables: Sequence[BulkTable], put: Callable[[memoryview], A
 
 def meta_page(number: int, tables: int | None, pages: int) -> bytes:
     """A meta page: of the empty environment (`tables` None), or of the one transaction that filled it."""
+    # The list of free pages carries the page size in its padding, and has integers as keys.
     free = TABLE.pack(PAGE, INTEGER_KEYS, 0, 0, 0, 0, 0, NO_PAGE)
     main = TABLE.pack(0, 0, 1, 0, 1, 0, tables, 2) if tables else TABLE.pack(0, 0, 0, 0, 0, 0, 0, NO_PAGE)
     header = _PAGE_HEADER.pack(number, 0, META, 0, 0) + _META.pack(MAGIC, DATA_VERSION, 0, pages * PAGE)
@@ -114,6 +119,7 @@ def table_of_tables(records: dict[bytes, bytes]) -> bytes:
     """The page that names the tables, each with its record."""
     page = bytearray(PAGE)
     upper = PAGE
+    # Nodes are laid from the back in the order of places; names must ascend, as all keys.
     for place, name in enumerate(sorted(records)):
         node = _NODE.pack(len(records[name]), 0, SUB_TABLE, len(name)) + name + records[name]
         upper -= len(node) + len(node) % 2
@@ -134,6 +140,7 @@ class _Plan:
         # The row that begins each page, level by level; the last entry is the end.
         self.leaves = leaves[: count + 1].copy()
         self.branches: list[I64] = []
+        # Level by level, until one page is over all: the root.
         begins = self.leaves
         while len(begins) > 2:
             children = np.empty(len(begins), np.int64)
@@ -165,6 +172,7 @@ class _Plan:
         yield from self._leaf_chunks()
         page, below, begins = self.first_page + len(self.leaves) - 1, self.first_page, self.leaves
         for children in self.branches:
+            # Zeros, so that gaps between places and nodes are the same bytes each time.
             out = np.zeros((len(children) - 1) * PAGE, np.uint8)
             pages = np.arange(below, below + len(begins) - 1)
             fill_branches(out, page, pages, children, begins, self.table.key_offsets, self.table.key_data)
@@ -173,7 +181,9 @@ class _Plan:
         yield from self._overflow_chunks(page)
 
     def _leaf_chunks(self) -> Iterator[U8]:
+        # Overflow pages follow all others of the table, in order of the rows.
         big = self.first_page + len(self.leaves) - 1 + self.branch_pages
+        # One buffer for all chunks: `put` must be done with it when it returns.
         chunk = np.empty(min(CHUNK_PAGES, len(self.leaves)) * PAGE, np.uint8)
         for first in range(0, len(self.leaves) - 1, CHUNK_PAGES):
             begins = self.leaves[first : first + CHUNK_PAGES + 1]
@@ -190,6 +200,7 @@ def overflow_chunks(page: int, key_offsets: I64, _key_data: U8, value_offsets: I
     """The overflow pages of the values that need some, from `page` on, in order of the rows."""
     keys, values = np.diff(key_offsets), np.diff(value_offsets)
     rows = np.flatnonzero(NODE_HEADER + keys + values > NODE_BYTES_MAX)
+    # An exact multiple would need one page more without the header: that is LMDB's OVPAGES.
     ends = np.cumsum((HEADER - 1 + values[rows]) // PAGE + 1)
     first, done = 0, 0
     while first < len(rows):
@@ -211,14 +222,18 @@ def plan_leaves(key_offsets, value_offsets, begins):  # type: ignore[no-untyped-
     rows = len(key_offsets) - 1
     for i in range(rows):
         value = value_offsets[i + 1] - value_offsets[i]
+        # Header and key; two bytes for the place come below.
         size = 8 + key_offsets[i + 1] - key_offsets[i]
         large = 0
         if size + value > NODE_BYTES_MAX:
             overflow += (HEADER - 1 + value) // PAGE + 1
             large = value
+            # In the node stands the number of the first overflow page instead.
             value = 8
         size += value
+        # Nodes begin at even places; each has a place of two bytes in front.
         size += (size & 1) + 2
+        # Filled to the last byte: the file is read more often than it is written on.
         if i == 0 or used + size > ROOM or (beside and beside + large > LEAF_VALUES_BYTES_MAX):
             begins[count] = i
             count += 1
@@ -236,14 +251,17 @@ def plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def
     below = len(begins) - 1
     for i in range(below):
         row = begins[i]
+        # The whole first key of the child is its separator, as LMDB itself has it.
         key = key_offsets[row + 1] - key_offsets[row]
         size = 8 + key + (key & 1) + 2
         if i == 0 or used + size > ROOM:
             children[count] = i
             count += 1
+            # The first child of a page has no key: a header and its place.
             used = 10
         else:
             used += size
+    # A last page with one child takes one of its neighbour, which has more than two.
     if count > 1 and below - children[count - 1] == 1:
         children[count - 1] -= 1
     children[count] = below
@@ -252,6 +270,7 @@ def plan_branches(key_offsets, begins, children):  # type: ignore[no-untyped-def
 
 @kernel
 def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
+    # Byte by byte: places are even, but not aligned for numbers of eight bytes.
     for k in range(width):
         out[at + k] = (value >> (8 * k)) & 0xFF
 
@@ -259,6 +278,7 @@ def _put_number(out, at, value, width):  # type: ignore[no-untyped-def]
 @kernel
 def _put_header(out, at, page, flags, lower, upper):  # type: ignore[no-untyped-def]
     _put_number(out, at, page, 8)
+    # The padding of a header, which LMDB ignores, is zero for equal bytes.
     _put_number(out, at + 8, 0, 2)
     _put_number(out, at + 10, flags, 2)
     _put_number(out, at + 12, lower, 2)
@@ -282,6 +302,7 @@ def fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, va
             key, value = key_offsets[i + 1] - key_offsets[i], value_offsets[i + 1] - value_offsets[i]
             is_big = NODE_HEADER + key + value > NODE_BYTES_MAX
             size = NODE_HEADER + key + (8 if is_big else value)
+            # Nodes grow from the back, and places from the front, until they would meet.
             upper -= size + (size & 1)
             at = base + upper
             _put_number(out, place, upper, 2)
@@ -296,6 +317,7 @@ def fill_leaves(out, page, big, begins, key_offsets, key_data, value_offsets, va
             else:
                 _copy(out, at + NODE_HEADER + key, value_data, value_offsets[i], value_offsets[i + 1])
             if size & 1:
+                # The chunk is used again, so what no node writes has bytes of the page before.
                 out[at + size] = 0
         out[place : base + upper] = 0
         _put_header(out, base, page + number, LEAF, place - base, upper)
@@ -311,11 +333,13 @@ def fill_branches(out, page, pages, children, begins, key_offsets, key_data):  #
         place = base + HEADER
         for i in range(children[number], children[number + 1]):
             row = begins[i]
+            # LMDB reads no key of the first node: everything before the second is there.
             key = 0 if i == children[number] else key_offsets[row + 1] - key_offsets[row]
             upper -= NODE_HEADER + key + (key & 1)
             at = base + upper
             _put_number(out, place, upper, 2)
             place += 2
+            # The number takes the place of sizes and flags; pages beyond 2^48 do not exist.
             _put_number(out, at, pages[i], 6)
             _put_number(out, at + 6, key, 2)
             _copy(out, at + NODE_HEADER, key_data, key_offsets[row], key_offsets[row] + key)
@@ -331,6 +355,7 @@ def _fill_overflow(out, page, rows, value_offsets, value_data):  # type: ignore[
         pages = (HEADER - 1 + value) // PAGE + 1
         _put_number(out, at, page, 8)
         _put_number(out, at + 10, OVERFLOW, 2)
+        # Overflow pages have their count where others have `lower` and `upper`.
         _put_number(out, at + 12, pages, 4)
         _copy(out, at + HEADER, value_data, value_offsets[row], value_offsets[row + 1])
         at += pages * PAGE

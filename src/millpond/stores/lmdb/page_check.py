@@ -92,6 +92,7 @@ def check_file(file: Path, tables: Mapping[str, bool]) -> CheckedFile:
     Raises: `Corrupt`, kind `part_damaged`, naming what is wrong.
     """
     size = file.stat().st_size
+    # Two meta pages and the table of tables: nothing smaller can hold a row.
     if size < 3 * PAGE or size % PAGE:
         raise _damaged(file, f"{size} bytes are no whole pages")
     pages: U8 = np.memmap(file, np.uint8, mode="r")
@@ -110,8 +111,10 @@ class _Check:
 
     def __init__(self, file: Path, pages: U8) -> None:
         self.file, self.pages = file, pages
+        # The same memory twice: pages as bytes, and as the two-byte numbers that they mostly hold.
         self.shorts = pages.view("<u2")
         self.seen = np.zeros(len(pages) // PAGE, np.uint8)
+        # The meta pages are in use, and no tree may lead to them.
         self.seen[:2] = 1
         self.stamps = np.zeros(STAMPS, np.int64)
 
@@ -120,6 +123,7 @@ class _Check:
         for name, record in self._records(main, free).items():
             if name not in allowed:
                 raise _damaged(self.file, f"there is a table {name!r}, which its map does not have")
+            # Reverse or integer keys would sort in another order than the walk checks.
             if record[0] or record[1] != (DUPLICATES if allowed[name] else 0):
                 raise _damaged(self.file, f"table {name} has the flags {record[1]}")
             yield self._table(name, record, SEVERAL if allowed[name] else PLAIN)
@@ -129,9 +133,11 @@ class _Check:
     def _newer_meta(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """The records of the free list and of the unnamed table."""
         metas = [self._meta(number) for number in (0, 1)]
+        # LMDB takes the meta page of the later transaction; the other may be of any age.
         _, last, free, main = max(metas, key=lambda meta: meta[0])
         if last + 1 > len(self.seen) or last < 1:
             raise _damaged(self.file, f"it ends before its page {last}")
+        # Pages behind the last used one are unused space: a tree that leads there is damaged.
         self.seen[last + 1 :] = 1
         return free, main
 
@@ -142,6 +148,7 @@ class _Check:
         free, main = (TABLE.unpack_from(page, at + step) for step in (0, _RECORD_BYTES))
         last, transaction = _META_END.unpack_from(page, at + 2 * _RECORD_BYTES)
         own, flags = struct.unpack_from("<Q2xH", page)
+        # A fixed address or special flags make LMDB map the file in a way that this check does not know.
         sound = (
             (magic, version, address, flags, own) == (MAGIC, DATA_VERSION, 0, META, number)
             and (free[0], free[1], main[0], main[1]) == (PAGE, INTEGER_KEYS, 0, 0)
@@ -181,6 +188,7 @@ class _Check:
             found.append((page[at + 8 : at + 8 + length], flags, value))
         if len(found) != rows or any(not row[0] or row[1] & 1 for row in found):
             raise _damaged(self.file, "rows are missing", root)
+        # Turned round, bytes of an integer sort as the integer does.
         names = [row[0] if record[1] == 0 else row[0][::-1] for row in found]  # integers are little-endian
         if any(first >= second for first, second in pairwise(names)):
             raise _damaged(self.file, "keys do not ascend", root)
@@ -188,12 +196,14 @@ class _Check:
 
     def _free_pages(self, key: bytes, flags: int, value: bytes) -> None:
         pages = np.frombuffer(value[: len(value) // 8 * 8], "<u8")
+        # A list of free pages says its own length first; LMDB reads so many without a look.
         if flags or len(key) != 8 or len(value) % 8 or not len(pages) or int(pages[0]) != len(pages) - 1:
             raise _damaged(self.file, "the list of free pages is not one")
         for page in pages[1:].tolist():
             if not 1 < page < len(self.seen) or self.seen[page]:
                 raise _damaged(self.file, "a free page is in use, or outside of the file")
             self.seen[page] = 1
+        # LMDB merges these lists, and takes for granted that they fall.
         if bool(np.any(pages[2:] >= pages[1:-1])):
             raise _damaged(self.file, "the list of free pages is not one")
 
@@ -201,12 +211,14 @@ class _Check:
 
     def _table(self, name: str, record: tuple[int, ...], kind: int) -> CheckedTable:
         rows = record[6]
+        # Before arrays of that size are made: a record can claim 2^64 rows.
         if rows > NODES_MAX * len(self.seen):
             raise _damaged(self.file, f"table {name} has fewer rows than it states")
         key_offsets, value_offsets = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
         counts, leaves, first_rows, subtables = self._walk(name, record, kind, key_offsets, value_offsets)
         found = int(counts[Counts.ROWS])
         for at in subtables.tolist():
+            # After the main walk, which has shown that the record lies within its page.
             own = TABLE.unpack(self.pages[at : at + _RECORD_BYTES].tobytes())
             if own[0] or own[1] or not own[6]:
                 raise _damaged(self.file, f"a table within {name} has flags, or no rows")
@@ -217,6 +229,7 @@ class _Check:
         several = bool(counts[Counts.SEVERAL])
         if not several:
             self._compare(name, record, counts, found)
+        # With several rows under one key, LMDB counts pages of the tables within elsewhere.
         elif found != rows:
             raise _damaged(self.file, f"table {name} has other rows than it states")
         return CheckedTable(name, rows, several, key_offsets, value_offsets, leaves, first_rows)
@@ -229,6 +242,7 @@ class _Check:
         nothing = np.zeros(0, np.int64)
         if root == NO_PAGE and not any(record[2:7]):
             return counts, nothing, nothing, nothing
+        # The stack of the walk has as many places as the record has levels.
         if not 1 <= depth <= DEPTH_MAX or root >= len(self.seen) or not 0 < leaf_count <= len(self.seen) or not rows:
             raise _damaged(self.file, f"the record of table {name} is none")
         leaves, first_rows = np.zeros(len(self.seen), np.int64), np.zeros(len(self.seen), np.int64)
@@ -259,6 +273,7 @@ def _gather(pages, memory, leaves, leaf, skip, offsets, target, keys):  # type: 
     rows = len(offsets) - 1
     while row < rows:
         base = leaves[leaf] * PAGE
+        # The walk checked every page, so these bytes are read without a look.
         lower = np.int64(pages[base + 12]) | np.int64(pages[base + 13]) << np.int64(8)
         for place in range(base + HEADER + 2 * skip, base + lower, 2):
             at = base + (np.int64(pages[place]) | np.int64(pages[place + 1]) << np.int64(8))

@@ -1,4 +1,4 @@
-"""The numbers of LMDB's file format: `lmdb_bulk.py` draws and writes its pages, `lmdb_pages.py` reads them."""
+"""The numbers of LMDB's file format: `bulk_write.py` draws its pages, `bulk_read.py` and `page_walk.py` read them."""
 
 from __future__ import annotations
 

@@ -24,8 +24,10 @@ PLAIN, SEVERAL, VALUES = 0, 1, 2
 
 STAMPS = PAGE // 2 + 1
 """A place for every even offset of a page, and a counter of the pages that were tiled."""
+# LMDB's own limit in its default build: no key of it is longer.
 _KEY_BYTES_MAX = 511
 _RECORD_BYTES = 48
+# A page within a node is a leaf (0x02) of values (0x40); LMDB may leave its mark of a page not yet written (0x10).
 _LEAF_WITHIN, _DIRTY = 0x42, 0x10
 
 
@@ -35,6 +37,7 @@ class Counts(IntEnum):
     BRANCHES, LEAVES, OVERFLOW, ROWS, SEVERAL, SUBTABLES, PAGE, SIZE = range(8)
 
 
+# Numba takes plain numbers for constants, and looks an enumeration up at each use.
 _C_BRANCHES, _C_LEAVES, _C_OVERFLOW, _C_ROWS = 0, 1, 2, 3
 _C_SEVERAL, _C_SUBTABLES, _C_PAGE = 4, 5, 6
 
@@ -66,21 +69,25 @@ def _number(pages, at, width):  # type: ignore[no-untyped-def]
 @kernel
 def tile(pages, shorts, base, size, kind, stamps):  # type: ignore[no-untyped-def]
     """Check that the nodes of a page of `size` bytes fill it from `upper` on; its base is even."""
+    # All numbers of a page but its own are of two bytes and even places, so the file is read as shorts.
     half = base // 2
     lower, upper = np.int64(shorts[half + 6]), np.int64(shorts[half + 7])
     if lower < HEADER or lower & 1 or upper < lower or upper > size or upper & 1:
         return _NODES
     last = len(stamps) - 1
+    # A new stamp for each page, so that the array need not be cleared for each.
     stamps[last] += 1
     stamp = stamps[last]
     total, least = np.int64(0), size
     for place in range(half + HEADER // 2, half + lower // 2):
         at = np.int64(shorts[place])
+        # Two places that lead to one node are as bad as nodes that overlap: a delete would free it twice.
         if at & 1 or at < upper or at + 8 > size or stamps[at // 2] == stamp:
             return _NODES
         stamps[at // 2] = stamp
         least = min(least, at)
         total += _node_bytes(shorts, half + at // 2, kind)
+        # Before the sum could overflow: sizes are up to 2^32.
         if total > size:
             return _NODES
     if total != size - upper or least != upper:
@@ -100,6 +107,7 @@ def _node_bytes(shorts, at, kind):  # type: ignore[no-untyped-def]
     size = 8 + np.int64(shorts[at + 3])
     if kind == LEAF:
         value = np.int64(shorts[at]) | np.int64(shorts[at + 1]) << np.int64(16)
+        # LMDB keeps nodes at even places, so an odd size has a byte of padding.
         size += 8 if shorts[at + 2] & BIG_VALUE else value
     return size + (size & 1)
 
@@ -109,6 +117,7 @@ def _ascend(memory, first, first_bytes, second, second_bytes, strictly):  # type
     """True when the bytes at `first` sort before those at `second`, or are equal, unless `strictly`."""
     least = min(first_bytes, second_bytes)
     k = 0
+    # Eight bytes at once; turned round, since the first byte weighs most in the order of keys.
     while k + 8 <= least:
         one, other = load_u64(memory + first + k), load_u64(memory + second + k)
         if one != other:
@@ -125,6 +134,7 @@ def _ascend(memory, first, first_bytes, second, second_bytes, strictly):  # type
 @kernel
 def _enter_page(pages, shorts, page, kind, seen, stamps):  # type: ignore[no-untyped-def]
     """Check a page of a tree by itself, and mark it as reached."""
+    # Reached once, over all tables: two trees that share a page would free it twice.
     if page < 2 or page >= len(seen) or seen[page]:
         return _OUTSIDE
     seen[page] = 1
@@ -134,6 +144,7 @@ def _enter_page(pages, shorts, page, kind, seen, stamps):  # type: ignore[no-unt
     fault = tile(pages, shorts, base, PAGE, kind, stamps)
     if fault:
         return fault
+    # LMDB merges a branch page with one child away, and its rebalancing relies on there being two.
     if kind == BRANCH and shorts[base // 2 + 6] < HEADER + 4:
         return _FEW
     return _SOUND
@@ -149,6 +160,7 @@ def walk(  # type: ignore[no-untyped-def]
     page[0] = root
     level = 0
     # The last key, by offset and length; after a branch page's key, that key, which the next one may equal.
+    # Offsets, not bytes: nothing is copied for a comparison.
     before = np.zeros(3, np.int64)
     before[2] = 1
     while level >= 0:
@@ -156,6 +168,7 @@ def walk(  # type: ignore[no-untyped-def]
         is_leaf = level == depth - 1
         base = page[level] * PAGE
         if place[level] == 0:
+            # Before anything of the page is read.
             fault = _enter_page(pages, shorts, page[level], LEAF if is_leaf else BRANCH, seen, stamps)
             if fault:
                 return fault
@@ -175,10 +188,12 @@ def walk(  # type: ignore[no-untyped-def]
             level -= 1
             continue
         at = base + np.int64(shorts[half + HEADER // 2 + place[level]])
+        # The key of the first child is empty by the format, and LMDB never reads it.
         if place[level] > 0:
             length = np.int64(shorts[at // 2 + 3])
             if length < 1 or length > _KEY_BYTES_MAX:
                 return _KEY
+            # A separator above all keys to its left, or a search would go past rows that exist.
             if not _ascend(memory, before[0], before[1], at + 8, length, True):
                 return _ORDER
             before[0], before[1], before[2] = at + 8, length, 0
@@ -198,6 +213,7 @@ def _leaf(  # type: ignore[no-untyped-def]
     lower = np.int64(shorts[base // 2 + 6])
     if lower == HEADER:
         return _FEW
+    # LMDB removes a leaf without rows, except the root of an empty table, which has no page at all.
     row = counts[_C_ROWS]
     leaves[counts[_C_LEAVES]] = base // PAGE
     first_rows[counts[_C_LEAVES]] = row
@@ -209,9 +225,11 @@ def _leaf(  # type: ignore[no-untyped-def]
         flags, key = np.int64(shorts[half + 2]), np.int64(shorts[half + 3])
         if key < 1 or key > _KEY_BYTES_MAX:
             return _KEY
+        # A leaf may begin with the key of its separator; among rows, keys must rise.
         if before[1] and not _ascend(memory, before[0], before[1], at + 8, key, before[2] == 1):
             return _ORDER
         before[0], before[1], before[2] = at + 8, key, 1
+        # The values of one key are stored as keys without values.
         if kind == VALUES:
             if flags or value:
                 return _FLAGS
@@ -223,8 +241,10 @@ def _leaf(  # type: ignore[no-untyped-def]
                 return fault
             row = counts[_C_ROWS]
             continue
+        # A value of a table of several rows is a key of the table within: the same limits hold.
         if flags & ~BIG_VALUE or (kind == SEVERAL and (flags or value < 1 or value > _KEY_BYTES_MAX)):
             return _FLAGS
+        # LMDB's moves of nodes between pages take for granted that two fit a page.
         if (8 + key + value > NODE_BYTES_MAX) != (flags == BIG_VALUE):
             return _SIZE
         if flags:
@@ -232,6 +252,7 @@ def _leaf(  # type: ignore[no-untyped-def]
             if used < 0:
                 return _OVERFLOWS
             counts[_C_OVERFLOW] += used
+        # The arrays have the rows that the record states.
         if row + 1 >= len(key_offsets):
             return _MORE
         key_offsets[row + 1] = key_offsets[row] + key
@@ -249,11 +270,13 @@ def _overflow(pages, shorts, first, value, seen):  # type: ignore[no-untyped-def
         return -1
     base = first * PAGE
     count = _number(pages, base + 12, 4)
+    # One header for all pages of a value; more pages than needed are left from a longer value, and are fine.
     wanted = (HEADER - 1 + value) // PAGE + 1
     if _number(pages, base, 8) != first or shorts[base // 2 + 5] != OVERFLOW:
         return -1
     if count < wanted or count > len(seen) - first:
         return -1
+    # Each page of the run is the value's alone.
     for page in range(first, first + count):
         if seen[page]:
             return -1
@@ -265,12 +288,14 @@ def _overflow(pages, shorts, first, value, seen):  # type: ignore[no-untyped-def
 def _several(pages, shorts, memory, at, key, value, flags, stamps, subtables, counts):  # type: ignore[no-untyped-def]
     """Check a node with several rows: a page within it, or the record of a table, which is walked later."""
     counts[_C_SEVERAL] = 1
+    # The page within a node must begin at an even place to be read as shorts.
     if key & 1:
         return _SUBPAGE
     base = at + 8 + key
     if flags == SEVERAL_ROWS | SUB_TABLE:
         if value != _RECORD_BYTES or counts[_C_SUBTABLES] == len(subtables):
             return _SUBPAGE
+        # Walked later: this walk has one stack, and the other tree its own counts.
         subtables[counts[_C_SUBTABLES]] = base
         counts[_C_SUBTABLES] += 1
         return _SOUND
@@ -284,6 +309,7 @@ def _several(pages, shorts, memory, at, key, value, flags, stamps, subtables, co
         row = base + np.int64(shorts[place])
         inner = row // 2
         length = np.int64(shorts[inner + 3])
+        # Size of value and flags must be zero: rows of a page within have keys only.
         if shorts[inner] or shorts[inner + 1] or shorts[inner + 2] or length < 1 or length > _KEY_BYTES_MAX:
             return _SUBPAGE
         if last_bytes and not _ascend(memory, last, last_bytes, row + 8, length, True):
