@@ -36,6 +36,7 @@ def check_types(schema: pa.Schema) -> None:
     """
     if len(set(schema.names)) != len(schema.names):
         raise Invalid("two columns have one name", kind="range_schema", schema=schema.names)
+    # Large binary would double the offsets of every range for keys that are never 2 GiB.
     if "key" not in schema.names or schema.field("key").type != pa.binary():
         raise Invalid("entries need a column `key` of type binary", kind="range_schema", schema=schema.names)
     for field in schema:
@@ -48,12 +49,14 @@ def check_types(schema: pa.Schema) -> None:
 
 
 def _is_canonical(kind: pa.DataType) -> bool:
+    # Arrow gives such a column no child to walk over, and its rows no bytes to be named by.
     if is_type.is_fixed_size_list(kind) and kind.list_size == 0:
         return False
     if is_type.is_list(kind) or is_type.is_large_list(kind) or is_type.is_fixed_size_list(kind):
         return _is_canonical(kind.value_type)
     if is_type.is_struct(kind):
         return all(_is_canonical(field.type) for field in kind)
+    # An inner dictionary has as many layouts as orders of its values.
     if isinstance(kind, pa.BaseExtensionType) or is_type.is_dictionary(kind):
         return False
     if _is_bytes(kind) or is_type.is_null(kind) or is_type.is_boolean(kind):
@@ -69,6 +72,7 @@ def bare(schema: pa.Schema) -> pa.Schema:
     Columns that are dictionaries have the type of their values; the items of lists have no names of their own.
     """
     plain = [field.with_type(field.type.value_type) if is_type.is_dictionary(field.type) else field for field in schema]
+    # Whether a producer says that keys may be null is a remark: none is null in a range.
     return pa.schema([_bare(field).with_nullable(field.nullable and field.name != "key") for field in plain])
 
 
@@ -96,6 +100,7 @@ def _bare(field: pa.Field) -> pa.Field:
 
 def _item(kind: pa.DataType) -> pa.Field:
     """Arrow takes two lists for one type whatever they call their items; so must what is named by it."""
+    # Parquet calls it `element`, Arrow `item`: the same rows would have two ids.
     return _bare(kind.value_field).with_name("item")
 
 
@@ -107,6 +112,7 @@ def canonical(batch: pa.RecordBatch, schema: pa.Schema | None = None) -> pa.Reco
     Raises: `Invalid` for a null where the schema admits none.
     """
     schema = schema or batch.schema
+    # Nothing is dead at the top: a batch has no nulls of its own.
     columns = [_canonical(batch.column(at), field, None) for at, field in enumerate(schema)]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
@@ -117,23 +123,29 @@ def _canonical(array: pa.Array, field: pa.Field, dead: _Mask | None) -> pa.Array
     if count == 0 or is_type.is_null(kind):
         return pa.nulls(count, kind) if count else pa.array([], kind)
     alive = _alive(array, field, dead)
+    # A field that admits no null has no bitmap, even inside of a struct that is null.
     bitmap = None if alive is None or not field.nullable else _bits(alive)
     nulls = 0 if bitmap is None or alive is None else count - int(alive.sum())
     if is_type.is_struct(kind):
+        # What hides below a null struct is content to Arrow, and not to a reader.
         below = None if alive is None else ~alive
         children = [_canonical(array.field(at), inner, below) for at, inner in enumerate(kind)]
         return pa.Array.from_buffers(kind, count, [bitmap], nulls, children=children)
     if is_type.is_fixed_size_list(kind):
+        # Each row has a fixed number of items, so a dead row has as many dead ones.
         below = None if alive is None else np.repeat(~alive, kind.list_size)
+        # The values of a slice are those of the whole array: Arrow moves the offset of the parent only.
         held = array.values.slice(array.offset * kind.list_size, count * kind.list_size)
         child = _canonical(held, kind.value_field, below)
         return pa.Array.from_buffers(kind, count, [bitmap], nulls, children=[child])
     if is_type.is_list(kind) or is_type.is_large_list(kind):
+        # The items of dead rows are cut out by the offsets, so no item below is dead.
         offsets, array, start, stop = _offsets(array, alive)
         child = _canonical(array.values.slice(start, stop - start), kind.value_field, None)
         return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(offsets)], nulls, children=[child])
     if _is_bytes(kind):
         offsets, array, start, stop = _offsets(array, alive)
+        # Arrow leaves the buffer out where all values are empty.
         data = array.buffers()[2]
         held = pa.py_buffer(b"") if data is None else data.slice(start, stop - start)
         return pa.Array.from_buffers(kind, count, [bitmap, pa.py_buffer(offsets), held], nulls)
@@ -149,6 +161,7 @@ def _alive(array: pa.Array, field: pa.Field, dead: _Mask | None) -> _Mask | None
     alive: _Mask | None = None if dead is None else ~dead
     if array.null_count:
         valid = array.is_valid().to_numpy(zero_copy_only=False)
+        # A null is allowed below a null: nobody can see it.
         if not field.nullable and not valid.all() and (dead is None or not (valid | dead).all()):
             raise Invalid("a null in a column that admits none", kind="range_null", column=field.name)
         alive = valid if alive is None else valid & alive
@@ -156,6 +169,7 @@ def _alive(array: pa.Array, field: pa.Field, dead: _Mask | None) -> _Mask | None
 
 
 def _bits(mask: _Mask) -> pa.Buffer:
+    # `packbits` fills the last byte with zeros: the bits after the last row are the same everywhere.
     return pa.py_buffer(np.packbits(mask, bitorder="little"))
 
 
@@ -163,6 +177,7 @@ def _fixed(array: pa.Array, alive: _Mask | None) -> pa.Buffer:
     """The values of a column of fixed width, zero where nothing is."""
     values, count = array.buffers()[1], len(array)
     if is_type.is_boolean(array.type):
+        # A slice may begin within a byte, so bits are moved and not copied.
         raw = np.frombuffer(values, np.uint8)[array.offset // 8 : (array.offset + count + 7) // 8]
         bits = np.unpackbits(raw, bitorder="little")[array.offset % 8 :][:count].astype(np.bool_)
         return _bits(bits if alive is None else bits & alive)
@@ -170,6 +185,7 @@ def _fixed(array: pa.Array, alive: _Mask | None) -> pa.Buffer:
     held = values.slice(array.offset * width, count * width)
     if alive is None:
         return held
+    # A copy: the buffer is shared with whoever gave the batch.
     rows = np.frombuffer(held, np.uint8).reshape(count, width).copy()
     rows[~alive] = 0
     return pa.py_buffer(rows)
@@ -180,6 +196,7 @@ def _offsets(array: pa.Array, alive: _Mask | None) -> tuple[npt.NDArray[Any], pa
     raw = _raw_offsets(array)
     if alive is not None:
         lengths = np.diff(raw)
+        # Most writers leave nothing below nulls: only then are the bytes copied.
         if lengths[~alive].any():
             array = array.filter(pa.array(alive))
             raw_offsets = _raw_offsets(array)
@@ -187,10 +204,12 @@ def _offsets(array: pa.Array, alive: _Mask | None) -> tuple[npt.NDArray[Any], pa
             offsets = np.zeros(len(raw), raw.dtype)
             np.cumsum(lengths, out=offsets[1:])
             return offsets, array, int(raw_offsets[0]), int(raw_offsets[-1])
+    # A slice keeps the offsets of the whole, which would name the rows before it.
     return (raw - raw[0] if raw[0] else raw), array, int(raw[0]), int(raw[-1])
 
 
 def _raw_offsets(array: pa.Array) -> npt.NDArray[Any]:
+    # Arrow allows an empty array to have no offsets at all.
     if len(array) == 0:
         return np.zeros(1, _offset_type(array.type))
     offsets = np.frombuffer(array.buffers()[1], _offset_type(array.type), array.offset + len(array) + 1)
@@ -216,6 +235,7 @@ def _sizes(array: pa.Array) -> Any:
     if is_type.is_null(kind):
         return 0
     if is_type.is_boolean(kind):
+        # A bit, counted as a byte: sizes decide where ranges end, and need no more care.
         return 1
     if is_type.is_struct(kind):
         return sum((_sizes(array.field(at)) for at in range(kind.num_fields)), 0)
@@ -227,10 +247,12 @@ def _sizes(array: pa.Array) -> Any:
     if len(array) == 1:
         return _total(array)  # one row may have millions of items
     offsets = _raw_offsets(array).astype(np.int64)
+    # One offset belongs to each row; the first of the column to none.
     offset_bytes = _offset_type(kind)().itemsize
     inner = 1 if _is_bytes(kind) else _sizes(array.values)
     if np.isscalar(inner):
         return offset_bytes + np.diff(offsets) * inner
+    # Items are summed once, and each row is the difference of two sums: no loop over rows.
     summed = np.concatenate(([0], np.cumsum(inner)))
     return offset_bytes + summed[offsets[1:]] - summed[offsets[:-1]]
 
@@ -254,6 +276,7 @@ def _total(array: pa.Array) -> int:
 
 def equal_rows(a: pa.RecordBatch, b: pa.RecordBatch) -> _Mask:
     """Row by row, whether two batches of one schema and length hold the same: bit by bit, so NaN equals itself."""
+    # Only canonical arrays may be compared as bits: hidden bytes would differ.
     assert a.num_rows == b.num_rows and a.schema.equals(b.schema)
     a, b = canonical(a), canonical(b)
     out = np.ones(a.num_rows, np.bool_)
@@ -306,6 +329,7 @@ def _equal_lists(a: pa.Array, b: pa.Array) -> _Mask:
     parts = [x.filter(chosen) for x in (a, b)]
     inner = [_canonical(x.values.slice(_raw_offsets(x)[0], _raw_offsets(x)[-1] - _raw_offsets(x)[0]), field, None)
              for x in parts]  # fmt: skip
+    # As for sizes: a list is equal when no wrong item was counted between its ends.
     wrong = np.concatenate(([0], np.cumsum(~_equal(inner[0], inner[1]))))
     stops = np.cumsum(lengths[same])
     same[same] = wrong[stops] == wrong[stops - lengths[same]]

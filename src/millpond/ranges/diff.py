@@ -52,6 +52,7 @@ class Difference:
     def first(self, count: int) -> Difference:
         """Its first `count` keys, which are fewer than it has."""
         keys = pa.concat_arrays([part.column("key") for part in (self.removed, self.added, self.after)])
+        # Three ascending columns, merged by a sort: a page is small, and it happens once for each.
         order = pc.array_sort_indices(keys)
         return self.below(keys[order[count].as_py()].as_py())
 
@@ -92,6 +93,7 @@ def diff(
 
 def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | None) -> Iterator[Difference]:
     while live := unfinished([old, new]):
+        # Ids are content: the same id at the same place is a range that nobody need open.
         if len(live) == 2 and old.entry.id == new.entry.id:
             old.skip()  # both stand at the same place of it
             new.skip()

@@ -38,6 +38,7 @@ def unpack_digits(pairs: pa.Buffer, size: int) -> pa.Buffer:
     return text
 
 
+# Each constant is one byte eight times, so that an operation on the word is one on each digit.
 _LOW, _SIXES, _ONES = np.uint64(0x0F0F0F0F0F0F0F0F), np.uint64(0x0606060606060606), np.uint64(0x0101010101010101)
 _HIGH, _ZEROS = np.uint64(0xF0F0F0F0F0F0F0F0), np.uint64(0x3030303030303030)
 _NINE, _LETTERS = np.uint64(9), np.uint64(0x27)
@@ -48,11 +49,13 @@ _BY_4, _BY_6, _BY_8, _BY_16 = np.uint64(4), np.uint64(6), np.uint64(8), np.uint6
 @kernel
 def _spelled(values):  # type: ignore[no-untyped-def]
     """The digits of eight values, each of a byte and below 16."""
+    # Adding 6 carries into bit 4 from ten on, so that bit says whether a letter's distance is added. No branch.
     return values + _ZEROS + (((values + _SIXES) >> _BY_4) & _ONES) * _LETTERS
 
 
 @kernel
 def _values(digits):  # type: ignore[no-untyped-def]
+    # Bit 6 is set in letters only: `0` is 0x30 and `a` is 0x61.
     return (digits & _LOW) + ((digits >> _BY_6) & _ONES) * _NINE
 
 
@@ -70,9 +73,11 @@ def _pack_digits(data, size, out):  # type: ignore[no-untyped-def]
                 shift = np.uint64(8 * place)
                 digits ^= (np.uint64(load_u8(data + at + place)) ^ np.uint64(0x30)) << shift
         values = _values(digits)
+        # Spelled anew, only what was a lower-case digit is itself again: so upper case and all else are refused.
         wrong |= (values & _HIGH) | (_spelled(values) ^ digits)
         if wrong:
             return False
+        # Halves move together step by step, 8 to 16 to 32 bits: the word is narrowed without a loop.
         pairs = ((values << _BY_4) | (values >> _BY_8)) & _PAIRS
         pairs = (pairs | (pairs >> _BY_8)) & _FOURS
         pairs |= pairs >> _BY_16

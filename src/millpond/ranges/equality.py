@@ -31,6 +31,7 @@ def equal_at(a: pa.RecordBatch, a_rows: _Rows, b: pa.RecordBatch, b_rows: _Rows)
     others = []
     for at, field in enumerate(a.schema):
         left, right = a.column(at), b.column(at)
+        # Nulls need what `canonical` does, and no column of the hot path has any.
         if left.null_count or right.null_count or not len(left) or not len(right):
             others.append(at)
         elif is_type.is_integer(field.type):
@@ -41,6 +42,7 @@ def equal_at(a: pa.RecordBatch, a_rows: _Rows, b: pa.RecordBatch, b_rows: _Rows)
         else:
             others.append(at)
     if others:
+        # Only rows that are equal so far are taken out of their batches.
         rest = np.flatnonzero(out)
         out[rest] = equal_rows(rows_at(a.select(others), a_rows[rest]), rows_at(b.select(others), b_rows[rest]))
     return out
@@ -55,6 +57,7 @@ def _places(array: pa.Array) -> tuple[int, int]:
 @kernel
 def _compare_bytes(a_offsets, a, a_rows, b_offsets, b, b_rows, out):  # type: ignore[no-untyped-def]
     for at in range(len(out)):
+        # Another column has found that the rows differ.
         if not out[at]:
             continue
         mine, other = a_offsets + 4 * a_rows[at], b_offsets + 4 * b_rows[at]

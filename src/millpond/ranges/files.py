@@ -57,6 +57,7 @@ def content_id(data: bytes | memoryview | pa.Buffer) -> str:
 def put_content(objects: Objects, name: str, data: pa.Buffer) -> bool:
     """Store bytes under a name that stands for their content, unless they are there; True when they were stored."""
     try:
+        # A name stands for its content, so a file of that size is that content, or one that was cut short.
         if objects.size(name) == data.size:
             return False
     except NotFound:
@@ -123,6 +124,7 @@ def sealed_bytes(
     data = write_batch(
         batch.replace_schema_metadata({**(batch.schema.metadata or {}), SEAL: empty}), options, folder=folder
     )
+    # The zeros are looked for in the schema alone: rows may hold the same bytes.
     places = _places(data, empty)
     assert len(places) == 2, "Arrow writes the schema in front and in the footer"
     # The digits are zeros now, so this is the checksum that a reader will make.
@@ -140,6 +142,7 @@ def read_sealed(
 
     Raises: `Corrupt`; `Invalid` for a file of another format. Both name the file.
     """
+    # Before Arrow looks at a byte: it trusts the lengths in its file.
     if verify and not _sound(data):
         raise _refusal(subject, id_, data, name, where)
     batch = read_batch(data, name)
@@ -155,6 +158,7 @@ def read_sealed(
 def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str) -> MillpondError:
     """A file that is whole, but of another format, is not damaged."""
     seal = _SEALED.search(_ends(data)[1])
+    # Format 1 had no seal, and was named by the hash of its bytes.
     found = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
     if found != FORMAT:
         return Invalid(
@@ -197,6 +201,7 @@ def _places(data: pa.Buffer, seal: bytes) -> list[int]:
 def _ends(data: pa.Buffer) -> tuple[bytes, bytes]:
     """The bytes through the schema's message, and those from the footer on; small, whatever the file holds."""
     view = memoryview(data)
+    # Read from the lengths in the file, so that rows of gigabytes are not searched.
     front = 16 + int.from_bytes(view[12:16], "little")  # magic, continuation, length
     back = 10 + int.from_bytes(view[-10:-6], "little")  # length, magic
     return bytes(view[:front]), bytes(view[max(0, len(view) - back) :])

@@ -103,6 +103,7 @@ class _Compared:
         self.puts = step.changes.drop_columns(["deleted"])
         self.base_rows, self.put_rows = match_keys(self.base, self.puts)
         here, said = self.base_rows >= 0, self.put_rows >= 0
+        # A span clears what the index holds, and a put within it stays: so spans first, then puts.
         gone = np.zeros(len(here), np.bool_)
         gone[said] = deleted[self.put_rows[said]]
         put = said & ~gone
@@ -110,6 +111,7 @@ class _Compared:
             cleared = step.spans.holds(key_column(self.base.column("key")))
             gone[here] |= cleared[self.base_rows[here]]
             gone &= ~put
+        # Equality costs most, so it is asked of the keys alone that both have.
         both = np.flatnonzero(here & put)
         names = list(same)
         equal = equal_at(
@@ -124,6 +126,7 @@ class _Compared:
     def outcome(self) -> pa.RecordBatch:
         """The rows that there are afterwards."""
         present = self.stays | self.added | self.changed
+        # Rows of the second batch are counted behind those of the first: `gathered` takes them as one.
         rows = np.where(self.stays, self.base_rows, self.put_rows + self.base.num_rows)[present]
         return gathered([self.base, self.puts], rows)
 
@@ -171,6 +174,7 @@ class _Feed:
     def _cut(self, stop: int) -> pa.RecordBatch:
         batch = self.batch
         assert batch is not None
+        # Loaded when it is used up, so that `first` always speaks of the next row.
         if stop == batch.num_rows:
             self._load()
             return batch
@@ -201,6 +205,7 @@ def walk_changes(
             continue
         entry = cursor.entry
         if first is None or first > entry.last:
+            # A range in which the cursor has moved on was cut already, so it cannot be taken over whole.
             if cursor.at_start and not spans.meets(entry.first, entry.last):
                 yield Unchanged(entry, first is None and cursor.in_last, cursor)
                 cursor.seek(entry.last + b"\0")
@@ -213,6 +218,7 @@ def walk_changes(
             # what comes between two ranges need not open the second
             yield Changed(no_rows, feed.take_below(entry.first), spans)
             continue
+        # Neither side leaves its current batch: so both have one batch for the stretch.
         bound = entry.last if first is None else min(entry.last, feed.last)
         rows = cursor.take(bound) if cursor.next_key <= bound else no_rows
         made = feed.take(bound) if first is not None and first <= bound else no_changes
@@ -244,6 +250,7 @@ def fold(
             else:
                 compared = step.compare(same)
                 writer.append(compared.outcome())
+                # Counted as it is written: a second walk would read all again.
                 added += int(compared.added.sum())
                 changed += int(compared.changed.sum())
                 removed += int(compared.removed.sum())

@@ -52,6 +52,7 @@ def fold_part(
     stop = within.stop
     with RangeWriter(objects, base.schema, base.boundaries, compression=compression) as writer:
         for step in walk_changes(objects, base, changes, spans, schema=schema, within=within):
+            # Its rows go, and nobody reads them.
             if isinstance(step, Cleared):
                 continue
             if not isinstance(step, Unchanged):
@@ -77,9 +78,11 @@ def join_parts(objects: Objects, base: Index, parts: Sequence[FoldedPart], *, co
 
     Raises: `NotFound`, `Corrupt` for ranges; `Unavailable`.
     """
+    # All ranges but the last of a stretch ended by the rule.
     entries = [(entry, part.ended or entry is not part.entries[-1]) for part in parts for entry in part.entries]
     with RangeWriter(objects, base.schema, base.boundaries, compression=compression) as writer:
         for place, (entry, ended) in enumerate(entries, 1):
+            # The last range of all may end for want of rows: it does in a fold in one piece, too.
             if writer.at_boundary and (ended or place == len(entries)):
                 writer.adopt(entry)
             else:

@@ -57,7 +57,9 @@ def columns_id(
     batch = _one_batch(columns)
     batch = canonical(batch, bare(batch.schema))
     schema = schema_code(batch.schema)
+    # Subject and format go first: an index and a range of the same bytes have two ids.
     digest = hashlib.sha256(f"millpond {subject} {format_number}".encode())
+    # The number of rows is hashed, since columns of nulls have no bytes to tell it.
     for part in (about, schema, _U64.pack(batch.num_rows)):
         _update(digest, part)
     for column in batch.columns:
@@ -114,6 +116,7 @@ def type_code(kind: pa.DataType) -> str:
 def _update(digest: Any, part: Any) -> None:
     """Hash bytes behind their length, so that no two sequences of parts make the same bytes."""
     view = memoryview(part)
+    # Without lengths, "ab" and "c" would hash as "a" and "bc".
     digest.update(_U64.pack(view.nbytes))
     digest.update(view)
 
@@ -124,6 +127,7 @@ def _update_array(digest: Any, array: pa.Array) -> None:
     digest.update(_U64.pack(len(array)))
     if len(array) == 0 or is_type.is_null(kind):
         return
+    # A bitmap of ones says nothing, so it is as none.
     _update(digest, buffers[0] if array.null_count else b"")
     if is_type.is_struct(kind):
         for at in range(kind.num_fields):

@@ -136,6 +136,7 @@ def index_name(id_: str) -> str:
 
 def store_index(objects: Objects, entries: list[RangeEntry], schema: pa.Schema, boundaries: Boundaries) -> Index:
     """Write the index over ranges that are stored already; the ranges become reachable by this act."""
+    # An assertion, not an error: the writer refused unordered keys of a user before.
     assert all(a.last < b.first for a, b in itertools.pairwise(entries)), "ranges overlap"
     columns = [
         pa.array([e.first for e in entries], pa.binary()),

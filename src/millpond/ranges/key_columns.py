@@ -43,6 +43,7 @@ class KeyColumn:
 
     def sound(self) -> bool:
         """True when no key lies outside of the data: so a damaged file is found before a kernel follows it."""
+        # The ends first: if offsets ascend between ends that are within, all are.
         if self.offsets[0] < 0 or self.offsets[-1] > len(self.data):
             return False
         return bool(np.all(self.offsets[1:] >= self.offsets[:-1]))
@@ -52,6 +53,7 @@ def key_column(array: pa.Array) -> KeyColumn:
     """The buffers of a binary array, sliced or not."""
     assert array.type == pa.binary(), array.type
     _, offsets, data = array.buffers()
+    # Arrow may leave out the buffers of an empty column.
     if len(array) == 0 or offsets is None:
         return KeyColumn(array, np.zeros(1, np.int32), np.zeros(0, np.uint8))
     taken = np.frombuffer(offsets, np.int32, offsets.size // 4)[array.offset : array.offset + len(array) + 1]
@@ -67,6 +69,7 @@ def _compare(a, a_start, a_stop, b, b_start, b_stop):  # type: ignore[no-untyped
         left = load_u64(np.int64(a.ctypes.data) + a_start + k)
         right = load_u64(np.int64(b.ctypes.data) + b_start + k)
         if left != right:
+            # Little-endian words are turned, so that the first byte weighs most.
             return np.int64(1) if swap_u64(left) > swap_u64(right) else np.int64(-1)
         k += 8
     while k < shorter:
@@ -80,6 +83,7 @@ def _compare(a, a_start, a_stop, b, b_start, b_stop):  # type: ignore[no-untyped
 def first_unordered(offsets, data):  # type: ignore[no-untyped-def]
     """The first row whose key is not above the one before it; -1 when all ascend."""
     for row in range(1, len(offsets) - 1):
+        # Equal keys are unordered too: an index has each key once.
         if _compare(data, offsets[row - 1], offsets[row], data, offsets[row], offsets[row + 1]) >= 0:
             return row
     return -1
@@ -90,6 +94,7 @@ def _hash(data, start, stop):  # type: ignore[no-untyped-def]
     h = _FNV_OFFSET
     for at in range(start, stop):
         h = (h ^ np.uint64(data[at])) * _FNV_PRIME
+    # FNV leaves low bits that depend on the last bytes alone; mixed, any of them may be the mask.
     h = (h ^ (h >> _SHIFT)) * _MIX_1
     h = (h ^ (h >> _SHIFT)) * _MIX_2
     return h ^ (h >> _SHIFT)
@@ -114,6 +119,7 @@ def cut(offsets, data, sizes, rows, size, rows_min, rows_max, bits, size_max, en
     for row in range(len(offsets) - 1):
         rows += 1
         size += sizes[row]
+        # Whole numbers, since the format is read by others: no rounding of a platform decides where a range ends.
         quarters = max(4 * rows // rows_max, 4 * size // size_max)
         ended = quarters >= 4
         if not ended and (rows >= rows_min or quarters >= 2):
@@ -142,6 +148,7 @@ def search(offsets, data, wanted_offsets, wanted_data, chosen, above, out):  # t
         while low < high:
             middle = (low + high) >> 1
             order = _compare(data, offsets[middle], offsets[middle + 1], wanted_data, start, stop)
+            # One search for both bounds: they differ in equal keys alone.
             if order < 0 or (above and order == 0):
                 low = middle + 1
             else:

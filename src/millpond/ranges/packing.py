@@ -47,6 +47,7 @@ PACKED = b"packed"
 """The item of a schema's metadata that says it."""
 
 _PLAIN, _CONSTANT, _DIGITS, _INTEGERS = "", "c", "x", "i"
+# Digits are bounded, so a damaged file cannot make a number of any length.
 _FORM = re.compile(r"(\d{1,4})(|c|x|i-?\d{1,19})")
 _NARROW = (pa.binary(), pa.string())
 _WIDE = (pa.large_binary(), pa.large_string())
@@ -56,6 +57,7 @@ _OFFSET_MAX = 0x7FFF_FFFF
 def packed(batch: pa.RecordBatch) -> pa.RecordBatch:
     """A batch with its columns in these forms; which they are, the metadata say by their places."""
     places = [at for at, column in enumerate(batch.columns) if column.type in (*_NARROW, *_WIDE, pa.int64())]
+    # Without a row there is no first value to be constant.
     if not places or not batch.num_rows:
         return batch
     columns, said = batch.columns, []
@@ -69,6 +71,7 @@ def packed(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 def _with_columns(batch: pa.RecordBatch, columns: list[pa.Array], more: dict[bytes, bytes]) -> pa.RecordBatch:
     fields = [field.with_type(column.type) for field, column in zip(batch.schema, columns, strict=True)]
+    # The seal stays: it stands beside the forms in the same metadata.
     metadata = {name: text for name, text in (batch.schema.metadata or {}).items() if name != PACKED}
     return pa.RecordBatch.from_arrays(columns, schema=pa.schema(fields, {**metadata, **more}))
 
@@ -101,7 +104,9 @@ def _pack(array: pa.Array) -> tuple[str, pa.Array]:
     offsets = np.frombuffer(buffer, _offset_type(array.type), count + 1)
     assert array.offset == 0 and offsets[0] == 0, "the column is canonical"
     form, lengths, data = _shortened(array, np.diff(offsets), data)
+    # The bytes of all rows belong to the first; the others have none. Offsets of one value compress to nothing.
     places = np.full(count + 1, 0 if data is None else data.size, offsets.dtype)
+    # Arrow reads `places[row]` to `places[row + 1]`: the first row ends where the bytes do.
     places[0] = 0
     kind = _packed_type(array.type, form)
     whole = pa.Array.from_buffers(kind.field(1).type, count, [None, pa.py_buffer(places), data])
@@ -111,12 +116,14 @@ def _pack(array: pa.Array) -> tuple[str, pa.Array]:
 
 def _shortened(array: pa.Array, lengths: Any, data: pa.Buffer | None) -> tuple[str, Any, pa.Buffer | None]:
     """The shortest form of a column; its lengths and its bytes there."""
+    # Forms are for columns of paths and checksums, which are narrow.
     if array.type not in _NARROW or data is None or not data.size:
         return _PLAIN, lengths, data
     width = int(lengths[0])
     equal_lengths = len(array) > 1 and not array.null_count and bool((lengths == width).all())
     if equal_lengths and _repeats(data.address, width, data.size):
         return _CONSTANT, lengths, data.slice(0, width)
+    # Text only: bytes that happen to be digits are checksums in their short form already.
     if array.type == pa.string() and not bool((lengths & 1).any()):
         pairs = pack_digits(data)
         if pairs is not None:
@@ -139,6 +146,7 @@ def _unpack(array: pa.Array, form: str) -> pa.Array:
     inner = kind.field(1).type if pa.types.is_struct(kind) and kind.num_fields == 2 else None
     if form == _DIGITS:
         inner = pa.string()
+    # The type is checked whole: the file says it, and buffers are read by it.
     if inner not in _NARROW + _WIDE or kind != _packed_type(inner, form) or (form and inner in _WIDE):
         raise ValueError(f"no packed column: {kind}")
     lengths, whole = (array.field(at) for at in range(2))
@@ -157,6 +165,7 @@ def _offsets(lengths: pa.Array, scale: int) -> tuple[pa.Buffer, int]:
     """The offsets of rows whose lengths are given in units of `scale` bytes, and the last of them."""
     width = lengths.type.bit_width // 8
     offsets = pa.allocate_buffer(width * (len(lengths) + 1))
+    # Lengths are summed in 64 bits and refused beyond 2^31: offsets may not wrap.
     fill = _narrow_offsets if width == 4 else _wide_offsets
     size = int(fill(_address(lengths), len(lengths), scale, offsets.address))
     if size < 0:
@@ -166,6 +175,7 @@ def _offsets(lengths: pa.Array, scale: int) -> tuple[pa.Buffer, int]:
 
 def _address(array: pa.Array) -> int:
     """The address of the first of a column's integers."""
+    # A batch may be a slice of a file's, so the address moves with the offset.
     return int(array.buffers()[1].address + array.offset * array.type.bit_width // 8) if len(array) else 0
 
 
@@ -178,6 +188,7 @@ def _first_bytes(size: int, data: pa.Buffer | None) -> pa.Buffer:
 def _repeated(lengths: pa.Array, size: int, data: pa.Buffer | None) -> pa.Buffer:
     """The bytes of a column with one value."""
     width = lengths[0].as_py() if len(lengths) else 0
+    # Else `out[:width]` would read behind the one value.
     if data is None or width > data.size or not bool((lengths.to_numpy() == width).all()):
         raise ValueError("lengths are not those of the bytes")
     buffer = pa.allocate_buffer(size)
@@ -221,6 +232,7 @@ def _wide_offsets(lengths, count, scale, out):  # type: ignore[no-untyped-def]
 @kernel
 def _repeats(data, width, size):  # type: ignore[no-untyped-def]
     """True when bytes are those of the first `width` again and again."""
+    # Bytes equal to those `width` further on repeat with that period: one comparison of two overlapping stretches.
     return same_bytes(data, data + width, size - width)
 
 
@@ -234,8 +246,10 @@ def _pack_integers(array: pa.Array) -> tuple[str, pa.Array | None]:
         return _PLAIN, None
     base = int(values.min())
     width = (int(values.max()) - base).bit_length() + 7 >> 3
+    # Eight bytes each is what there is already.
     if width > 7:
         return _PLAIN, None
+    # Arrow has no values of zero bytes; a column of one number compresses to nothing anyhow.
     width = max(1, width)
     out = pa.allocate_buffer(width * len(values) + 8)  # each is written as eight bytes, over those behind it
     _store_integers(_address(array), len(values), base, width, out.address)
@@ -247,6 +261,7 @@ def _unpack_integers(array: pa.Array, base: int) -> pa.Array:
     kind, count = array.type, len(array)
     if not pa.types.is_fixed_size_binary(kind) or not 0 < kind.byte_width < 8 or array.null_count:
         raise ValueError(f"no packed integers: {kind}")
+    # The text of a damaged form may be any number of nineteen digits.
     if not -(1 << 63) <= base < 1 << 63:
         raise ValueError(f"no integer: {base}")
     out = pa.allocate_buffer(8 * count)
@@ -259,6 +274,7 @@ def _unpack_integers(array: pa.Array, base: int) -> pa.Array:
 @kernel
 def _store_integers(values, count, base, width, out):  # type: ignore[no-untyped-def]
     for row in range(count):
+        # Ascending, each store writes over the spare bytes of the one before.
         store_u64(out + row * width, load_u64(values + 8 * row) - np.uint64(base))
 
 

@@ -33,6 +33,7 @@ class Spans:
         joined: list[KeyRange] = []
         for start, stop in sorted(ranges, key=lambda keys: keys.start):
             before = joined[-1] if joined else None
+            # Spans that touch are joined too, so that `covers` may look at one span.
             if before is not None and (before.stop is None or start <= before.stop):
                 ends = stop is not None and before.stop is not None
                 joined[-1] = KeyRange(before.start, max(stop, before.stop) if ends else None)  # type: ignore[type-var]
@@ -68,6 +69,7 @@ class Spans:
         if not self.ranges or len(keys) == 0:
             return np.zeros(len(keys), np.bool_)
         # a key lies within when it is behind more starts than stops
+        # Spans are disjoint, so a key is behind at most one start more than stops.
         begun = _counts([start for start, _ in self.ranges], keys)
         ended = _counts([stop for _, stop in self.ranges if stop is not None], keys)
         return np.asarray(begun > ended, np.bool_)

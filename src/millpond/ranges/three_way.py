@@ -135,6 +135,7 @@ def merge_three_way(
     check_schemas([base, ours, theirs])
     walk = _Walk(objects, base, ours, theirs, same)
     left: list[Conflicts] = []
+    # Written while no conflict is open: with the first one, the outcome has no index and the rest is only counted.
     with RangeWriter(objects, ours.schema, boundaries or ours.boundaries, compression=compression) as writer:
         for stretch in walk.stretches():
             if isinstance(stretch, _Torn):
@@ -183,6 +184,7 @@ class _Settled:
         cursor = self.cursor
         if cursor is None:
             return
+        # In mid-range, an adopted range would cut the writer's where no rule does, and the ids would depend on history.
         if self.ended and writer.at_boundary and cursor.index.boundaries == writer.boundaries:
             writer.adopt(cursor.entry)
         else:
@@ -201,11 +203,13 @@ class _Torn:
         count = merge_three_keys(*(part for column in columns for part in (column.offsets, column.data)), rows)
         self._sides = [Side(batch, mine[:count]) for batch, mine in zip(self._batches, rows, strict=True)]
         of_base, of_ours, of_theirs = self._sides
+        # The cheaper question first: on most keys theirs is as base, and nothing else is compared.
         left = _same(of_base, of_theirs, same)  # theirs left it as it was
         self._chosen = np.where(left, Choice.OURS, Choice.THEIRS).astype(np.int8)
         changed = np.flatnonzero(~left)  # the others are as in base, both sides agree, or it is a conflict
         of_base, of_ours, of_theirs = (side.chosen(changed) for side in self._sides)
         agreed = _same(of_ours, of_theirs, same)
+        # Both made the same change: that is no conflict, also where both deleted.
         self._chosen[changed[agreed]] = Choice.OURS
         self._open = changed[~agreed & ~_same(of_base, of_ours, same)]
         self._chosen[self._open] = Choice.CONFLICT
@@ -232,6 +236,7 @@ class _Torn:
 
 def _choices(resolve: Resolve | Choice, found: Conflicts) -> npt.NDArray[np.int8]:
     answer = np.asarray(resolve(found) if callable(resolve) else resolve)
+    # The answer is a caller's code, and comes from a user's choice of a strategy.
     if answer.shape not in ((), (len(found),)) or not np.isin(answer, list(Choice)).all():
         raise Invalid(
             "no choice between the sides of a merge", kind="range_choice", keys=len(found), choices=answer.tolist(),
@@ -242,6 +247,7 @@ def _choices(resolve: Resolve | Choice, found: Conflicts) -> npt.NDArray[np.int8
 
 def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]:
     """The keys of which two sides hold the same: equal entries, or none."""
+    # Absence is a value: no row on either side is the same.
     out = ~a.present & ~b.present
     both = np.flatnonzero(a.present & b.present)
     left, right = (side.batch if same is None else side.batch.select(list(same)) for side in (a, b))
@@ -295,15 +301,18 @@ class _Walk:
                 base, ours, theirs = (_rows_up_to(cursor, self._floor) for cursor in cursors)
                 yield _Torn(base, ours, theirs, self.same)
             else:
+                # Cheap, and an endless loop would hold the repository's merge.
                 assert self._floor is None or settled.bound > self._floor, "the walk stands still"
                 self._floor = settled.bound
                 yield settled
             for cursor in cursors:
+                # All stand behind the same key again: the invariant on which ids are compared.
                 cursor.seek(self._floor + b"\0")  # the next of all keys
 
     def _settled(self) -> _Settled | None:
         """The stretch that comes, if ids alone settle it."""
         ours, theirs = self.ours, self.theirs
+        # Both deleted all that base has left.
         if ours.done and theirs.done:
             return _Settled(None, self.base.index.entries[-1].last)
         if not ours.done and not theirs.done and ours.entry.id == theirs.entry.id:
@@ -315,11 +324,13 @@ class _Walk:
     def _one_sided(self, mine: Cursor, other: Cursor) -> _Settled | None:
         """The stretch that comes, if the other side left it as it was in base: then mine counts, if it has any."""
         agreement = self._agreement(other)
+        # The whole range of mine lies where base and the other side agree.
         if not mine.done and mine.at_start and agreement.reaches(mine.entry.last):
             nothing_follows = agreement.difference is None
             return _Settled(mine, mine.entry.last, nothing_follows or not mine.in_last)
         if agreement.last is None:
             return None
+        # Mine has nothing there: it deleted what both others hold.
         if mine.done or (mine.at_start and mine.entry.first > agreement.last):
             return _Settled(None, agreement.last)
         reaches = agreement.reaches(mine.entry.last)  # also past the end of base, where its last key lies behind

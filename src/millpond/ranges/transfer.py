@@ -45,6 +45,7 @@ class FetchReport:
 
 def missing(index: Index, present: Objects) -> list[RangeEntry]:
     """The ranges of an index that a place lacks; one listing tells, and files of unexpected sizes are verified."""
+    # One listing for all: a question for each range would wait thousands of times for a bucket.
     held = {named.name: named.size for named in present.list("ranges")}
     return [entry for entry in index.entries if not _is_held(entry, held.get(range_name(entry.id)), present)]
 
@@ -73,6 +74,7 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     wanted = missing(index, target)
     _fetch_ranges(source, target, wanted, verify)
     step("ranges.fetched")
+    # Durable before the index that names them, or a power cut leaves an index without its ranges.
     settle(target, "ranges")
     size = sum(entry.size for entry in wanted)
     if held is None:
@@ -102,6 +104,7 @@ def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry],
         try:
             for entry in wanted:
                 pending.append(threads.submit(_fetch_range, source, target, entry, verify))
+                # The oldest first, so that its error ends the fetch before more is asked for.
                 if len(pending) > _FETCHING_MAX:
                     pending.popleft().result()
             while pending:
