@@ -13,6 +13,7 @@ from millpond.workflows.engine.assignments import (
     legacy_holds,
 )
 from millpond.workflows.engine.failures import NodeFailed, substitution
+from millpond.workflows.engine.metadata.assignment_types import is_computed
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.values import json_paths
 from millpond.workflows.engine.values.conversions import (
@@ -81,7 +82,8 @@ def _mutated(scope: Scope, mutation: VariableMutation, node_name: str) -> Variab
         new = operand
     else:
         new = combined(mutation.operation, old, operand, keep_int=True)
-    found = settled(scope.run.work, coerced(new, wanted), wanted)
+    truncated = kind_of(new) == "double" and is_computed(mutation.rhs_assignment)
+    found = settled(scope.run.work, coerced(new, wanted, cast=truncated), wanted)
     check_size(f"variable {mutation.lhs_name}", found)
     return found
 

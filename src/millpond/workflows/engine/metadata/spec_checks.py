@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Final, NoReturn
 
 from google.protobuf.message import Message
@@ -24,10 +25,11 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.workflows.engine.failures import RESERVED
 from millpond.workflows.engine.keys import check_name, is_name
+from millpond.workflows.engine.metadata.assignment_types import BOOL, OPEN, Types
 from millpond.workflows.engine.nodes import KINDS
 from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.user_tasks.nodes import find_definition
-from millpond.workflows.engine.values.conversions import assignable, fits, type_name, type_of_def, value_type_name
+from millpond.workflows.engine.values.conversions import assignable, fits, is_null, type_name, type_of_def
 from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -58,6 +60,14 @@ _WAYS_OUT: Final[dict[str, str]] = {
     "an event is used by one thread's interrupt alone": "define another event for the other use",
     "a handler is given no such variable": "require INPUT alone, and only where there is content: errors have none",
     "a handler takes another type than its event has": "declare INPUT with the type of the event",
+    "a value cannot be cast to this type": "convert it in a task",
+    "a variable gets a value of another type": "cast the value, or declare the variable with its type",
+    "an input has another type": "cast the value, or declare the input with its type",
+    "exits of a thread return different types": "let every exit return the same type",
+    "exits of a thread return a value and none": "return a value at every exit, or at none",
+    "the struct has no such field": "name a field of its definition",
+    "the child takes no such input": "declare it in the child's entrypoint",
+    "the child needs an input that it is not given": "give it, or let the child not require it",
     "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
 }
 """The way out of a mistake, by its problem."""
@@ -83,6 +93,10 @@ class _Check:
             thread=thread,
             **values,
         )
+
+    def types(self, thread: str, node: str) -> Types:
+        """The types of a thread's assignments, whose faults are told of a node."""
+        return Types(self.work, self.spec, thread, partial(self.fail, thread=thread, node=node))
 
 
 def check_spec(work: Work, spec: WfSpec) -> None:
@@ -144,6 +158,8 @@ def _check_thread(check: _Check, name: str, thread: ThreadSpec) -> None:
         if kind in _NODE_CHECKS:
             _NODE_CHECKS[kind](check, name, node_name, node)
         _check_assignments(check, name, node_name, node)
+        _check_types(check, name, node_name, node)
+    _check_returns(check, name, thread)
 
 
 def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -> None:
@@ -209,6 +225,67 @@ def _check_handler_inputs(
                        type=type_name(wanted), given=type_name(given))  # fmt: skip
 
 
+# ---------------------------------------------------------------------------------------------------- types
+
+
+def _check_types(check: _Check, thread: str, name: str, node: Node) -> None:
+    """Every assignment of a node can be computed, and fits where it goes."""
+    types = check.types(thread, name)
+    for wanted in _assignments(node):
+        types.of(wanted)
+    for edge in node.outgoing_edges:
+        if edge.WhichOneof("edge_condition") == "condition":
+            types.check("a condition is no BOOL", edge.condition, BOOL)
+        for mutation in edge.variable_mutations:
+            types.check_mutation(mutation, types.variable(mutation.lhs_name))
+    match node.WhichOneof("node"):
+        case "start_thread":
+            _check_started(check, types, node.start_thread.thread_spec_name, node.start_thread.variables)
+        case "start_multiple_threads":
+            started = node.start_multiple_threads
+            _check_started(check, types, started.thread_spec_name, started.variables)
+
+
+def _assignments(part: Message) -> Iterator[VariableAssignment]:
+    """The outermost assignments within a message."""
+    if isinstance(part, VariableAssignment):
+        yield part
+    else:
+        for inner in parts_of(part):
+            yield from _assignments(inner)
+
+
+def _check_started(check: _Check, types: Types, started: str, given: Mapping[str, VariableAssignment]) -> None:
+    for variable in check.spec.thread_specs[started].variable_defs:
+        name = variable.var_def.name
+        if name in given:
+            types.check("an input has another type", given[name], type_of_def(variable.var_def), input=name)
+
+
+def _check_returns(check: _Check, thread: str, spec: ThreadSpec) -> None:
+    """The exits of a thread that do not fail give one type, or all of them nothing."""
+    first: TypeDefinition | None = None
+    nothing = ""
+    for name in sorted(spec.nodes):
+        node = spec.nodes[name]
+        if node.WhichOneof("node") != "exit" or node.exit.WhichOneof("result") == "failure_def":
+            continue
+        returned = node.exit.return_content
+        empty = returned.WhichOneof("source") is None or (
+            returned.WhichOneof("source") == "literal_value" and is_null(returned.literal_value)
+        )
+        if empty:
+            nothing = name
+            continue
+        found = check.types(thread, name).of(returned)
+        if first is not None and OPEN not in (first, found) and type_name(first) != type_name(found):
+            check.fail("exits of a thread return different types", thread, name, type=type_name(found),
+                       other=type_name(first))  # fmt: skip
+        first = first or found
+    if nothing and first is not None:
+        check.fail("exits of a thread return a value and none", thread, nothing)
+
+
 # ------------------------------------------------------------------------------------------ kinds of nodes
 
 
@@ -237,20 +314,10 @@ def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
             given=len(task.variables),
             takes=len(definition.input_vars),
         )
+    types = check.types(thread, name)
+    _check_assignments(check, thread, name, task)
     for declared, wanted in zip(definition.input_vars, task.variables, strict=True):
-        if wanted.WhichOneof("source") == "literal_value" and not wanted.HasField("target_type"):
-            _check_literal(check, thread, name, declared.name, wanted, definition)
-
-
-def _check_literal(
-    check: _Check, thread: str, node: str, name: str, wanted: VariableAssignment, definition: TaskDef
-) -> None:
-    """Raise for a literal that can never be the input for which it is given."""
-    kind = next(type_of_def(declared) for declared in definition.input_vars if declared.name == name)
-    given = value_type_name(wanted.literal_value)
-    convertible = type_name(kind) == "STR" or (type_name(kind) == "DOUBLE" and given == "INT")
-    if not convertible and not fits(wanted.literal_value, kind):
-        check.fail("an input has another type", thread, node, input=name, type=type_name(kind), given=given)
+        types.check("an input has another type", wanted, type_of_def(declared), input=declared.name)
 
 
 def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> None:
@@ -311,8 +378,26 @@ def _check_child(check: _Check, thread: str, name: str, node: Node) -> None:
     child = node.run_child_wf
     if child.WhichOneof("wf_spec") == "wf_spec_name" and child.wf_spec_name != check.spec.id.name:
         major = child.major_version if child.major_version >= 0 else None
-        if find_spec(check.work, child.wf_spec_name, major) is None:
+        spec = find_spec(check.work, child.wf_spec_name, major)
+        if spec is None:
             check.fail("the specification of the child does not exist", thread, name, child=child.wf_spec_name)
+        _check_child_inputs(check, thread, name, spec, child.inputs)
+
+
+def _check_child_inputs(
+    check: _Check, thread: str, node: str, spec: WfSpec, inputs: Mapping[str, VariableAssignment]
+) -> None:
+    """A child gets what its entrypoint requires, and nothing that it does not take."""
+    _check_assignments(check, thread, node, check.spec.thread_specs[thread].nodes[node])
+    types, entrypoint = check.types(thread, node), spec.thread_specs[spec.entrypoint_thread_name]
+    declared = {variable.var_def.name: variable for variable in entrypoint.variable_defs}
+    for name in sorted(inputs):
+        if name not in declared:
+            check.fail("the child takes no such input", thread, node, child=spec.id.name, input=name)
+        types.check("an input has another type", inputs[name], type_of_def(declared[name].var_def), input=name)
+    missing = sorted(name for name, variable in declared.items() if variable.required and name not in inputs)
+    if missing:
+        check.fail("the child needs an input that it is not given", thread, node, child=spec.id.name, input=missing[0])
 
 
 def _check_child_wait(check: _Check, thread: str, name: str, node: Node) -> None:

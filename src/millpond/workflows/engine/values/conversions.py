@@ -27,9 +27,11 @@ __all__ = (
     "is_null",
     "type_of_def",
     "type_name",
+    "type_of_value",
     "value_type_name",
     "fits",
     "assignable",
+    "castable",
     "coerced",
     "integer",
     "text_of",
@@ -56,6 +58,7 @@ _PRIMITIVES: Final = {
 }
 _CONTAINERS: Final = {"struct": "struct_def_id", "array": "inline_array_def", "map": "inline_map_def"}
 _TO_TEXT: Final = frozenset({"str", "int", "double", "bool", "bytes", "wf_run_id"})
+_PARSED: Final = frozenset(_PRIMITIVES[kind] for kind in ("int", "double", "bool", "bytes", "wf_run_id"))
 _TEXTS: Final = frozenset(_PRIMITIVES[kind] for kind in _TO_TEXT)
 
 
@@ -100,6 +103,16 @@ def value_type_name(value: VariableValue) -> str:
     if kind is None:
         return "NULL"
     return VariableType.Name(_PRIMITIVES[kind]) if kind in _PRIMITIVES else kind.upper()
+
+
+def type_of_value(value: VariableValue) -> TypeDefinition:
+    """The type of a value that is not null; what its items are stays open."""
+    kind = kind_of(value)
+    if kind in _PRIMITIVES:
+        return TypeDefinition(primitive_type=_PRIMITIVES[kind])
+    if kind == "struct":
+        return TypeDefinition(struct_def_id=value.struct.struct_def_id)
+    return TypeDefinition(inline_array_def={}) if kind == "array" else TypeDefinition(inline_map_def={})
 
 
 def is_instant(found: Timestamp) -> bool:
@@ -149,6 +162,16 @@ def assignable(given: TypeDefinition, wanted: TypeDefinition) -> bool:
             return assignable(given.inline_array_def.array_type, wanted.inline_array_def.array_type)
         case _:
             return kinds[0] == kinds[1]
+
+
+def castable(given: TypeDefinition, wanted: TypeDefinition) -> bool:
+    """True when some value of one type may be cast to another, as `coerced` does it with `cast`."""
+    if assignable(given, wanted):
+        return True
+    pair = (given.primitive_type, wanted.primitive_type)
+    kinds = given.WhichOneof("defined_type"), wanted.WhichOneof("defined_type")
+    parsed = given.primitive_type == VariableType.STR and wanted.primitive_type in _PARSED
+    return kinds == ("primitive_type",) * 2 and (parsed or pair == (VariableType.DOUBLE, VariableType.INT))
 
 
 def coerced(value: VariableValue, wanted: TypeDefinition, *, cast: bool = False) -> VariableValue:

@@ -1,0 +1,197 @@
+"""The types of assignments, as far as a specification tells them: what no run could do is refused when it is put.
+
+A type is open (no kind is set) where only a run shows it: within JSON, and the output of a task that declares none. An
+open type fits everywhere.
+
+Invariants:
+* What is refused here would fail in every run that comes by it with a value that is not null.
+* The rules of one type into another are those of `conversions`: `assignable`, and `castable` where a cast is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final, NoReturn
+
+from littlehorse.model import (
+    ExternalEventDef,
+    LHPath,
+    Node,
+    StructDef,
+    TaskDef,
+    TypeDefinition,
+    VariableAssignment,
+    VariableMutation,
+    VariableMutationType,
+    VariableType,
+    WfSpec,
+)
+
+from millpond.workflows.engine.values.conversions import (
+    assignable,
+    castable,
+    is_null,
+    type_name,
+    type_of_def,
+    type_of_value,
+)
+from millpond.workflows.engine.work import Work
+
+__all__ = ("BOOL", "OPEN", "Types", "is_computed")
+
+OPEN: Final = TypeDefinition()
+BOOL: Final = TypeDefinition(primitive_type=VariableType.BOOL)
+_DOUBLE: Final = TypeDefinition(primitive_type=VariableType.DOUBLE)
+_INT: Final = TypeDefinition(primitive_type=VariableType.INT)
+_STR: Final = TypeDefinition(primitive_type=VariableType.STR)
+_NUMBERS: Final = ("INT", "DOUBLE")
+_JSON: Final = ("JSON_OBJ", "JSON_ARR")
+_SIZED: Final = ("STR", "BYTES", *_JSON, "ARRAY", "MAP", "STRUCT")
+_ARITHMETIC: Final = (
+    VariableMutationType.SUBTRACT, VariableMutationType.MULTIPLY, VariableMutationType.DIVIDE, VariableMutationType.POW,
+)  # fmt: skip
+_LOGIC: Final = (VariableMutationType.AND, VariableMutationType.OR)
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """The types of one thread's assignments; `fail` raises for a problem with values that explain it."""
+
+    work: Work
+    spec: WfSpec
+    thread: str
+    fail: Callable[..., NoReturn]
+
+    def of(self, wanted: VariableAssignment) -> TypeDefinition:
+        """The type of an assignment; what cannot be computed fails."""
+        found = self._source(wanted)
+        match wanted.WhichOneof("path"):
+            case "json_path":
+                self._require(found, _JSON, "a JSON path looks into JSON only")
+                found = OPEN
+            case "lh_path":
+                found = self._entered(found, wanted.lh_path)
+        if not wanted.HasField("target_type"):
+            return found
+        if not castable(found, wanted.target_type):
+            self.fail("a value cannot be cast to this type", type=type_name(wanted.target_type), given=type_name(found))
+        return wanted.target_type
+
+    def check(self, problem: str, wanted: VariableAssignment, kind: TypeDefinition, **values: object) -> None:
+        """Fail where an assignment can never be a value of this type."""
+        found = self.of(wanted)
+        if not assignable(found, kind):
+            self.fail(problem, **values, type=type_name(kind), given=type_name(found))
+
+    def check_mutation(self, mutation: VariableMutation, kind: TypeDefinition) -> None:
+        """Fail where a mutation can never be done on a variable of this type."""
+        whole = not (mutation.HasField("lhs_json_path") or mutation.HasField("lhs_lh_path"))
+        if not whole or mutation.WhichOneof("rhs_value") != "rhs_assignment":
+            return
+        if mutation.operation == VariableMutationType.ASSIGN:
+            truncated = is_computed(mutation.rhs_assignment) and type_name(kind) == "INT"
+            problem = "a variable gets a value of another type"
+            self.check(problem, mutation.rhs_assignment, _DOUBLE if truncated else kind, variable=mutation.lhs_name)
+            return
+        self._combined(mutation.operation, kind, self.of(mutation.rhs_assignment))
+
+    def variable(self, name: str) -> TypeDefinition:
+        """The type of a variable; `INPUT`, which several threads may declare, is first that of this thread."""
+        threads = [self.spec.thread_specs[self.thread], *self.spec.thread_specs.values()]
+        declared = (v.var_def for thread in threads for v in thread.variable_defs if v.var_def.name == name)
+        return next(map(type_of_def, declared), OPEN)
+
+    def _source(self, wanted: VariableAssignment) -> TypeDefinition:
+        match wanted.WhichOneof("source"):
+            case "variable_name":
+                return self.variable(wanted.variable_name)
+            case "literal_value":
+                return OPEN if is_null(wanted.literal_value) else type_of_value(wanted.literal_value)
+            case "format_string":
+                for part in (wanted.format_string.format, *wanted.format_string.args):
+                    self.of(part)
+                return _STR
+            case "node_output":
+                return self._output(self.spec.thread_specs[self.thread].nodes[wanted.node_output.node_name])
+            case "expression":
+                return self._expression(wanted)
+            case "size_of":
+                self._require(self.of(wanted.size_of.operand), _SIZED, "only a collection has a size")
+                return _INT
+            case "struct_builder":
+                return TypeDefinition(struct_def_id=wanted.struct_builder.struct_def_id)
+            case "map_builder" if wanted.map_builder.HasField("map_type"):
+                return TypeDefinition(inline_map_def=wanted.map_builder.map_type)
+        return OPEN
+
+    def _output(self, node: Node) -> TypeDefinition:
+        match node.WhichOneof("node"):
+            case "task" if node.task.WhichOneof("task_to_execute") == "task_def_id":
+                task = self.work.rows.get(TaskDef, (node.task.task_def_id.name,))
+                returned = task.return_type if task is not None and task.HasField("return_type") else None
+            case "external_event":
+                event = self.work.rows.get(ExternalEventDef, (node.external_event.external_event_def_id.name,))
+                returned = event.type_information if event is not None and event.HasField("type_information") else None
+            case _:
+                return OPEN
+        return returned.return_type if returned is not None and returned.HasField("return_type") else OPEN
+
+    def _expression(self, wanted: VariableAssignment) -> TypeDefinition:
+        expression = wanted.expression
+        left, right = self.of(expression.lhs), self.of(expression.rhs)
+        if expression.WhichOneof("operation") == "comparator":
+            return BOOL
+        return self._combined(expression.mutation_type, left, right)
+
+    def _combined(self, operation: VariableMutationType, left: TypeDefinition, right: TypeDefinition) -> TypeDefinition:
+        """The type of an operation's result; operands that it never takes fail."""
+        name = VariableMutationType.Name(operation)
+        adds_number = operation == VariableMutationType.ADD and type_name(left) in _NUMBERS
+        if operation in _LOGIC:
+            for side in (left, right):
+                self._require(side, ("BOOL",), f"{name} takes BOOL only")
+            return BOOL
+        if operation in _ARITHMETIC or adds_number:
+            for side in (left, right):
+                self._require(side, _NUMBERS, f"{name} takes numbers only")
+            sides = type_name(left), type_name(right)
+            return _DOUBLE if "DOUBLE" in sides else _INT if sides == ("INT", "INT") else OPEN
+        if operation == VariableMutationType.ASSIGN:
+            return right
+        return left
+
+    def _entered(self, found: TypeDefinition, path: LHPath) -> TypeDefinition:
+        """The type at a path of keys and indices."""
+        for selector in path.path:
+            match found.WhichOneof("defined_type"):
+                case "struct_def_id" if selector.WhichOneof("selector_type") == "key":
+                    found = self._field(found, selector.key)
+                case "inline_array_def":
+                    found = found.inline_array_def.array_type
+                case "inline_map_def":
+                    found = found.inline_map_def.value_type
+                case "primitive_type" if type_name(found) not in _JSON:
+                    self.fail("a path looks into a value without parts", given=type_name(found))
+                case _:
+                    return OPEN
+        return found
+
+    def _field(self, struct: TypeDefinition, name: str) -> TypeDefinition:
+        id_ = struct.struct_def_id
+        definition = self.work.rows.get(StructDef, (id_.name, id_.version))
+        if definition is None:
+            return OPEN
+        if name not in definition.struct_def.fields:
+            self.fail("the struct has no such field", struct=id_.name, field=name)
+        return definition.struct_def.fields[name].field_type
+
+    def _require(self, found: TypeDefinition, names: tuple[str, ...], problem: str) -> None:
+        name = type_name(found).partition(" ")[0]
+        if name not in (*names, "ANY"):
+            self.fail(problem, given=type_name(found))
+
+
+def is_computed(wanted: VariableAssignment) -> bool:
+    """True for arithmetic: its result may be DOUBLE, and becomes INT where it is assigned to one."""
+    return wanted.WhichOneof("source") == "expression" and wanted.expression.WhichOneof("operation") == "mutation_type"

@@ -1,0 +1,202 @@
+"""Specifications that could never run are refused by their types; what is refused would fail in every run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("littlehorse")
+
+from littlehorse.model import (
+    InlineStructDef,
+    PutExternalEventDefRequest,
+    PutStructDefRequest,
+    PutTaskDefRequest,
+    ReturnType,
+    StructFieldDef,
+    TypeDefinition,
+    VariableDef,
+    VariableType,
+    VariableValue,
+)
+from littlehorse.workflow import Workflow, WorkflowThread
+
+from millpond.errors import Invalid
+from millpond.workflows.engine.failures import NodeFailed
+from millpond.workflows.engine.values.conversions import assignable, castable, coerced, type_of_value
+from tests.models.workflows.stage import Stage
+
+KINDS = [VariableType.INT, VariableType.DOUBLE, VariableType.STR, VariableType.BOOL, VariableType.BYTES]
+VALUES = st.one_of(
+    st.integers(-(2**63), 2**63 - 1).map(lambda number: VariableValue(int=number)),
+    st.floats(-1e15, 1e15).map(lambda number: VariableValue(double=number)),
+    st.sampled_from(["", "7", "1.5", "true", "x"]).map(lambda text: VariableValue(str=text)),
+    st.booleans().map(lambda truth: VariableValue(bool=truth)),
+    st.binary(max_size=3).map(lambda data: VariableValue(bytes=data)),
+)
+
+
+def of(kind: VariableType) -> TypeDefinition:
+    """A primitive type."""
+    return TypeDefinition(primitive_type=kind)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """A stage with tasks that take and give numbers and texts, an event with a text, and a struct."""
+    found = Stage()
+    for name, kind in (("number", VariableType.INT), ("text", VariableType.STR)):
+        inputs = [VariableDef(name="in", type_def=of(kind))]
+        found.do(PutTaskDefRequest(name=name, input_vars=inputs, return_type=ReturnType(return_type=of(kind))))
+    found.do(PutExternalEventDefRequest(name="paid", content_type=ReturnType(return_type=of(VariableType.STR))))
+    fields = {"wheels": StructFieldDef(field_type=of(VariableType.INT))}
+    found.do(PutStructDefRequest(name="car", struct_def=InlineStructDef(fields=fields)))
+    child = Workflow("child", lambda wf: wf.declare_int("count").required() and None)
+    found.do(child.compile())
+    return found
+
+
+def text_to_number(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_str("s"))
+
+
+def literal_text_to_number(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign("seven")
+
+
+def output_to_variable(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.execute("text", "x"))
+
+
+def output_to_input(wf: WorkflowThread) -> None:
+    wf.execute("number", wf.execute("text", "x"))
+
+
+def event_to_input(wf: WorkflowThread) -> None:
+    wf.execute("number", wf.wait_for_event("paid"))
+
+
+def number_to_bool(wf: WorkflowThread) -> None:
+    wf.declare_bool("b").assign(wf.declare_int("n"))
+
+
+def number_cast_to_bool(wf: WorkflowThread) -> None:
+    wf.declare_bool("b").assign(wf.declare_int("n").cast_to_bool())
+
+
+def arithmetic_on_text(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_str("s").multiply(2))
+
+
+def text_added_to_number(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_int("m").add("x"))
+
+
+def field_that_a_struct_lacks(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_struct("car", "car").get("wings"))
+
+
+def field_of_another_type(wf: WorkflowThread) -> None:
+    wf.declare_bool("b").assign(wf.declare_struct("car", "car").get("wheels"))
+
+
+def part_of_a_number(wf: WorkflowThread) -> None:
+    wf.declare_int("m").assign(wf.declare_int("n").get("part"))
+
+
+def two_types_returned(wf: WorkflowThread) -> None:
+    flag = wf.declare_bool("flag")
+    wf.do_if(flag.is_equal_to(True), lambda inner: inner.complete(1))
+    wf.complete("text")
+
+
+def value_and_nothing_returned(wf: WorkflowThread) -> None:
+    flag = wf.declare_bool("flag")
+    wf.do_if(flag.is_equal_to(True), lambda inner: inner.complete(1))
+
+
+def child_without_its_input(wf: WorkflowThread) -> None:
+    wf.run_wf("child", {})
+
+
+def child_with_an_unknown_input(wf: WorkflowThread) -> None:
+    wf.run_wf("child", {"count": 1, "colour": 2})
+
+
+def child_with_a_wrong_input(wf: WorkflowThread) -> None:
+    wf.run_wf("child", {"count": "many"})
+
+
+def child_that_does_not_exist(wf: WorkflowThread) -> None:
+    wf.run_wf("nobody", {})
+
+
+REFUSED = [
+    text_to_number, literal_text_to_number, output_to_variable, output_to_input, event_to_input, number_to_bool,
+    number_cast_to_bool, arithmetic_on_text, text_added_to_number, field_that_a_struct_lacks, field_of_another_type,
+    part_of_a_number,
+    two_types_returned,
+    value_and_nothing_returned, child_without_its_input, child_with_an_unknown_input, child_with_a_wrong_input,
+    child_that_does_not_exist,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("body", REFUSED, ids=lambda body: body.__name__)
+def test_what_no_run_could_do_is_refused(stage: Stage, body: Callable[[WorkflowThread], None]) -> None:
+    with pytest.raises(Invalid) as refused:
+        stage.do(Workflow("wrong", body).compile())
+    assert (refused.value.kind, refused.value.values["spec"]) == ("workflow_spec_invalid", "wrong")
+
+
+def cast_text(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_str("s").cast_to_int())
+
+
+def widened(wf: WorkflowThread) -> None:
+    wf.declare_double("d").assign(wf.declare_int("n"))
+    wf.declare_str("s").assign(wf.execute("number", 7))
+
+
+def out_of_json(wf: WorkflowThread) -> None:
+    wf.execute("number", wf.declare_json_obj("o").with_json_path("$.n"))
+
+
+def field_of_a_struct(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_struct("car", "car").get("wheels"))
+
+
+def truncated(wf: WorkflowThread) -> None:
+    number = wf.declare_int("n")
+    number.assign(number.multiply(1.5))
+
+
+def one_type_returned(wf: WorkflowThread) -> None:
+    wf.do_if(wf.declare_bool("flag").is_equal_to(True), lambda inner: inner.complete(1))
+    wf.complete(2)
+
+
+def child_with_its_input(wf: WorkflowThread) -> None:
+    wf.run_wf("child", {"count": wf.declare_int("n")})
+
+
+ACCEPTED = [cast_text, widened, out_of_json, field_of_a_struct, truncated, one_type_returned, child_with_its_input]
+
+
+@pytest.mark.parametrize("body", ACCEPTED, ids=lambda body: body.__name__)
+def test_what_a_run_may_do_is_accepted(stage: Stage, body: Callable[[WorkflowThread], None]) -> None:
+    stage.do(Workflow("right", body).compile())
+
+
+@given(value=VALUES, kind=st.sampled_from(KINDS))
+def test_the_rules_of_types_are_those_of_values(value: VariableValue, kind: VariableType) -> None:
+    found, wanted = type_of_value(value), of(kind)
+    for cast, allowed in ((False, assignable(found, wanted)), (True, castable(found, wanted))):
+        try:
+            coerced(value, wanted, cast=cast)
+        except NodeFailed:
+            assert cast or not allowed, "without a cast, the type decides"
+        else:
+            assert allowed
