@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 
 from millpond.errors import Invalid, Unavailable
-from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.driver import SparkDriver, _understood
 from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
 
@@ -70,3 +71,17 @@ def test_a_driver_ends_with_its_worker(driver: SparkDriver) -> None:
     java = children(process)
     driver.close()
     wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in [process, *java]))
+
+
+def test_what_python_raises_in_the_code_of_spark_is_tried_again() -> None:
+    from pyspark.util import _load_from_socket
+
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))
+        nobody = bound.getsockname()[1]
+        # The JVM is gone, and PySpark's clean-up closes what was never opened.
+        with pytest.raises(UnboundLocalError) as caught, _load_from_socket((nobody, "secret"), None):
+            pass
+    understood, usable = _understood(caught.value)
+    assert isinstance(understood, Unavailable) and not usable
+    assert not isinstance(_understood(ValueError("ours"))[0], Unavailable)

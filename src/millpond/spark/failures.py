@@ -13,8 +13,15 @@ _REJECTED = ("AnalysisException", "ParseException", "IllegalArgumentException")
 
 
 def is_of_spark(error: BaseException) -> bool:
-    """True for an error of Spark or of its bridge to Java."""
-    return type(error).__module__.startswith(("pyspark.", "py4j."))
+    """True for an error of Spark or of its bridge to Java, also one of Python that was raised in their code.
+
+    When the JVM dies, PySpark's own clean-up may raise an `UnboundLocalError`.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    raised_in = "" if trace is None else str(trace.tb_frame.f_globals.get("__name__", ""))
+    return any(module.startswith(("pyspark.", "py4j.")) for module in (type(error).__module__, raised_in))
 
 
 def error_behind(error: BaseException) -> MillpondError:
