@@ -21,9 +21,11 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
+from millpond.server.rpc.dispatch import Call, Row, Service
+from millpond.server.workflows.access import need_tenant
 from millpond.server.workflows.service import WorkflowService, changes_cluster
 from millpond.server.workflows.shared.ownership import Ownership
-from millpond.server.workflows.shared.peers import Elsewhere, Peers
+from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
 from millpond.server.workflows.shared.registrations import SharedRegistrations
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.task_dispatcher import Offers
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from millpond.workflows.processor import Applied, ReadRows
     from millpond.workflows.tasks.queues import Worker
 
-__all__ = ("MOVE_SECONDS", "SharedWorkflows")
+__all__ = ("MOVE_SECONDS", "SharedWorkflows", "peer_methods")
 
 T = TypeVar("T")
 MOVE_SECONDS = 20.0
@@ -253,3 +255,13 @@ class SharedWorkflows(WorkflowService):
         promised = self._handed.get(worker)
         if promised is not None and not promised.done():
             promised.set_result(task)
+
+
+def peer_methods(workflows: SharedWorkflows) -> Service[SharedWorkflows]:
+    """The methods by which the processes of one group call one another."""
+    return Service(SERVICE, "workflows", workflows, {name: Row(None, _for_peer, "admin") for name in METHODS})
+
+
+async def _for_peer(call: Call[SharedWorkflows], data: bytes) -> bytes:
+    need_tenant(call.caller, call.right, str(parts_of(data)[1]))
+    return await call.service.for_peer(call.method, data)
