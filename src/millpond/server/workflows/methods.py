@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator
+from functools import cache
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
@@ -222,7 +223,12 @@ async def _whoami(call: _Call, request: Message) -> Principal:
 async def _version(call: _Call, request: Message) -> LittleHorseVersion:
     """The version of this release."""
     del call, request
-    major, minor, patch = (int(part) for part in version("millpond").split(".")[:3])
+    return _release()
+
+
+@cache
+def _release() -> LittleHorseVersion:
+    major, minor, patch = (int(part) for part in version("millpond").split(".")[:3])  # it is read from the disk
     return LittleHorseVersion(major_version=major, minor_version=minor, patch_version=patch)
 
 

@@ -23,10 +23,10 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
+from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService, changes_cluster
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
-from millpond.server.workflows.shared.registrations import SharedRegistrations
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.task_dispatcher import Offers
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
@@ -71,9 +71,7 @@ class SharedWorkflows(WorkflowService):
         host = urlsplit(node.url).hostname or settings.host
         self.address = f"{host}:{settings.grpc_port}"
         self._peers = Peers(settings)
-        self.registered = SharedRegistrations(
-            node.clock, self._peers, lambda: [address for address in self.hosts() if address != self.address]
-        )
+        self.registered = Registrations(node.clock, self._ask_others)
         self._for_peers = {"Submit": self._submitted, "Rows": self._rows_for, "Workers": self.registered.for_peer}
 
     async def resume(self) -> None:
@@ -127,6 +125,17 @@ class SharedWorkflows(WorkflowService):
     def hosts(self) -> list[str]:
         """The addresses of all processes, of which each has tasks of its own."""
         return list(self._group.members())
+
+    async def _ask_others(self, request: bytes) -> list[bytes]:
+        """What the other processes know of the workers of a task."""
+
+        async def ask(address: str) -> bytes:
+            try:
+                return await self._peers.call(address, "Workers", request)
+            except (Unavailable, Uncertain):  # it has ended: its workers register elsewhere, within a minute
+                return b""
+
+        return await asyncio.gather(*(ask(address) for address in self.hosts() if address != self.address))
 
     # -- commands -------------------------------------------------------------------------------------
 
