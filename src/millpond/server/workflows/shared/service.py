@@ -127,7 +127,7 @@ class SharedWorkflows(WorkflowService):
         return list(self._group.members())
 
     async def _ask_others(self, request: bytes) -> list[bytes]:
-        """What the other processes know of the workers of a task."""
+        """The answers of the other processes about the workers of a task."""
 
         async def ask(address: str) -> bytes:
             try:
