@@ -269,7 +269,7 @@ EVENTS = [
 WORKFLOWS = [
     constant("commands that wait", "workflows.processor.processor.QUEUED_MAX", "RESOURCE_EXHAUSTED, `commands_full`"),
     constant("principals", "workflows.engine.metadata.tenancy.PRINCIPALS_MAX", "INVALID_ARGUMENT, `principals_full`"),
-    constant("streams of workers", "server.workflows.polling.POLLING_MAX", "RESOURCE_EXHAUSTED, `calls_full`"),
+    constant("streams of workers", "server.rpc.dispatch.POLLS_MAX", "RESOURCE_EXHAUSTED, `calls_full`"),
     constant("workers in groups", "server.workflows.registrations.REGISTERED_MAX",
              "the one that was silent for the longest time is in none"),
     constant("characters of a name", "server.workflows.registrations.NAME_CHARACTERS_MAX",

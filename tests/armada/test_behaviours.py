@@ -11,8 +11,8 @@ from google.protobuf.empty_pb2 import Empty
 from grpc_health.v1 import health_pb2
 
 from millpond.server.armada.messages import KINDS
-from millpond.server.armada.serving import SERVICES
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.rpc.serving import SERVICES
 from tests.armada.conftest import ArmadaServer, event, item, status
 
 NOT_FOUND = grpc.StatusCode.NOT_FOUND

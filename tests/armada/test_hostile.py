@@ -21,8 +21,8 @@ from numpy.random import Generator, default_rng
 import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_token
-from millpond.server.armada.serving import MESSAGE_BYTES_MAX
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.rpc.serving import MESSAGE_BYTES_MAX
 from tests.armada.conftest import ArmadaServer, event, item, serving, status
 
 DOCUMENTED = {

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from millpond.errors import Unavailable
-from millpond.server.armada.serving import choose_port
+from millpond.server.rpc.serving import choose_port
 from millpond.settings import load_settings
 
 

@@ -9,7 +9,7 @@ from grpc import StatusCode
 
 from millpond import errors
 from millpond.errors import Internal, Invalid, MillpondError
-from millpond.server.armada.status import details_of, grpc_status
+from millpond.server.rpc.status import details_of, grpc_status
 from millpond.statuses import KINDS, class_of_grpc
 from tools import error_reference
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
 pytest.importorskip("littlehorse")
@@ -42,3 +44,20 @@ def test_as_many_workers_are_known_as_the_limit_says(monkeypatch: pytest.MonkeyP
 def test_what_processes_know_of_a_worker_is_one_registration() -> None:
     known = [Registration("b", 5, 9), Registration("a", 1, 2), Registration("b", 3, 7)]
     assert merged(known) == [Registration("a", 1, 2), Registration("b", 3, 9)]
+
+
+def test_a_group_has_the_workers_of_other_processes() -> None:
+    clock = ManualClock()
+    other = Registrations(clock)
+
+    async def ask(request: bytes) -> list[bytes]:
+        return [await other.for_peer(request), b""]
+
+    found = Registrations(clock, ask)
+    began = clock.now_ms()
+    other.note("acme", "greet", "b")
+    other.note("acme", "wave", "c")
+    found.note("acme", "greet", "a")
+    expected = [Registration("a", began, began), Registration("b", began, began)]
+    assert asyncio.run(found.everywhere("acme", "greet")) == expected
+    assert asyncio.run(other.everywhere("acme", "greet")) == expected[1:]

@@ -15,7 +15,7 @@ from millpond.nodes.tokens import Caller, TokenFile, Tokens, draw_access_key
 from millpond.server.lakefs.access import may as may_repository
 from millpond.server.lakefs.access import need as need_repository
 from millpond.server.stream_rights import need_queue, need_stream
-from millpond.server.workflows.rights import EVERY_TENANT, need_tenant
+from millpond.server.workflows.access import EVERY_TENANT, need_tenant
 
 
 def test_a_pattern_opens_things_of_one_kind() -> None:

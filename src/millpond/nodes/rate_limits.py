@@ -7,10 +7,12 @@ Invariants:
 
 from __future__ import annotations
 
+import math
 import threading
 from dataclasses import dataclass
 
 from millpond.clock import Clock
+from millpond.errors import Unavailable
 
 __all__ = ("RateLimits",)
 
@@ -34,6 +36,20 @@ class RateLimits:
         self._clock = clock
         self._buckets: dict[str, _Bucket] = {}
         self._lock = threading.Lock()
+
+    def need(self, name: str) -> None:
+        """Take one request from the bucket of a name.
+
+        Raises:
+            Unavailable: kind `rate_limited`, with the seconds after which it is sent again.
+        """
+        seconds = self.take(name)
+        if seconds > 0:
+            raise Unavailable(
+                "the token sends more requests than it may", kind="rate_limited", token=name,
+                per_second=self.per_second, retry_after=math.ceil(seconds),
+                hint="wait a moment, send several keys in one request, or raise token_requests_per_second",
+            )  # fmt: skip
 
     def take(self, name: str) -> float:
         """Take one request from the bucket of a name: 0.0, or the seconds until there is one."""

@@ -8,13 +8,11 @@ what the caller may read. On a node without tokens it is `ANYBODY`.
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from millpond.errors import Unavailable
 from millpond.events.names import StreamName
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.tokens import ANYBODY, Caller
@@ -87,17 +85,11 @@ def admit(request: Request, needs: RouteNeeds) -> None:
 def take_turn(scope: Scope, caller: Caller, limits: RateLimits) -> None:
     """Count a request towards the limit of its token, once. Callers of a node without tokens have no limit.
 
-    Raises: `Unavailable`, kind `rate_limited`, with the seconds after which it is sent again.
+    Raises: as `RateLimits.need`.
     """
     if caller is ANYBODY or scope.get(_COUNTED):
         return
-    seconds = limits.take(caller.name)
-    if seconds > 0:
-        raise Unavailable(
-            "the token sends more requests than it may", kind="rate_limited", token=caller.name,
-            per_second=limits.per_second, retry_after=math.ceil(seconds),
-            hint="wait a moment, send several keys in one request, or raise token_requests_per_second",
-        )  # fmt: skip
+    limits.need(caller.name)
     scope[_COUNTED] = True
 
 

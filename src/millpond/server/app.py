@@ -13,7 +13,7 @@ from starlette.types import Lifespan
 from millpond.errors import MillpondError
 from millpond.nodes.node import Node
 from millpond.server import metrics, pages
-from millpond.server.armada.serving import make_means, serving_grpc
+from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.dispatch import Application
@@ -36,6 +36,8 @@ from millpond.server.routes import (
     snapshots,
     uploads,
 )
+from millpond.server.rpc.dispatch import Front
+from millpond.server.rpc.serving import serving_grpc
 from millpond.server.thread_limits import WAITERS_MAX, FairThreads
 
 __all__ = ("make_app",)
@@ -69,7 +71,7 @@ def make_app(node: Node) -> Application:
     app.state.metrics.show_long_polls(app.state)
     app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events_watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
-    app.state.job_sets = make_means(node, app.state.watching, app.state.memory, app.state.metrics)
+    app.state.job_sets = make_means(node, app.state.watching)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
     app.serve([route for router in routers for route in router.routes], Api())
@@ -83,7 +85,8 @@ async def _with_grpc(node: Node, lifespan: Lifespan[Application], app: Applicati
         await stack.enter_async_context(lifespan(app))
         if node.settings.grpc_port != "off":
             connections_max = ConnectionLimits.of(node.settings).connections_max
-            served = serving_grpc(app.state.job_sets, int(node.settings.grpc_port), connections_max)
+            front = Front(node, app.state.memory, app.state.metrics)
+            served = serving_grpc(front, app.state.job_sets, int(node.settings.grpc_port), connections_max)
             try:
                 await stack.enter_async_context(served)
             except MillpondError as error:

@@ -36,7 +36,6 @@ from millpond.nodes.node import Node, is_loopback
 from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
-from millpond.server.armada.serving import choose_port
 from millpond.server.armada.watching import Watching
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
@@ -45,6 +44,7 @@ from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace

@@ -1,8 +1,6 @@
 """The API of job events over gRPC, which clients of Armada speak: queues, submissions, and the events of job sets.
 
-    serving.py        the gRPC server: its port, TLS, limits, start and end
-    calls.py          one call: caller, right, room, thread, status, audit line, metrics
-    status.py         errors as a status
+    means.py          what the services stand on
     watching.py       one reader per stream, for any number of watchers
     messages.py       a stored event ⇄ the message that clients read
     events_api.py queues_api.py jobs_api.py     the services

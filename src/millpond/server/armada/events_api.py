@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
@@ -21,10 +21,11 @@ from millpond.events.index import State
 from millpond.events.names import StreamName
 from millpond.events.starts import start_place
 from millpond.server.access import share_of
-from millpond.server.armada.calls import Call, Means, Method, streaming, unary
+from millpond.server.armada.means import Means
 from millpond.server.armada.messages import marker, plain_message, stored_message
 from millpond.server.armada.watching import GRPC
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.rpc.dispatch import Call, Row, Work
 from millpond.server.stream_rights import need_stream
 
 if TYPE_CHECKING:
@@ -33,12 +34,12 @@ if TYPE_CHECKING:
     from millpond.server.armada.watching import Encode, Slice
 
 __all__ = (
+    "EVENT_ROWS",
     "WATCH_ALL",
     "WATCH_KEY",
     "Forms",
     "JobSetQuery",
     "Place",
-    "event_methods",
     "find_place",
     "messages",
     "serving",
@@ -164,35 +165,32 @@ def _markers(found: Slice | None) -> list[pb.Marker]:
     return gap if found.events else [*gap, pb.Marker.CAUGHT_UP]
 
 
-def event_methods(means: Means) -> dict[str, Method]:
-    """The methods of `api.Event`."""
-    path = "/api.Event"
-
-    def get_job_set_events(call: Call, request: pb.JobSetRequest) -> AsyncGenerator[list[bytes], None]:
-        stream = StreamName(request.queue, request.id)
-        query = JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing)
-        return _found(call, query)
-
-    def watch(call: Call, request: pb.WatchRequest) -> AsyncGenerator[list[bytes], None]:
-        stream = StreamName(request.queue, request.job_set_id)
-        query = JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True)
-        return _found(call, query)
-
-    return {
-        "GetJobSetEvents": streaming(means, f"{path}/GetJobSetEvents", pb.JobSetRequest, get_job_set_events),
-        "Watch": streaming(means, f"{path}/Watch", pb.WatchRequest, watch),
-        "Health": unary(means, f"{path}/Health", Empty, serving, audited=False),
-    }
+def _get_job_set_events(call: Call[Means], request: pb.JobSetRequest) -> AsyncGenerator[list[bytes], None]:
+    stream = StreamName(request.queue, request.id)
+    return _found(call, JobSetQuery(stream, request.from_message_id, request.watch, request.errorIfMissing))
 
 
-async def _found(call: Call, query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
-    place = await find_place(call.means, call.caller, query)
+def _watch(call: Call[Means], request: pb.WatchRequest) -> AsyncGenerator[list[bytes], None]:
+    stream = StreamName(request.queue, request.job_set_id)
+    return _found(call, JobSetQuery(stream, request.from_id, watch=True, error_if_missing=True))
+
+
+async def _found(call: Call[Means], query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
+    place = await find_place(call.service, call.caller, query)
     forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
-    async with aclosing(messages(call.means, place, forms, watch=query.watch)) as found:
+    async with aclosing(messages(call.service, place, forms, watch=query.watch)) as found:
         async for group in found:
             yield group
 
 
-def serving(_call: Call, _request: Empty) -> pb.HealthCheckResponse:
+def serving(_call: Call[Means], _request: Empty) -> pb.HealthCheckResponse:
     """The health of a service: it answers, so it serves."""
     return pb.HealthCheckResponse(status=pb.HealthCheckResponse.SERVING)
+
+
+EVENT_ROWS: Final[dict[str, Row[Means, Any]]] = {
+    "GetJobSetEvents": Row(pb.JobSetRequest, _get_job_set_events, "read", work=Work.WATCH),
+    "Watch": Row(pb.WatchRequest, _watch, "read", work=Work.WATCH),
+    "Health": Row(Empty, serving),
+}
+"""The methods of `api.Event`."""

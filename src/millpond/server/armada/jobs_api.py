@@ -7,7 +7,7 @@ The reason of a cancellation is in the audit log, not in the events: those who w
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from google.protobuf.empty_pb2 import Empty
 
@@ -17,16 +17,17 @@ from millpond.events.event import BATCH_EVENTS_MAX, EventBatch, NewEvent
 from millpond.events.jobs.active import JobState
 from millpond.events.jobs.submissions import NewJob
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
-from millpond.server.armada.calls import SURFACE, Call, Means, Method, unary
 from millpond.server.armada.events_api import serving
+from millpond.server.armada.means import SURFACE, Means
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.server.rpc.dispatch import Call, Row
 from millpond.server.stream_rights import need_stream
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-__all__ = ("job_methods",)
+__all__ = ("JOB_ROWS",)
 
 CLIENT_ID_CHARS_MAX = 100
 JOBS_MAX = BATCH_EVENTS_MAX // 2
@@ -41,28 +42,13 @@ _FILTERS = {
 }
 
 
-def job_methods(means: Means) -> dict[str, Method]:
-    """The methods of jobs."""
-    path = "/api.Submit"
-    return {
-        "SubmitJobs": unary(means, f"{path}/SubmitJobs", pb.JobSubmitRequest, _submit, audited=True),
-        "CancelJobs": unary(means, f"{path}/CancelJobs", pb.JobCancelRequest, _cancel, audited=True),
-        "CancelJobSet": unary(means, f"{path}/CancelJobSet", pb.JobSetCancelRequest, _cancel_set, audited=True),
-        "ReprioritizeJobs": unary(
-            means, f"{path}/ReprioritizeJobs", pb.JobReprioritizeRequest, _reprioritize, audited=True
-        ),
-        "PreemptJobs": unary(means, f"{path}/PreemptJobs", pb.JobPreemptRequest, _preempt, audited=True),
-        "Health": unary(means, f"{path}/Health", Empty, serving, audited=False),
-    }
-
-
 # -- submissions --------------------------------------------------------------------------------------
 
 
-def _submit(call: Call, request: pb.JobSubmitRequest) -> pb.JobSubmitResponse:
+def _submit(call: Call[Means], request: pb.JobSubmitRequest) -> pb.JobSubmitResponse:
     stream = _stream(call, request.queue, request.job_set_id)
     try:
-        call.means.queues.get(stream.queue)
+        call.service.queues.get(stream.queue)
     except NotFound as error:
         # The status that clients know for it.
         raise Denied(
@@ -73,9 +59,9 @@ def _submit(call: Call, request: pb.JobSubmitRequest) -> pb.JobSubmitResponse:
             "the submission has too many jobs", kind="submission_size", jobs=len(request.job_request_items),
             jobs_max=JOBS_MAX, hint="submit fewer at once",
         )  # fmt: skip
-    now_ms = call.means.node.clock.now_ms()
+    now_ms = call.service.node.clock.now_ms()
     jobs = [_new_job(item, place, now_ms, call.user) for place, item in enumerate(request.job_request_items)]
-    ids = call.means.submissions.submit(stream, jobs)
+    ids = call.service.submissions.submit(stream, jobs)
     call.notes["jobs"] = len(ids)
     response = pb.JobSubmitResponse()
     for job_id in ids:
@@ -118,7 +104,7 @@ def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
 # -- changes of active jobs ---------------------------------------------------------------------------
 
 
-def _cancel(call: Call, request: pb.JobCancelRequest) -> pb.CancellationResult:
+def _cancel(call: Call[Means], request: pb.JobCancelRequest) -> pb.CancellationResult:
     stream = _stream(call, request.queue, request.job_set_id)
     _check_reason(call, request.reason)
     wanted = [*request.job_ids, *([request.job_id] if request.job_id else [])]
@@ -127,7 +113,7 @@ def _cancel(call: Call, request: pb.JobCancelRequest) -> pb.CancellationResult:
     return pb.CancellationResult(cancelled_ids=cancelled)
 
 
-def _cancel_set(call: Call, request: pb.JobSetCancelRequest) -> Empty:
+def _cancel_set(call: Call[Means], request: pb.JobSetCancelRequest) -> Empty:
     stream = _stream(call, request.queue, request.job_set_id)
     _check_reason(call, request.reason)
     states = _states(request.filter.states)
@@ -148,7 +134,7 @@ def _states(filtered: Iterable[Any]) -> set[JobState]:
     return {state for name in wanted or set(_FILTERS) for state in _FILTERS[name]}
 
 
-def _reprioritize(call: Call, request: pb.JobReprioritizeRequest) -> pb.JobReprioritizeResponse:
+def _reprioritize(call: Call[Means], request: pb.JobReprioritizeRequest) -> pb.JobReprioritizeResponse:
     stream = _stream(call, request.queue, request.job_set_id)
     change = pb.Reprioritization(new_priority=request.new_priority, requestor=call.user)
     wanted = list(request.job_ids) or None
@@ -158,7 +144,7 @@ def _reprioritize(call: Call, request: pb.JobReprioritizeRequest) -> pb.JobRepri
     return pb.JobReprioritizeResponse(reprioritization_results=_results(wanted, changed))
 
 
-def _preempt(call: Call, request: pb.JobPreemptRequest) -> pb.PreemptionResult:
+def _preempt(call: Call[Means], request: pb.JobPreemptRequest) -> pb.PreemptionResult:
     stream = _stream(call, request.queue, request.job_set_id)
     _check_reason(call, request.reason)
     wanted = list(request.job_ids)
@@ -173,11 +159,11 @@ def _results(wanted: Iterable[str], changed: set[str]) -> Mapping[str, str]:
 
 
 def _append(
-    call: Call, stream: StreamName, wanted: Sequence[str] | None, kinds: tuple[str, str], change: Message,
+    call: Call[Means], stream: StreamName, wanted: Sequence[str] | None, kinds: tuple[str, str], change: Message,
     of_state: Callable[[JobState], bool] = lambda _: True, *, last: Message | None = None,
 ) -> list[str]:  # fmt: skip
     """Append two events for each active job of some, or of all in a state; the jobs."""
-    means = call.means
+    means = call.service
     means.need_queue(stream.queue)
     with means.active.of(stream) as active:
         chosen = active if wanted is None else dict.fromkeys(job_id for job_id in wanted if job_id in active)
@@ -194,7 +180,7 @@ def _append(
     return jobs
 
 
-def _stream(call: Call, queue: str, job_set: str) -> StreamName:
+def _stream(call: Call[Means], queue: str, job_set: str) -> StreamName:
     """The stream of a request, to which the caller may append.
 
     Raises: `Invalid`, `Denied`.
@@ -206,14 +192,25 @@ def _stream(call: Call, queue: str, job_set: str) -> StreamName:
         )  # fmt: skip
     stream = StreamName(queue, job_set).check()
     call.notes |= {"queue": shown(queue), "job_set": shown(job_set)}
-    need_stream(call.caller, "write", stream)
+    need_stream(call.caller, call.right, stream)
     return stream
 
 
-def _check_reason(call: Call, reason: str) -> None:
+def _check_reason(call: Call[Means], reason: str) -> None:
     if len(reason.encode()) > REASON_BYTES_MAX:
         raise Invalid(
             "the reason is too long", kind="job_reason", bytes=len(reason.encode()), bytes_max=REASON_BYTES_MAX
         )
     if reason:
         call.notes["reason"] = reason
+
+
+JOB_ROWS: Final[dict[str, Row[Means, Any]]] = {
+    "SubmitJobs": Row(pb.JobSubmitRequest, _submit, "write", audited=True),
+    "CancelJobs": Row(pb.JobCancelRequest, _cancel, "write", audited=True),
+    "CancelJobSet": Row(pb.JobSetCancelRequest, _cancel_set, "write", audited=True),
+    "ReprioritizeJobs": Row(pb.JobReprioritizeRequest, _reprioritize, "write", audited=True),
+    "PreemptJobs": Row(pb.JobPreemptRequest, _preempt, "write", audited=True),
+    "Health": Row(Empty, serving),
+}
+"""The methods of jobs."""

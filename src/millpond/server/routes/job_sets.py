@@ -29,8 +29,8 @@ from millpond.server.wire import RequestBody, shown_to, understood
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
-    from millpond.server.armada.calls import Means
     from millpond.server.armada.events_api import Forms, Place
+    from millpond.server.armada.means import Means
 
 __all__ = ("routes",)
 

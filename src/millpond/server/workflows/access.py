@@ -2,6 +2,10 @@
 
     token's right on the tenant ─▶ tenant ─▶ access lists of the principal ─▶ quotas
 
+Patterns of tokens are `tenant:NAME`: `read` shows runs and definitions; `write` runs workflows, sends events and works
+on tasks; `admin` changes definitions. Tenants, principals and quotas need `tenant:*`. The events of runs are streams,
+with rights of their own.
+
 A caller is the principal with the name of its token; without one of that name, and without tokens, `anonymous`.
 
 | what | resource | action |
@@ -22,6 +26,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
 from typing import TYPE_CHECKING, Final, TypeVar
 
 from littlehorse.model import (
@@ -44,6 +50,7 @@ from millpond.workflows.engine.metadata.tenancy import (
     CLUSTER_RESOURCES,
     DEFAULT_TENANT,
     anonymous,
+    check_tenant,
 )
 
 if TYPE_CHECKING:
@@ -51,12 +58,16 @@ if TYPE_CHECKING:
 
     from millpond.clock import Clock
     from millpond.nodes.tokens import Caller
+    from millpond.server.rpc.dispatch import Call
     from millpond.server.workflows.service import WorkflowService
     from millpond.workflows.processor import ReadRows
 
     T = TypeVar("T")
 
-__all__ = ("Access", "Need", "need_of", "principal_of")
+__all__ = ("EVERY_TENANT", "Access", "Need", "admit", "need_of", "need_tenant", "principal_of")
+
+EVERY_TENANT = "*"
+"""Stands for all tenants: a right on it is one on tenants, principals and quotas."""
 
 RETAINED_MAX = 10_000
 """Tenants, principals and quotas that are retained in memory, each."""
@@ -97,6 +108,7 @@ class Need:
         return self.resource in CLUSTER_RESOURCES
 
 
+@cache
 def need_of(method: str) -> Need:
     """The need of a method of the service.
 
@@ -112,6 +124,29 @@ def need_of(method: str) -> Need:
     if method in _WRITING or (method.startswith(("Put", "Delete", "Migrate")) and method not in _RUNNING):
         return Need(resource, ACLAction.WRITE_METADATA, counted)
     return Need(resource, ACLAction.RUN, counted)
+
+
+def need_tenant(caller: Caller, right: str, tenant: str) -> None:
+    """Insist on a right on a tenant; on `EVERY_TENANT`: on tenants, principals and quotas.
+
+    Raises: `Denied`.
+    """
+    patterns = caller.patterns(right, "tenant")
+    if not ("*" in patterns or (tenant != EVERY_TENANT and any(fnmatchcase(tenant, name) for name in patterns))):
+        raise caller.denied(right, f"tenant:{tenant}")
+
+
+async def admit(call: Call[WorkflowService]) -> None:
+    """Let a call in that may do what its method needs, and note the tenant of the rows that it is about.
+
+    Raises: `Invalid` for the name of the tenant; as `need_tenant` and `Access.check`.
+    """
+    if not call.right:
+        return
+    need, tenant = need_of(call.method), check_tenant(call.metadata.get("tenantid") or DEFAULT_TENANT)
+    need_tenant(call.caller, call.right, EVERY_TENANT if need.of_cluster else tenant)
+    await call.service.access.check(call.caller, need, tenant)
+    call.tenant = CLUSTER if need.of_cluster else tenant
 
 
 @dataclass(slots=True)

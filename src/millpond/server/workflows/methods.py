@@ -10,10 +10,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncGenerator, AsyncIterator
+from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
+from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
@@ -21,6 +23,9 @@ from littlehorse.model import (
     DeletePrincipalRequest,
     LHHostInfo,
     LittleHorseVersion,
+    PollTaskRequest,
+    PollTaskResponse,
+    Principal,
     PutCheckpointRequest,
     RegisterTaskWorkerRequest,
     RegisterTaskWorkerResponse,
@@ -36,15 +41,13 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Denied, Internal, NotFound, Unavailable
-from millpond.server.armada.calls import Call, Means, Method, answering, parsed
-from millpond.server.workflows.access import need_of, principal_of
+from millpond.server.rpc.dispatch import Call, Row, Service, Work
+from millpond.server.workflows.access import admit, need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
-from millpond.server.workflows.polling import poll_method
 from millpond.server.workflows.reads import GETS, READS
-from millpond.server.workflows.rights import EVERY_TENANT, need_tenant, tenant_of
 from millpond.workflows.engine import COMMANDS, key_of, run_path
-from millpond.workflows.engine.metadata.tenancy import CLUSTER
 from millpond.workflows.engine.values.masks import shown
+from millpond.workflows.tasks.queues import Worker
 
 if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
@@ -64,28 +67,18 @@ _OF_RUNS = frozenset({"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCo
 _METHODS: Final = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods
 _OF_WORKERS = frozenset({"ReportTask", "PutCheckpoint"})
 _REPORTS = (ReportTaskRun, PutCheckpointRequest)
-Act = Callable[[Call, bytes], Awaitable[bytes]]
+_Call: TypeAlias = "Call[WorkflowService]"
+_Row: TypeAlias = "Row[WorkflowService, Any]"
 
 
-def workflow_methods(means: Means, service: WorkflowService) -> dict[str, Method]:
+def workflow_methods(service: WorkflowService) -> Service[WorkflowService]:
     """All methods of the service."""
-    methods: dict[str, Method] = {}
-    for method in _METHODS:
-        path = f"/{SERVICE}/{method.name}"
-        if method.name == "PollTask":
-            methods[method.name] = poll_method(means, service, path)
-        elif method.name in _OWN:
-            methods[method.name] = answering(means, path, _bound(_OWN[method.name], service), audited=False)
-        else:
-            act = _act(service, method)
-            methods[method.name] = answering(means, path, act, audited=_is_audited(method))
-    return methods
+    return Service(SERVICE, "workflows", service, _ROWS, admit)
 
 
 def served_methods() -> dict[str, bool]:
     """All methods of the service; False for those that answer UNIMPLEMENTED."""
-    own = {"PollTask", *_OWN}
-    return {method.name: method.name in own or _request(method) in COMMANDS or _is_read(method) for method in _METHODS}
+    return {name: row.handler is not _unserved for name, row in _ROWS.items()}
 
 
 def _right_of(method: str) -> str:
@@ -95,51 +88,27 @@ def _right_of(method: str) -> str:
     return "admin" if method.startswith(_DEFINING) and method not in _OF_RUNS else "write"
 
 
-def _is_audited(method: MethodDescriptor) -> bool:
-    """True for changes that people and programs ask for; workers' reports follow from them."""
-    return _right_of(method.name) != "read" and method.name not in _OF_WORKERS
-
-
-def _request(method: MethodDescriptor) -> type[Message]:
-    found: type[Message] = GetMessageClass(method.input_type)
-    return found
-
-
-def _is_read(method: MethodDescriptor) -> bool:
-    request = _request(method)
-    if request in CLUSTER_READS:
-        return _right_of(method.name) == "read"
-    return request in READS and _right_of(method.name) == "read"
-
-
-def _bound(function: Callable[[WorkflowService, Call, bytes], Awaitable[bytes]], service: WorkflowService) -> Act:
-    return lambda call, data: function(service, call, data)
-
-
-def _act(service: WorkflowService, method: MethodDescriptor) -> Act:
-    request = _request(method)
+def _row(method: MethodDescriptor) -> _Row:
+    name, request, right = method.name, GetMessageClass(method.input_type), _right_of(method.name)
+    if name in _OWN:
+        return _OWN[name]
+    # Workers' reports follow from what people and programs ask for.
+    audited = right != "read" and name not in _OF_WORKERS
     if request in COMMANDS:
-        return _command(service, request, method.name)
-    if _is_read(method):
-        return _read(service, request, method.name)
-    return _unserved(method.name)
+        return Row(request, _command, right, audited=audited)
+    if right == "read" and (request in CLUSTER_READS or request in READS):
+        return Row(request, _read, right)
+    return Row(request, _unserved, audited=audited)
 
 
-def _command(service: WorkflowService, kind: type[Message], method: str) -> Act:
-    admit = _admission(service, method)
-
-    async def act(call: Call, data: bytes) -> bytes:
-        tenant = await admit(call)
-        request = parsed(kind, data)
-        if isinstance(request, DeletePrincipalRequest) and request.id.id == principal_of(call.caller):
-            raise Denied("nobody deletes oneself", kind="principal", principal=request.id.id,
-                         hint="let another principal do it")  # fmt: skip
-        if kind not in _REPORTS:
-            call.notes = {"tenant": tenant, **_noted(request)}
-        reply = await service.submit(tenant, request)
-        return b"" if reply is None else shown(reply).SerializeToString()
-
-    return act
+async def _command(call: _Call, request: Message) -> Message | None:
+    if isinstance(request, DeletePrincipalRequest) and request.id.id == principal_of(call.caller):
+        raise Denied("nobody deletes oneself", kind="principal", principal=request.id.id,
+                     hint="let another principal do it")  # fmt: skip
+    if not isinstance(request, _REPORTS):
+        call.notes = {"tenant": call.tenant, **_noted(request)}
+    reply = await call.service.submit(call.tenant, request)
+    return None if reply is None else shown(reply)
 
 
 def _noted(request: Message) -> dict[str, str]:
@@ -151,50 +120,56 @@ def _noted(request: Message) -> dict[str, str]:
     return {"run": run_path(run)} if isinstance(run, WfRunId) else {}
 
 
-def _read(service: WorkflowService, kind: type[Message], method: str) -> Act:
+async def _read(call: _Call, request: Message) -> bytes:
+    kind = type(request)
     read = CLUSTER_READS.get(kind) or READS[kind]
-    admit = _admission(service, method)
-
-    async def act(call: Call, data: bytes) -> bytes:
-        tenant, request = await admit(call), parsed(kind, data)
-        reading = service.get if kind in GETS else service.read
-        return await reading(tenant, lambda rows: read(rows, request).SerializeToString())
-
-    return act
+    reading = call.service.get if kind in GETS else call.service.read
+    return await reading(call.tenant, lambda rows: read(rows, request).SerializeToString())
 
 
-def _admission(service: WorkflowService, method: str) -> Callable[[Call], Awaitable[str]]:
-    """A function that lets calls of a method in, and gives the tenant of the rows that they are about."""
-    right, need = _right_of(method), need_of(method)
-
-    async def admit(call: Call) -> str:
-        tenant = tenant_of(call)
-        need_tenant(call.caller, right, EVERY_TENANT if need.of_cluster else tenant)
-        await service.access.check(call.caller, need, tenant)
-        return CLUSTER if need.of_cluster else tenant
-
-    return admit
-
-
-def _unserved(name: str) -> Act:
-    async def act(call: Call, data: bytes) -> bytes:
-        del call, data
-        raise Internal("this method is not served", kind="workflow_unserved", method=name,
-                       hint="docs/workflows.md lists the methods that are")  # fmt: skip
-
-    return act
+async def _unserved(call: _Call, request: Message) -> None:
+    del request
+    raise Internal("this method is not served", kind="workflow_unserved", method=call.method,
+                   hint="docs/workflows.md lists the methods that are")  # fmt: skip
 
 
 # -- methods of their own ---------------------------------------------------------------------------------
 
 
-async def _register(service: WorkflowService, call: Call, data: bytes) -> bytes:
+async def _poll(call: _Call, requests: AsyncIterator[PollTaskRequest]) -> AsyncGenerator[tuple[bytes], None]:
+    """A worker asks for a task, gets one, asks for the next.
+
+        request ─▶ the worker waits ─▶ the processor claims a task for it, by a command ─▶ durable ─▶ response
+
+    A task is handed out after its claim is durable, so an attempt goes to one worker at most. A worker that is not
+    there any more by then costs one timeout of the task. The stream ends with an error, never well: a worker whose
+    stream ended well would not come back.
+    """
+    service, tenant, need = call.service, call.tenant, need_of(call.method)
+    defined: set[str] = set()
+    async for request in requests:
+        await service.access.check(call.caller, need, tenant)
+        name = request.task_def_id.name
+        if name not in defined:
+            await _need_task(call, name)
+            defined.add(name)
+        task = await service.task(Worker((tenant, name), request.client_id, request.task_worker_version))
+        yield (PollTaskResponse(result=task).SerializeToString(),)
+    raise Unavailable("the worker asks for no more tasks", kind="polling_over", hint="poll again")
+
+
+async def _need_task(call: _Call, name: str) -> None:
+    if await call.service.get(call.tenant, lambda rows: rows.get(TaskDef, (name,))) is None:
+        raise NotFound("no task is defined by this name", kind="task_def", task=name,
+                       hint="register it before its workers poll")  # fmt: skip
+
+
+async def _register(call: _Call, request: RegisterTaskWorkerRequest) -> RegisterTaskWorkerResponse:
     """The hosts that a worker polls, by the addresses that others use."""
-    tenant = await _admission(service, "RegisterTaskWorker")(call)
-    request = parsed(RegisterTaskWorkerRequest, data)
+    service = call.service
     await service.begin()
-    service.registered.note(tenant, request.task_def_id.name, request.task_worker_id)
-    return RegisterTaskWorkerResponse(your_hosts=_hosts(service), is_cluster_healthy=True).SerializeToString()
+    service.registered.note(call.tenant, request.task_def_id.name, request.task_worker_id)
+    return RegisterTaskWorkerResponse(your_hosts=_hosts(service), is_cluster_healthy=True)
 
 
 def _hosts(service: WorkflowService) -> list[LHHostInfo]:
@@ -202,13 +177,12 @@ def _hosts(service: WorkflowService) -> list[LHHostInfo]:
     return [LHHostInfo(host=host, port=int(port)) for host, _, port in addresses]
 
 
-async def _worker_group(service: WorkflowService, call: Call, data: bytes) -> bytes:
+async def _worker_group(call: _Call, name: TaskDefId) -> TaskWorkerGroup:
     """The workers of a task that registered lately, at this process or at another.
 
     Raises: `NotFound` when there is none, or no such task.
     """
-    tenant = await _admission(service, "GetTaskWorkerGroup")(call)
-    name = parsed(TaskDefId, data)
+    service, tenant = call.service, call.tenant
     defined = await service.get(tenant, lambda rows: rows.get(TaskDef, (name.name,)))
     found = [] if defined is None else await service.registered.everywhere(tenant, name.name)
     if not found:
@@ -222,40 +196,48 @@ async def _worker_group(service: WorkflowService, call: Call, data: bytes) -> by
         worker.task_worker_id = one.worker
         worker.hosts.extend(hosts)
         worker.latest_heartbeat.FromMilliseconds(one.seen_ms)
-    return group.SerializeToString()
+    return group
 
 
-async def _await_event(service: WorkflowService, call: Call, data: bytes) -> bytes:
+async def _await_event(call: _Call, request: AwaitWorkflowEventRequest) -> WorkflowEvent:
     """The first event of a run, of the definitions that are named or of any, which the caller does not know yet."""
-    tenant = await _admission(service, "AwaitWorkflowEvent")(call)
-    request = parsed(AwaitWorkflowEventRequest, data)
     names = {definition.name for definition in request.event_def_ids}
     ignored = {key_of(event) for event in request.workflow_events_to_ignore}
 
     def wanted(event: WorkflowEvent) -> bool:
         return (not names or event.id.workflow_event_def_id.name in names) and key_of(event.id) not in ignored
 
-    found = await service.thrown(tenant, run_path(request.wf_run_id), wanted, AWAIT_SECONDS_MAX)
+    found = await call.service.thrown(call.tenant, run_path(request.wf_run_id), wanted, AWAIT_SECONDS_MAX)
     if found is None:
         raise Unavailable("no such event was thrown", kind="wait_over", run=run_path(request.wf_run_id),
                           seconds=AWAIT_SECONDS_MAX, hint="wait again")  # fmt: skip
-    return found.SerializeToString()
+    return found
 
 
-async def _whoami(service: WorkflowService, call: Call, data: bytes) -> bytes:
+async def _whoami(call: _Call, request: Message) -> Principal:
     """The caller: the name of the token, or `anonymous`, with what it may do beyond its token."""
-    del data
-    return (await service.access.principal(call.caller)).SerializeToString()
+    del request
+    return await call.service.access.principal(call.caller)
 
 
-async def _version(service: WorkflowService, call: Call, data: bytes) -> bytes:
+async def _version(call: _Call, request: Message) -> LittleHorseVersion:
     """The version of this release."""
-    del service, call, data
-    major, minor, patch = (int(part) for part in version("millpond").split(".")[:3])
-    return LittleHorseVersion(major_version=major, minor_version=minor, patch_version=patch).SerializeToString()
+    del call, request
+    return _release()
 
 
-_OWN: Final[dict[str, Callable[[WorkflowService, Call, bytes], Awaitable[bytes]]]] = {
-    "RegisterTaskWorker": _register, "GetTaskWorkerGroup": _worker_group, "AwaitWorkflowEvent": _await_event,
-    "Whoami": _whoami, "GetServerVersion": _version,
-}  # fmt: skip
+@cache
+def _release() -> LittleHorseVersion:
+    major, minor, patch = (int(part) for part in version("millpond").split(".")[:3])  # it is read from the disk
+    return LittleHorseVersion(major_version=major, minor_version=minor, patch_version=patch)
+
+
+_OWN: Final[dict[str, _Row]] = {
+    "PollTask": Row(PollTaskRequest, _poll, "write", work=Work.POLL),
+    "RegisterTaskWorker": Row(RegisterTaskWorkerRequest, _register, "write"),
+    "GetTaskWorkerGroup": Row(TaskDefId, _worker_group, "read"),
+    "AwaitWorkflowEvent": Row(AwaitWorkflowEventRequest, _await_event, "read"),
+    "Whoami": Row(Empty, _whoami),
+    "GetServerVersion": Row(Empty, _version),
+}
+_ROWS: Final = {method.name: _row(method) for method in _METHODS}

@@ -1,7 +1,7 @@
 """The workers that registered lately: what `GetTaskWorkerGroup` shows.
 
-A worker registers every minute at the process that it was begun with. Nothing of it is stored, for it says who is
-there now: after a restart a group is whole again within that minute.
+A worker registers every minute at the process that it was begun with; each process knows its own, and asks the others.
+Nothing of it is stored, for it says who is there now: after a restart a group is whole again within that minute.
 
 Invariants:
 * a worker that was silent for `SILENT_SECONDS` is in no group;
@@ -13,8 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from millpond.kernel.keys import encode
+from millpond.server.workflows.shared.wire import parts_of
+from millpond.workflows.partitions import METADATA
+
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from millpond.clock import Clock
 
@@ -36,11 +40,15 @@ class Registration:
     seen_ms: int
 
 
-class Registrations:
-    """The workers that registered at this process. Used from one event loop."""
+async def _alone(_request: bytes) -> list[bytes]:
+    return []
 
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
+
+class Registrations:
+    """The workers that registered at this process. `ask` gives the answers of all others. Used from one event loop."""
+
+    def __init__(self, clock: Clock, ask: Callable[[bytes], Awaitable[Iterable[bytes]]] = _alone) -> None:
+        self._clock, self._ask = clock, ask
         self._seen: dict[tuple[str, str, str], Registration] = {}
         """By tenant, task and worker; in the order of their last registration."""
 
@@ -63,8 +71,18 @@ class Registrations:
         )
 
     async def everywhere(self, tenant: str, task: str) -> list[Registration]:
-        """The workers of a task that registered at any process: at this one, where it has no company."""
-        return self.of(tenant, task)
+        """The workers of a task that registered at any process that can be reached."""
+        answers = await self._ask(encode((METADATA, tenant, task)))
+        parts = [iter(parts_of(answer)) for answer in answers]
+        others = (
+            Registration(*row) for row_parts in parts for row in zip(row_parts, row_parts, row_parts, strict=True)
+        )
+        return merged([*self.of(tenant, task), *others])
+
+    async def for_peer(self, request: bytes) -> bytes:
+        """The workers that registered here, for another process."""
+        _, tenant, task = parts_of(request)
+        return encode(tuple(part for one in self.of(tenant, task) for part in (one.worker, one.began_ms, one.seen_ms)))
 
     def _forget(self, now: int) -> None:
         """Forget those that were silent for too long: the first ones."""

@@ -15,7 +15,7 @@ import grpc
 from grpc import StatusCode
 
 from millpond.errors import MillpondError, Unavailable, Uncertain
-from millpond.server.armada.status import KIND_KEY
+from millpond.server.rpc.status import KIND_KEY
 from millpond.statuses import class_of_grpc
 
 if TYPE_CHECKING:

@@ -21,10 +21,12 @@ from anyio.to_thread import run_sync
 
 from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
+from millpond.server.rpc.dispatch import Call, Row, Service
+from millpond.server.workflows.access import need_tenant
+from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService, changes_cluster
 from millpond.server.workflows.shared.ownership import Ownership
-from millpond.server.workflows.shared.peers import Elsewhere, Peers
-from millpond.server.workflows.shared.registrations import SharedRegistrations
+from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
 from millpond.server.workflows.shared.rows import SharedRows, answer
 from millpond.server.workflows.shared.task_dispatcher import Offers
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from millpond.workflows.processor import Applied, ReadRows
     from millpond.workflows.tasks.queues import Worker
 
-__all__ = ("MOVE_SECONDS", "SharedWorkflows")
+__all__ = ("MOVE_SECONDS", "SharedWorkflows", "peer_methods")
 
 T = TypeVar("T")
 MOVE_SECONDS = 20.0
@@ -69,9 +71,7 @@ class SharedWorkflows(WorkflowService):
         host = urlsplit(node.url).hostname or settings.host
         self.address = f"{host}:{settings.grpc_port}"
         self._peers = Peers(settings)
-        self.registered = SharedRegistrations(
-            node.clock, self._peers, lambda: [address for address in self.hosts() if address != self.address]
-        )
+        self.registered = Registrations(node.clock, self._ask_others)
         self._for_peers = {"Submit": self._submitted, "Rows": self._rows_for, "Workers": self.registered.for_peer}
 
     async def resume(self) -> None:
@@ -125,6 +125,17 @@ class SharedWorkflows(WorkflowService):
     def hosts(self) -> list[str]:
         """The addresses of all processes, of which each has tasks of its own."""
         return list(self._group.members())
+
+    async def _ask_others(self, request: bytes) -> list[bytes]:
+        """The answers of the other processes about the workers of a task."""
+
+        async def ask(address: str) -> bytes:
+            try:
+                return await self._peers.call(address, "Workers", request)
+            except (Unavailable, Uncertain):  # it has ended: its workers register elsewhere, within a minute
+                return b""
+
+        return await asyncio.gather(*(ask(address) for address in self.hosts() if address != self.address))
 
     # -- commands -------------------------------------------------------------------------------------
 
@@ -253,3 +264,13 @@ class SharedWorkflows(WorkflowService):
         promised = self._handed.get(worker)
         if promised is not None and not promised.done():
             promised.set_result(task)
+
+
+def peer_methods(workflows: SharedWorkflows) -> Service[SharedWorkflows]:
+    """The methods by which the processes of one group call one another."""
+    return Service(SERVICE, "workflows", workflows, {name: Row(None, _for_peer, "admin") for name in METHODS})
+
+
+async def _for_peer(call: Call[SharedWorkflows], data: bytes) -> bytes:
+    need_tenant(call.caller, call.right, str(parts_of(data)[1]))
+    return await call.service.for_peer(call.method, data)

@@ -8,7 +8,8 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 |---|---|
 | `max_connections` | connections that are open; one more is closed at once |
 | `events_watchers_max` | watchers, over gRPC and HTTP together |
-| `CALLS_MAX` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
+| `POLLS_MAX` | streams of workers |
+| `Front.calls` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
 | | a compressed message is refused: `UNIMPLEMENTED` |
 | `read_timeout` | a watcher that takes nothing for so long is disconnected |
@@ -28,35 +29,26 @@ import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
 from millpond.errors import MillpondError, Unavailable
-from millpond.events.jobs.active import ActiveJobs
-from millpond.events.jobs.queues import Queues
-from millpond.events.jobs.rows import job_rows
-from millpond.events.jobs.submissions import Submissions
-from millpond.server.armada.calls import SURFACE, Means
-from millpond.server.armada.events_api import event_methods
-from millpond.server.armada.jobs_api import job_methods
-from millpond.server.armada.queues_api import queue_methods
+from millpond.server.armada.events_api import EVENT_ROWS
+from millpond.server.armada.jobs_api import JOB_ROWS
+from millpond.server.armada.means import SURFACE
+from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
-from millpond.server.shares import Shares
+from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
 
 if TYPE_CHECKING:
-    from millpond.nodes.node import Node
-    from millpond.server.armada.watching import Watching
-    from millpond.server.memory import MemoryBudget
-    from millpond.server.metrics import Metrics
+    from millpond.server.armada.means import Means
     from millpond.server.workflows.service import WorkflowService
     from millpond.settings import Settings
 
-__all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "make_means", "serving_grpc")
+__all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
-SERVICES = ("api.Event", "api.QueueService", "api.Submit")
+SERVICES = {"api.Event": EVENT_ROWS, "api.QueueService": QUEUE_ROWS, "api.Submit": {**QUEUE_ROWS, **JOB_ROWS}}
 WORKFLOWS = "littlehorse.LittleHorse"
-WORKERS_MAX = 10_000
-"""The streams of workers that are open at once."""
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 120_000), ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000), ("grpc.keepalive_permit_without_calls", 1),
@@ -100,38 +92,25 @@ def _free(host: str, port: int) -> int:
         return found
 
 
-def make_means(node: Node, watching: Watching, memory: MemoryBudget, metrics: Metrics) -> Means:
-    """The means of the services: the streams and the space of a node's pond."""
-    pond, settings = node.pond, node.settings
-    store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
-    queues, claims = job_rows(pond.space, store)
-    return Means(
-        node, pond.events, Queues(queues), Submissions(claims, store, node.clock, volume), ActiveJobs(store), watching,
-        memory, metrics,
-        Shares(settings.threads + settings.max_requests_queued),
-    )  # fmt: skip
-
-
 @asynccontextmanager
-async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIterator[None]:
+async def serving_grpc(front: Front, means: Means, port: int, connections_max: int) -> AsyncIterator[None]:
     """Serve until the context ends, on the event loop that runs.
 
     Raises:
         Unavailable: the port was taken meanwhile.
     """
-    settings = means.node.settings
-    server = grpc.aio.server(options=_options(settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(means))
+    node = front.node
+    server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
     states = health.aio.HealthServicer()
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
-    server.add_generic_rpc_handlers(_services(means))
-    workflows = _workflows(means)
-    if workflows is not None:
-        server.add_generic_rpc_handlers(workflows[1])
-    _listen(server, settings, port)
+    workflows, services = _workflows(front)
+    services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
+    server.add_generic_rpc_handlers([front.handler(service) for service in services])
+    _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
-        await _resume(workflows[0])
-        await workflows[0].join()
+        await _resume(workflows)
+        await workflows.join()
     for service in ("", *SERVICES, *([] if workflows is None else [WORKFLOWS])):
         await states.set(service, health_pb2.HealthCheckResponse.SERVING)
     try:
@@ -139,42 +118,28 @@ async def serving_grpc(means: Means, port: int, connections_max: int) -> AsyncIt
     finally:
         await states.enter_graceful_shutdown()
         if workflows is not None:
-            await workflows[0].leave()
-        await server.stop(max(STOP_SECONDS_MIN, means.node.stop_due - means.node.clock.monotonic()))
+            await workflows.leave()
+        await server.stop(max(STOP_SECONDS_MIN, node.stop_due - node.clock.monotonic()))
         if workflows is not None:
-            await workflows[0].end()
+            await workflows.end()
 
 
-def _services(means: Means) -> tuple[grpc.GenericRpcHandler, ...]:
-    methods = {
-        "api.Event": event_methods(means),
-        "api.QueueService": queue_methods(means, "api.QueueService"),
-        "api.Submit": {**queue_methods(means, "api.Submit"), **job_methods(means)},
-    }
-    return tuple(grpc.method_handlers_generic_handler(service, handlers) for service, handlers in methods.items())
-
-
-def _workflows(means: Means) -> tuple[WorkflowService, tuple[grpc.GenericRpcHandler, ...]] | None:
-    """The service of workflows; None without the extra `workflows`, whose messages it speaks."""
+def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]]:
+    """The workflows of a node, and their services; none without the extra `workflows`, whose messages they speak."""
     if find_spec("littlehorse") is None:
-        return None
+        return None, []
     from millpond.server.workflows.methods import workflow_methods
     from millpond.server.workflows.metrics import WorkflowMetrics
     from millpond.server.workflows.service import WorkflowService
 
-    handler = grpc.method_handlers_generic_handler
-    if not means.node.settings.workflows_log:
-        service = WorkflowService(means.node)
-        means.metrics.registry.register(WorkflowMetrics(service))
-        return service, (handler(WORKFLOWS, workflow_methods(means, service)),)
-    from millpond.server.workflows.shared.methods import peer_methods
-    from millpond.server.workflows.shared.peers import SERVICE
-    from millpond.server.workflows.shared.service import SharedWorkflows
+    workflows, services = WorkflowService(front.node), []
+    if front.node.settings.workflows_log:
+        from millpond.server.workflows.shared.service import SharedWorkflows, peer_methods
 
-    shared = SharedWorkflows(means.node)
-    means.metrics.registry.register(WorkflowMetrics(shared))
-    methods, peers = workflow_methods(means, shared), peer_methods(means, shared)
-    return shared, (handler(WORKFLOWS, methods), handler(SERVICE, peers))
+        workflows = shared = SharedWorkflows(front.node)
+        services.append(peer_methods(shared))
+    front.metrics.registry.register(WorkflowMetrics(workflows))
+    return workflows, [*services, workflow_methods(workflows)]
 
 
 async def _resume(workflows: WorkflowService) -> None:
@@ -184,9 +149,9 @@ async def _resume(workflows: WorkflowService) -> None:
         _LOG.error("workflows are not served: %s", error)
 
 
-def _rpcs_max(means: Means) -> int:
+def _rpcs_max(front: Front) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (means.calls.total + means.node.settings.events_watchers_max + WORKERS_MAX)
+    return 2 * (front.calls.total + front.node.settings.events_watchers_max + POLLS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:

@@ -1,0 +1,51 @@
+"""The means of Armada's API: the streams, queues and jobs of a node's pond."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.events.jobs.active import ActiveJobs
+from millpond.events.jobs.queues import Queues
+from millpond.events.jobs.rows import job_rows
+from millpond.events.jobs.submissions import Submissions
+
+if TYPE_CHECKING:
+    from millpond.events.events import Events
+    from millpond.nodes.node import Node
+    from millpond.server.armada.watching import Watching
+
+__all__ = ("SURFACE", "Means", "make_means")
+
+SURFACE = "armada"
+"""The name of this API in metrics."""
+
+
+@dataclass(slots=True)
+class Means:
+    """The means of the services of a node."""
+
+    node: Node
+    events: Events
+    queues: Queues
+    submissions: Submissions
+    active: ActiveJobs
+    watching: Watching
+
+    def need_queue(self, name: str) -> None:
+        """Insist that a queue is there: created, or with a stream.
+
+        Raises:
+            NotFound: it is not.
+        """
+        if not self.events.store.streams(name, limit=1):
+            self.queues.get(name)
+
+
+def make_means(node: Node, watching: Watching) -> Means:
+    """The means of the services: the streams and the space of a node's pond."""
+    pond = node.pond
+    store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
+    queues, claims = job_rows(pond.space, store)
+    submissions = Submissions(claims, store, node.clock, volume)
+    return Means(node, pond.events, Queues(queues), submissions, ActiveJobs(store), watching)

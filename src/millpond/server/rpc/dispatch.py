@@ -1,0 +1,296 @@
+"""The way of a call through a node: from the bytes of its request to the handler of its row, and back.
+
+    bytes ─▶ row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ message ─▶ handler ─▶ bytes
+      errors of any step ─▶ status, with the error's kind in the trailing metadata; a line of the audit log; metrics
+
+A service is a table: `{"CreateQueue": Row(pb.Queue, create, "write", audited=True), …}`. A handler takes the call and
+the message, and gives one message: in a thread, or in the event loop if it is a coroutine. That of a `WATCH` yields
+groups of messages as bytes, each of which is sent before the next is made; that of a `POLL` does so, and takes an
+iterator of messages.
+
+Invariants:
+* nothing of a request is parsed before its caller is known, and there is room for it;
+* the right is that of the row. `Service.admit` asks for it before the request is parsed, where the metadata name what
+  it is about; else the handler does, before anything else;
+* a change is one line of the audit log, also if its caller goes away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import inspect
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+
+import grpc
+from anyio.to_thread import run_sync
+from google.protobuf.message import DecodeError, Message
+
+from millpond.errors import Closed, Denied, Invalid, MillpondError, Unavailable
+from millpond.nodes.tokens import ANYBODY, Caller
+from millpond.server.access import share_of
+from millpond.server.rpc.status import details_of, grpc_status, trailing_metadata
+from millpond.server.shares import Shares
+from millpond.server.wire import understood
+from millpond.statuses import http_status, is_refusal
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.memory import MemoryBudget
+    from millpond.server.metrics import Metrics
+
+__all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
+
+POLLS_MAX = 10_000
+"""The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
+_TIMER_SHARE = 0.1
+"""The share of `read_timeout` by which a client that takes nothing may be disconnected too early."""
+_MESSAGE_MEMORY = 3
+"""A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
+
+S = TypeVar("S")
+M = TypeVar("M")
+_Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class Work(Enum):
+    """A class of work: calls of one class compete for the same room."""
+
+    CALL = "calls"
+    POLL = "workers"
+    """A stream of requests, each answered by one message."""
+    WATCH = "watchers"
+    """One request, and many messages. Its handler finds the room."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row(Generic[S, M]):
+    """A method: its message, its handler, and the right that it needs. Without a message it takes the bytes."""
+
+    message: type[M] | None
+    handler: Callable[[Call[S], M], Any]
+    right: str = ""
+    audited: bool = field(default=False, kw_only=True)
+    work: Work = field(default=Work.CALL, kw_only=True)
+
+
+async def _nothing(_call: Call[Any]) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Service(Generic[S]):
+    """Methods by their names, and the object that they are about. `admit` checks the right of a call of them."""
+
+    name: str
+    surface: str
+    """The name of its API in metrics."""
+    about: S
+    rows: Mapping[str, Row[S, Any]]
+    admit: Callable[[Call[S]], Awaitable[None]] = _nothing
+
+
+@dataclass(slots=True)
+class Call(Generic[S]):
+    """One call, as its handler sees it. What it notes stands in the line of the audit log."""
+
+    service: S
+    method: str
+    right: str
+    caller: Caller = ANYBODY
+    metadata: dict[str, str] = field(default_factory=dict)
+    tenant: str = ""
+    """The tenant of the rows that it is about, where its service has tenants."""
+    notes: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def user(self) -> str:
+        """The name of the caller, as events name it; empty where nobody has a name."""
+        return "" if self.caller is ANYBODY else self.caller.name
+
+
+class Front:
+    """The means of all calls of a node. Used by its event loop alone."""
+
+    def __init__(self, node: Node, memory: MemoryBudget, metrics: Metrics) -> None:
+        self.node, self.metrics, self._memory = node, metrics, memory
+        self.calls = Shares(node.settings.threads + node.settings.max_requests_queued)
+        self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
+
+    def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
+        """The methods of a service, as the server of gRPC takes them."""
+        methods = {name: self._method(service, name, row) for name, row in service.rows.items()}
+        return grpc.method_handlers_generic_handler(service.name, methods)
+
+    def _method(self, service: Service[S], name: str, row: Row[S, Any]) -> grpc.RpcMethodHandler[Any, Any]:
+        handler = row.handler
+        waits = inspect.iscoroutinefunction(handler)
+
+        async def unary(request: bytes, context: _Context) -> bytes:
+            async def act(call: Call[S]) -> bytes:
+                with self._memory.room(share_of(call.caller)) as room:
+                    room.need(_MESSAGE_MEMORY * len(request))
+                    if waits:
+                        return _bytes_of(await handler(call, _parsed(row, request)))
+                    return await run_sync(lambda: _bytes_of(handler(call, _parsed(row, request))))
+
+            return await self._through(service, name, context, act)
+
+        async def streaming(request: bytes, context: _Context) -> None:
+            async def act(call: Call[S]) -> None:
+                await self._send_all(context, handler(call, _parsed(row, request)))
+
+            await self._through(service, name, context, act)
+
+        async def polling(requests: AsyncIterator[bytes], context: _Context) -> None:
+            async def act(call: Call[S]) -> None:
+                await self._send_all(context, handler(call, (_parsed(row, request) async for request in requests)))
+
+            await self._through(service, name, context, act)
+
+        match row.work:
+            case Work.CALL:
+                return grpc.unary_unary_rpc_method_handler(unary)
+            case Work.POLL:
+                return grpc.stream_stream_rpc_method_handler(polling)
+            case Work.WATCH:
+                return grpc.unary_stream_rpc_method_handler(streaming)
+
+    async def _through(
+        self, service: Service[S], name: str, context: _Context, act: Callable[[Call[S]], Awaitable[M]]
+    ) -> M:
+        """The result of `act` for a call that was let in; an error ends the call with its status."""
+        row, path = service.rows[name], f"/{service.name}/{name}"
+        call = Call(service.about, name, row.right)
+        began = self.node.clock.monotonic()
+        error: MillpondError | None = None
+        status = 499  # the caller went away
+        try:
+            self._let_in(call, context)
+            with self._room(row, call):
+                await service.admit(call)
+                result = await act(call)
+            status = 200
+        except Exception as raised:
+            error = self._known(raised)
+            status = http_status(error)
+        finally:
+            if row.audited:
+                self.node.audit.write(share_of(call.caller), "GRPC", path, status, **call.notes)
+        self._count(service, path, began, error)
+        if error is not None:
+            details = details_of(error, self.node.pond.folder)
+            await context.abort(grpc_status(error), details, trailing_metadata(error, details))
+        return result
+
+    def _let_in(self, call: Call[Any], context: _Context) -> None:
+        """Find out who calls, and count the call towards the limit of the token.
+
+        Raises: `Denied`; `Unavailable`, kind `rate_limited`, or while the node is stopping.
+        """
+        call.metadata = {
+            key: value for key, value in context.invocation_metadata() or () if isinstance(value, str)
+        }  # fmt: skip
+        call.caller = _caller_in(self.node, call.metadata.get("authorization", ""))
+        if self.node.stopping:
+            raise _stopping()
+        if call.caller is not ANYBODY:
+            self.node.rate_limits.need(call.caller.name)
+
+    @contextmanager
+    def _room(self, row: Row[Any, Any], call: Call[Any]) -> Iterator[None]:
+        """Count a call that is worked on.
+
+        Raises:
+            Unavailable: there are as many of its class as there may be.
+        """
+        shares = self._rooms.get(row.work)
+        if shares is None:
+            yield
+            return
+        with shares.holding(share_of(call.caller)) as held:
+            if not held:
+                raise Unavailable(
+                    f"the node works on as many {row.work.value} as it may", kind="calls_full", calls_max=shares.total,
+                    hint="send it again in a moment",
+                )  # fmt: skip
+            yield
+
+    async def _send_all(self, context: _Context, responses: AsyncGenerator[Sequence[bytes], None]) -> None:
+        async with aclosing(responses):
+            async for group in responses:
+                await self._send(context, group)
+
+    async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:
+        """Send messages to a client. One that takes nothing for `read_timeout` is disconnected; it may come again."""
+        seconds, now = self.node.settings.read_timeout / 1000, asyncio.get_running_loop().time
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                began = now()
+                for response in responses:
+                    await context.write(response)
+                    # A timer for each would cost as much as a quarter of the message.
+                    if (taken := now()) - began > seconds * _TIMER_SHARE:
+                        began = taken
+                        limit.reschedule(taken + seconds)
+        except TimeoutError:
+            raise Unavailable(
+                "the watcher takes nothing", kind="watcher_stalled", seconds=seconds,
+                hint="watch again from the last id, and read what comes",
+            ) from None  # fmt: skip
+
+    def _known(self, raised: Exception) -> MillpondError:
+        error = understood(raised)
+        return _stopping() if isinstance(error, Closed) and self.node.stopping else error
+
+    def _count(self, service: Service[Any], path: str, began: float, error: MillpondError | None) -> None:
+        status = "OK" if error is None else grpc_status(error).name
+        self.metrics.count_call(path, status, self.node.clock.monotonic() - began)
+        if error is not None and (status == "RESOURCE_EXHAUSTED" or is_refusal(error)):
+            self.metrics.count_refused(service.surface, error.kind)
+
+
+def _bytes_of(response: Message | bytes | None) -> bytes:
+    if isinstance(response, Message):
+        return response.SerializeToString()
+    return response or b""
+
+
+def _parsed(row: Row[Any, Any], request: bytes) -> Any:
+    if row.message is None:
+        return request
+    try:
+        return row.message.FromString(request)
+    except DecodeError as error:
+        raise Invalid(
+            "the request is not understood", kind="request_invalid", reason="the bytes are no such message",
+            hint="send the message of this method",
+        ) from error  # fmt: skip
+
+
+def _caller_in(node: Node, authorization: str) -> Caller:
+    """The caller of a call: of a bearer's token, or of a token's name and the token, as basic authentication has it.
+
+    A token alone is a bearer's, too: the client of workflows names no scheme.
+    """
+    scheme, space, credentials = authorization.partition(" ")
+    if not space:
+        return node.tokens.caller(scheme or None)
+    if scheme.lower() != "basic" or not node.tokens.wanted():
+        return node.tokens.caller(credentials if scheme.lower() == "bearer" else None)
+    try:
+        name, _, token = base64.b64decode(credentials, validate=True).decode().partition(":")
+    except (binascii.Error, ValueError):
+        name, token = "", ""
+    caller = node.tokens.caller(token)
+    if caller.name != name:
+        raise Denied("this token is not known here", kind="token_unknown", hint="the user is the name of the token")
+    return caller
+
+
+def _stopping() -> Unavailable:
+    return Unavailable("the node is stopping", kind="node_stopping", hint="send it again in a moment")

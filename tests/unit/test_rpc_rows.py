@@ -1,0 +1,33 @@
+"""The rows of the services of gRPC: each says what it needs."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+pytest.importorskip("littlehorse")
+
+from millpond.server.rpc.dispatch import Work
+from millpond.server.rpc.serving import SERVICES
+from millpond.server.workflows.methods import served_methods, workflow_methods
+
+OF_WORKERS = {"PollTask", "RegisterTaskWorker", "ReportTask", "PutCheckpoint"}
+ROWS = workflow_methods(cast("Any", None)).rows
+FREE = {"Health", "Whoami", "GetServerVersion"}
+
+
+def test_every_change_needs_a_right_and_is_audited() -> None:
+    rows = [(name, row) for service in SERVICES.values() for name, row in service.items()]
+    served = served_methods()
+    rows += ((name, row) for name, row in ROWS.items() if served[name])
+    assert len(rows) > 80
+    for name, row in rows:
+        assert row.right in (("",) if name in FREE else ("read", "write", "admin")), name
+        assert row.audited == (row.right in ("write", "admin") and name not in OF_WORKERS), name
+
+
+def test_a_stream_has_a_room_of_its_own() -> None:
+    streams = {name for service in SERVICES.values() for name, row in service.items() if row.work is Work.WATCH}
+    assert streams == {"GetJobSetEvents", "Watch", "GetQueues"}
+    assert {name for name, row in ROWS.items() if row.work is not Work.CALL} == {"PollTask"}
