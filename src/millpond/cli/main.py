@@ -23,6 +23,8 @@ from millpond.arrays.compiled import watch
 from millpond.cli import options
 from millpond.cli.plain_options import take_text_as_typed
 from millpond.cli.terminal import console, exits
+from millpond.kernel.operations import operations_of
+from millpond.maps.protocols import MapOperations
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
@@ -81,19 +83,20 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
+        self._modules = _MODULES | {made.command: "declared" for made in operations_of(MapOperations) if made.command}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
             group = typer.Typer()
-            importlib.import_module(f"millpond.cli.{_MODULES[name]}").register(group)
+            importlib.import_module(f"millpond.cli.{self._modules[name]}").register(group)
             self._made |= typer.main.get_group(group).commands
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(self._modules)
 
 
 class _Front(TyperGroup):

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from millpond.events.appender import LINGER, Appender
+from millpond.kernel.operations import declared, operation
 
 if TYPE_CHECKING:
     from millpond.events.age_settings import AgeSettings
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.events.many_watch import StreamEvent, Streams
     from millpond.events.names import StreamName
 
-__all__ = ("EventsLike", "ManyWatchLike", "WatchLike")
+__all__ = ("EventsLike", "EventsOperations", "ManyWatchLike", "WatchLike")
 
 
 class WatchLike(Protocol):
@@ -58,7 +59,16 @@ class ManyWatchLike(Protocol):
     ) -> None: ...
 
 
-class EventsLike(Protocol):
+class EventsOperations(Protocol):
+    """The streams of a pond, as requests."""
+
+    @operation("DELETE", "/v1/events", answer="events", large=True)
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
+        """As `Events.delete`. It is not done again when the answer is lost: more may have been appended since."""
+        declared()
+
+
+class EventsLike(EventsOperations, Protocol):
     """The streams of a pond: see `events.events.Events`."""
 
     def append(
@@ -80,6 +90,5 @@ class EventsLike(Protocol):
     ) -> Exported: ...  # fmt: skip
     @property
     def settings(self) -> AgeSettings: ...
-    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int: ...
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport: ...
     def expire(self, after: str | int = "14d") -> MaintenanceReport: ...

@@ -1,7 +1,8 @@
 """The interface of ponds and maps, the same for a pond in a folder and for one on nodes.
 
 `Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
-suite (`tests/harness/contracts/ponds.py`) runs over both.
+suite (`tests/harness/contracts/ponds.py`) runs over both. A method of `MapOperations` has its request, its route and
+its command by its declaration: with a method of `Map` that does it, it is everywhere.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from millpond.kernel.operations import declared, operation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,10 +37,26 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
-__all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike")
+__all__ = ("CatalogueLike", "LogLike", "MapLike", "MapOperations", "PartsLike", "PondLike")
 
 
-class MapLike(Protocol):
+class MapOperations(Protocol):
+    """A map, as requests."""
+
+    @operation(
+        "GET", "/v1/maps/{name}/count", right="read", answer="rows", large=True, command="count",
+        examples=("millpond count weather", "millpond count weather --where \"key = 'JFK' and temp > 80\" --json"),
+        words={"where": "Only these rows: \"key = 'JFK' and temp > 80\"."},
+    )  # fmt: skip
+    def count(self, *, where: str | None = None) -> int:
+        """Count the rows of a map, or those that meet a condition.
+
+        Raises: `Invalid` for a condition that is not understood.
+        """
+        declared()
+
+
+class MapLike(MapOperations, Protocol):
     """A map: see `maps.map.Map` for what each does."""
 
     @property
