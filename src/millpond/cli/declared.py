@@ -14,19 +14,11 @@ from typing import Annotated, Any
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.options import Json, MapName, PondPlace, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.protocols import MapOperations
-
-__all__ = ("register",)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    for operation in operations_of(MapOperations):
-        if operation.command:
-            app.command(operation.command, epilog=examples(*operation.examples))(_command(operation))
 
 
 def _command(operation: Operation) -> Callable[..., None]:
@@ -69,3 +61,8 @@ def _show(operation: Operation, map_name: str, result: Any, *, as_json: bool) ->
         console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
     else:
         console.say(str(result))
+
+
+for declared in operations_of(MapOperations):
+    if declared.command:
+        verb(declared.command, *declared.examples)(_command(declared))

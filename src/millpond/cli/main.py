@@ -1,6 +1,6 @@
 """The application: its commands, and its treatment of errors.
 
-A command line imports the module of its own command and of no other; help, which lists all, imports all. A module
+A command line imports the modules of its own command and of no other; help, which lists all, imports all. A module
 imports only typer at its top; a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
 and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
 """
@@ -20,7 +20,7 @@ from typer.core import TyperGroup
 from millpond import __version__
 from millpond.arrays.compile_cache import cache_place
 from millpond.arrays.compiled import watch
-from millpond.cli import options
+from millpond.cli import options, verbs
 from millpond.cli.plain_options import take_text_as_typed
 from millpond.cli.terminal import console, exits
 from millpond.kernel.operations import operations_of
@@ -41,9 +41,9 @@ _MODULES = {
     "maintenance": "maintenance",
     "alter": "maps",
     "drop": "maps",
-    "repo": "versions.repositories",
+    "repo": "versions.repositories versions.dumps",
     "branch": "versions.branches",
-    "fs": "versions.objects",
+    "fs": "versions.listing versions.transfers versions.objects",
     "commit": "versions.commits",
     "diff": "versions.differences",
     "log": "versions.log",
@@ -52,7 +52,7 @@ _MODULES = {
     "cherry-pick": "versions.commits",
     "reset": "versions.commits",
     "tag": "versions.tags",
-    "events": "events",
+    "events": "events event_settings",
     "watch": "watch",
     "runs": "workflows.runs",
     "run": "workflows.runs",
@@ -65,7 +65,7 @@ _MODULES = {
     "token": "tokens",
     "parts": "parts",
     "jobs": "jobs",
-    "node": "nodes",
+    "node": "nodes members",
     "snapshots": "snapshots",
     "backup": "backups",
     "restore": "backups",
@@ -75,7 +75,7 @@ _MODULES = {
     "demo": "demo",
     "version": "ponds",
 }
-"""The module of each command, in the order in which one needs them."""
+"""The modules of each command, in the order in which one needs them."""
 
 
 class _Commands(Mapping[str, Any]):
@@ -87,9 +87,9 @@ class _Commands(Mapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            group = typer.Typer()
-            importlib.import_module(f"millpond.cli.{self._modules[name]}").register(group)
-            self._made |= typer.main.get_group(group).commands
+            for module in self._modules[name].split():
+                importlib.import_module(f"millpond.cli.{module}")
+            self._made[name] = verbs.made(name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
