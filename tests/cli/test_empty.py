@@ -36,7 +36,6 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "alter": None,
     "drop": None,
     "query": None,
-    "count": None,
     "scan": None,
     "token add": None,
     "token revoke": None,

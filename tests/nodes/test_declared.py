@@ -1,4 +1,4 @@
-"""A method that is declared once, and done once, is everywhere: shown in a copy of the source with one method more."""
+"""A method that is declared once, and done once, is everywhere: shown in a copy of the source with two methods more."""
 
 from __future__ import annotations
 
@@ -29,15 +29,34 @@ DECLARED = '''
         """
         declared()
 
-    @operation('''
+
+class MapLike('''
 DONE = '''
     def tally(self, times: int, *, label: str | None = None) -> dict[str, Any]:
         """The count of the rows, multiplied."""
         if times < 0:
             raise Invalid("a factor is not negative", kind="tally_factor", times=times)
-        return {"label": label, "tally": times * self.count()}
+        return {"label": label, "tally": times * self.shard.stats().rows}
 
-    def count(self'''
+    def freeze(self'''
+EVENTS_DECLARED = '''
+    @operation(
+        "GET", "/v1/events/days", right="read", answer="days", command="events days",
+        examples=("millpond events days etl nightly", "millpond events days etl nightly --json"),
+        words={"queue": "The queue.", "job_set": "The job set."},
+    )
+    def days(self, queue: str, job_set: str) -> int:
+        """Count the days of a stream."""
+        declared()
+
+    @operation('''
+EVENTS_DONE = '''
+    def days(self, queue: str, job_set: str) -> int:
+        """The number of a stream's days."""
+        index = self.index(queue, job_set)
+        return 0 if index is None else len(index.days())
+
+    def delete(self'''
 TRIED = """
 import inspect, json, sys
 import millpond
@@ -61,12 +80,17 @@ print(json.dumps({"alike": signatures[0] == signatures[1], "remote": remote, "re
 
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the source, in which a map has one method more: its declaration, and what does it."""
+    """A copy of the source, in which maps and streams have one method more: its declaration, and what does it."""
     folder = tmp_path_factory.mktemp("declared")
     for name in ("src/millpond", "tools"):
         shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
-    _insert(folder / "src/millpond/maps/protocols.py", "\n    @operation(", DECLARED)
-    _insert(folder / "src/millpond/maps/map.py", "\n    def count(self", DONE)
+    _insert(folder / "src/millpond/maps/protocols.py", "\n\nclass MapLike(", DECLARED)
+    imported = "from typing import TYPE_CHECKING, Any, Protocol, Self\n"
+    used = f"{imported}\nfrom millpond.kernel.operations import declared, operation\n"
+    _insert(folder / "src/millpond/maps/protocols.py", imported, used)
+    _insert(folder / "src/millpond/maps/map.py", "\n    def freeze(self", DONE)
+    _insert(folder / "src/millpond/events/operations.py", "\n    @operation(", EVENTS_DECLARED)
+    _insert(folder / "src/millpond/events/events.py", "\n    def delete(self", EVENTS_DONE)
     return folder
 
 
@@ -113,6 +137,8 @@ def test_a_method_that_is_declared_is_everywhere(copy: Path, node: str) -> None:
     request = ["--json", "--pond", node]
     near = _said(_run(copy, "-m", "millpond", "tally", "weather", "2", "--label", "near", *request))
     assert near == {"map": "weather", "label": "near", "tally": 4}
+    days = ["events", "days", "etl", "nightly"]
+    assert _said(_run(copy, "-m", "millpond", *days, *request)) == {"days": 0}
     refused = _run(copy, "-m", "millpond", "tally", "weather", "--json", "--pond", node, "--", "-1")
     assert json.loads(refused.stderr)["error"]["kind"] == "tally_factor"
     found = _said(_run(copy, "-c", TRIED, str(copy / "pond"), node))
@@ -121,6 +147,8 @@ def test_a_method_that_is_declared_is_everywhere(copy: Path, node: str) -> None:
     assert found["refused"] == "tally_factor"
     pages = found["pages"]
     assert "## millpond tally" in pages["cli"]
+    assert "## millpond events days" in pages["cli"]
+    assert "GET /v1/events/days` | read on the stream" in pages["routes"]
     assert re.search(r"POST /v1/maps/\{name\}/tally` \| read on the map", pages["routes"])
     assert "### `Map.tally`" in pages["python.md"]
     assert "### `RemoteMap.tally`" in pages["python.md"]

@@ -1,14 +1,14 @@
 """Commands of operations that are declared with one, see `kernel/operations.py`.
 
-    millpond count MAP [--where …] [--pond …] [--json]
+    millpond keys MAP [--limit …] [--pond …] [--json]
 
-Positional parameters of the method are arguments, the others options; a map comes first.
+Positional parameters of the method are arguments, the others options; the name of a map comes first.
 """
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, Any
 
 import typer
@@ -17,28 +17,32 @@ from millpond import json_forms
 from millpond.cli.options import Json, MapName, PondPlace, existing_pond
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
+from millpond.events.operations import EventsOperations
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.protocols import MapOperations
 
+Owner = Callable[..., Any]
+"""The thing in a pond that has the method; named arguments of the command say which."""
 
-def _command(operation: Operation) -> Callable[..., None]:
-    parameters = operation.parameters
 
-    def command(map_name: str, pond: str, json: bool, **arguments: Any) -> None:
+def _command(operation: Operation, owner: Owner, named: Mapping[str, Any]) -> Callable[..., None]:
+    def command(pond: str, json: bool, **arguments: Any) -> None:
+        names = {name: arguments.pop(name) for name in named}
         with existing_pond(pond) as opened:
-            result = getattr(opened.map(map_name), operation.name)(**arguments)
-        _show(operation, map_name, json_forms.plain(result), as_json=json)
+            result = getattr(owner(opened, **names), operation.name)(**arguments)
+        _show(operation, names, json_forms.plain(result), as_json=json)
 
-    taken = [inspect.Parameter("map_name", inspect.Parameter.KEYWORD_ONLY, annotation=MapName)]
-    taken += [_parameter(operation, parameter) for parameter in parameters]
-    taken += [
-        inspect.Parameter("pond", inspect.Parameter.KEYWORD_ONLY, default="pond", annotation=PondPlace),
-        inspect.Parameter("json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=Json),
-    ]
+    taken = [_keyword(name, annotation) for name, annotation in named.items()]
+    taken += [_parameter(operation, parameter) for parameter in operation.parameters]
+    taken += [_keyword("pond", PondPlace, "pond"), _keyword("json", Json, False)]
     command.__signature__ = inspect.Signature(taken)  # type: ignore[attr-defined]
     command.__annotations__ = {parameter.name: parameter.annotation for parameter in taken}
     command.__doc__ = operation.summary
     return command
+
+
+def _keyword(name: str, annotation: Any, default: Any = inspect.Parameter.empty) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
 
 
 def _parameter(operation: Operation, parameter: inspect.Parameter) -> inspect.Parameter:
@@ -53,16 +57,21 @@ def _parameter(operation: Operation, parameter: inspect.Parameter) -> inspect.Pa
     return parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[kind, shown])
 
 
-def _show(operation: Operation, map_name: str, result: Any, *, as_json: bool) -> None:
+def _show(operation: Operation, names: Mapping[str, str], result: Any, *, as_json: bool) -> None:
     facts = result if isinstance(result, dict) else {operation.answer or operation.name: result}
     if as_json:
-        console.print_json({"map": map_name} | facts)
+        console.print_json({**names, **facts})
     elif isinstance(result, dict):
         console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
     else:
         console.say(str(result))
 
 
-for declared in operations_of(MapOperations):
-    if declared.command:
-        verb(declared.command, *declared.examples)(_command(declared))
+_OWNERS: tuple[tuple[type, Owner, Mapping[str, Any]], ...] = (
+    (MapOperations, lambda pond, map: pond.map(map), {"map": MapName}),
+    (EventsOperations, lambda pond: pond.events, {}),
+)
+for interface, of_pond, named_by in _OWNERS:
+    for declared in operations_of(interface):
+        if declared.command:
+            verb(declared.command, *declared.examples)(_command(declared, of_pond, named_by))

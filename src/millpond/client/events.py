@@ -17,11 +17,11 @@ from millpond.events.export import Exporting
 from millpond.events.filters import ALL, EventFilter, Filters, filter_of
 from millpond.events.ids import format_id, parse_id
 from millpond.events.index_ndjson import parse_index
-from millpond.events.interface import EventsOperations
 from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.ndjson import event_of_line, lines_of_batch
+from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
 from millpond.times.durations import parse_duration

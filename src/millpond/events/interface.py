@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from millpond.events.appender import LINGER, Appender
-from millpond.kernel.operations import declared, operation
+from millpond.events.operations import EventsOperations
 
 if TYPE_CHECKING:
     from millpond.events.age_settings import AgeSettings
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.events.many_watch import StreamEvent, Streams
     from millpond.events.names import StreamName
 
-__all__ = ("EventsLike", "EventsOperations", "ManyWatchLike", "WatchLike")
+__all__ = ("EventsLike", "ManyWatchLike", "WatchLike")
 
 
 class WatchLike(Protocol):
@@ -57,15 +57,6 @@ class ManyWatchLike(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None: ...
-
-
-class EventsOperations(Protocol):
-    """The streams of a pond, as requests."""
-
-    @operation("DELETE", "/v1/events", answer="events", large=True)
-    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
-        """As `Events.delete`. It is not done again when the answer is lost: more may have been appended since."""
-        declared()
 
 
 class EventsLike(EventsOperations, Protocol):

@@ -1,9 +1,12 @@
 """Operations: methods of an interface that are declared once. Requests, routes, commands and pages follow from them.
 
     class MapOperations(Protocol):
-        @operation("GET", "/v1/maps/{name}/count", right="read", command="count", examples=("millpond count weather",))
-        def count(self, where: str | None = None) -> int:
-            \"\"\"The number of rows that meet a condition.\"\"\"
+        @operation(
+            "GET", "/v1/maps/{name}/keys", right="read", answer="keys", command="keys",
+            examples=("millpond keys weather",), words={"limit": "At most so many."},
+        )
+        def keys(self, *, limit: int = 100) -> list[str]:
+            \"\"\"The first keys of a map.\"\"\"
             declared()
 
 A class that is far from the data inherits such a method, with its signature and its words: a call becomes the operation
@@ -50,7 +53,7 @@ class Operation:
     sent: Mapping[str, str] = field(default_factory=dict)
     """The names of arguments in a request, where they differ."""
     answer: str = ""
-    """The name in the answer that the result stands under; none: the answer is the result."""
+    """The name in the answer that the result stands under; none: the result is an object, and the answer."""
     repeatable: bool = False
     """True when it may be sent again after its answer was lost."""
     right: str = ""

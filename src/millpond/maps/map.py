@@ -155,17 +155,6 @@ class Map(MapFace):
 
         return scan(self.shard, self.definition, where, columns)
 
-    def count(self, *, where: str | None = None) -> int:
-        """The number of rows, or of those that meet a condition, see `scan`.
-
-        Raises: `Invalid` for a condition that is not understood.
-        """
-        if where is None:
-            return self.shard.stats().rows
-        from millpond.maps.model.columns import presented_schema
-
-        return sum(batch.num_rows for batch in self.scan(where, presented_schema(self.definition).names[:1]))
-
     def freeze(self) -> SnapshotManifest:
         """Bring the snapshot up to date; its manifest.
 

@@ -1,8 +1,8 @@
 """The interface of ponds and maps, the same for a pond in a folder and for one on nodes.
 
 `Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
-suite (`tests/harness/contracts/ponds.py`) runs over both. A method of `MapOperations` has its request, its route and
-its command by its declaration: with a method of `Map` that does it, it is everywhere.
+suite (`tests/harness/contracts/ponds.py`) runs over both. What is declared in `MapOperations` is everywhere with a
+method of `Map` that does it, see `kernel/operations.py`.
 """
 
 from __future__ import annotations
@@ -11,8 +11,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Protocol, Self
-
-from millpond.kernel.operations import declared, operation
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,19 +39,10 @@ __all__ = ("CatalogueLike", "LogLike", "MapLike", "MapOperations", "PartsLike", 
 
 
 class MapOperations(Protocol):
-    """A map, as requests."""
+    """A map, as requests: a method that is declared here has its request, route and command by that.
 
-    @operation(
-        "GET", "/v1/maps/{name}/count", right="read", answer="rows", large=True, command="count",
-        examples=("millpond count weather", "millpond count weather --where \"key = 'JFK' and temp > 80\" --json"),
-        words={"where": "Only these rows: \"key = 'JFK' and temp > 80\"."},
-    )  # fmt: skip
-    def count(self, *, where: str | None = None) -> int:
-        """Count the rows of a map, or those that meet a condition.
-
-        Raises: `Invalid` for a condition that is not understood.
-        """
-        declared()
+    The methods of `MapLike` have theirs by hand: they move Arrow, wait for several nodes, or ask a cached snapshot.
+    """
 
 
 class MapLike(MapOperations, Protocol):

@@ -11,7 +11,6 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.errors import Invalid
 from millpond.maps.model.columns import INSTANT, presented_schema
 from millpond.maps.model.definition import Kind
 from millpond.maps.snapshots.snapshot import answer_type
@@ -245,13 +244,6 @@ class QuestionContract(NamedMaps):
         rows = weather.scan(where, ["temp"]).read_all()
         assert rows.column_names == ["temp"]
         assert sorted(rows.column("temp").to_pylist(), key=lambda temp: (temp is None, temp)) == temps
-
-    def test_rows_are_counted(self, weather: MapLike) -> None:
-        everything = weather.scan().read_all().num_rows
-        assert weather.count() == everything > weather.count(where="temp > 33") > 0
-        assert weather.count(where="temp > 1000") == 0
-        with pytest.raises(Invalid):
-            weather.count(where="nothing > 1")
 
     def test_columns_come_in_the_order_they_are_named(self, weather: MapLike) -> None:
         assert weather.scan("temp > 33", ["temp", "key"]).read_all().to_pydict() == {"temp": [33.1], "key": ["JFK"]}

@@ -14,14 +14,15 @@ import msgspec
 from msgspec import Meta
 from starlette.requests import Request
 
-from millpond.events.interface import EventsOperations
+from millpond.events.operations import EventsOperations
 from millpond.json_forms import plain
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.protocols import MapOperations
 from millpond.nodes.node import Node
+from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import names_in
-from millpond.server.thread_limits import in_large_thread, in_short_thread
+from millpond.server.thread_limits import in_large_thread, in_short_thread, in_thread
 from millpond.server.wire import RequestBody
 
 __all__ = ("routes",)
@@ -47,7 +48,7 @@ def routes(node: Node) -> Routes:
 
 
 def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., Any]:
-    in_path = names_in(operation.path)
+    in_path, reads = names_in(operation.path), operation.right == "read"
     in_query: list[inspect.Parameter] = []
     body: list[inspect.Parameter] = []
     sent = {parameter.name: operation.sent.get(parameter.name, parameter.name) for parameter in operation.parameters}
@@ -57,14 +58,17 @@ def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., An
             (in_query if whole else body).append(parameter)
 
     async def handler(request: Request, **received: Any) -> Any:
-        if operation.right != "read":
+        if not reads:
             node.need_primary()
         received |= msgspec.structs.asdict(received.pop("body")) if body else {}
         arguments = {name: received[other] for name, other in sent.items()}
         act = getattr(owner(received), operation.name)
-        thread = in_large_thread if operation.large else in_short_thread
+        thread = in_thread if not reads else in_large_thread if operation.large else in_short_thread
         result = plain(await thread(request, lambda: act(**arguments)))
-        return {operation.answer: result} if operation.answer else result
+        answer = {operation.answer: result} if operation.answer else result
+        if not reads:
+            note_change(request, **{**arguments, **(answer or {})})
+        return answer
 
     taken: dict[str, Any] = {"request": Request, **dict.fromkeys(in_path, str)}
     taken |= {sent[parameter.name]: _described(operation, parameter) for parameter in in_query}

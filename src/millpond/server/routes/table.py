@@ -14,7 +14,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from millpond.events.interface import EventsOperations
+from millpond.events.operations import EventsOperations
 from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.parts.stream import HEAD_BYTES_MAX
 from millpond.maps.protocols import MapOperations
@@ -244,9 +244,9 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
 def _declared(operation: Operation, on: On) -> RouteNeeds:
     reads = operation.right == "read"
     return RouteNeeds(
-        operation.right, on, Work.LARGE if operation.large else Work.SMALL if reads else Work.ADMINISTRATION,
+        operation.right, on, Work.ADMINISTRATION if not reads else Work.LARGE if operation.large else Work.SMALL,
         0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX,
-        memory_bytes=SCAN_BYTES if operation.large else 0, when_ready=reads, audited=not reads,
+        memory_bytes=SCAN_BYTES if operation.large and reads else 0, when_ready=reads, audited=not reads,
     )  # fmt: skip
 
 
