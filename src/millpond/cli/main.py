@@ -23,7 +23,6 @@ from millpond.arrays.compiled import watch
 from millpond.cli import options, verbs
 from millpond.cli.plain_options import take_text_as_typed
 from millpond.cli.terminal import console, exits
-from millpond.events.operations import EventsOperations
 from millpond.kernel.operations import operations_of
 from millpond.maps.protocols import MapOperations
 from millpond.maps.shard.open_shards import raise_file_limit
@@ -53,7 +52,7 @@ _MODULES = {
     "cherry-pick": "versions.commits",
     "reset": "versions.commits",
     "tag": "versions.tags",
-    "events": "events event_settings",
+    "events": "events event_settings declared",
     "watch": "watch",
     "runs": "workflows.runs",
     "run": "workflows.runs",
@@ -84,11 +83,7 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
-        self._modules = dict(_MODULES)
-        for made in (*operations_of(MapOperations), *operations_of(EventsOperations)):
-            word = made.command.partition(" ")[0]
-            if word:
-                self._modules[word] = f"{_MODULES.get(word, '')} declared"
+        self._modules = _MODULES | {made.command: "declared" for made in operations_of(MapOperations) if made.command}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
