@@ -172,7 +172,7 @@ def _class(subject: type) -> Iterator[str]:
 
 def _owners(subject: type) -> list[type]:
     """The classes whose methods the subject has, its own first."""
-    return [owner for owner in subject.__mro__ if owner is not object]
+    return [owner for owner in subject.__mro__ if owner.__module__ not in ("builtins", "typing")]
 
 
 def _member(subject: type, name: str, member: Any) -> Iterator[str]:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.nodes.backups.layout import Backup
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.settings import Settings
     from millpond.stores.objects import ObjectStore
 
-__all__ = ("create", "listed", "prune_old", "register", "restore", "verify")
+__all__ = ("create", "listed", "prune_old", "restore", "verify")
 
 Place = Annotated[str, typer.Argument(metavar="PLACE", help="s3://bucket/prefix, or a folder.", show_default=False)]
 BackupName = Annotated[
@@ -32,27 +33,11 @@ Scratch = Annotated[
 ]  # fmt: skip
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Back up a pond while it works, to a folder or a bucket of S3.", no_args_is_help=True)
-    group.command(
-        epilog=examples("millpond backup create s3://bucket/backups --pond http://n2:7433",
-                        "millpond backup create /mnt/backups --full --json")
-    )(create)  # fmt: skip
-    group.command("list", epilog=examples("millpond backup list /mnt/backups", "millpond backup list PLACE --json"))(
-        listed
-    )
-    group.command(
-        epilog=examples("millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
-    )(verify)
-    group.command("prune", epilog=examples("millpond backup prune /mnt/backups --keep 7"))(prune_old)
-    app.add_typer(group, name="backup")
-    app.command(
-        epilog=examples("millpond restore s3://bucket/backups pond",
-                        "millpond restore /mnt/backups pond --backup 20130208T180000.042Z-17 --position 12")
-    )(restore)  # fmt: skip
-
-
+@verb(
+    "backup create",
+    "millpond backup create s3://bucket/backups --pond http://n2:7433",
+    "millpond backup create /mnt/backups --full --json",
+)
 def create(
     place: Place, pond: PondPlace = "pond",
     full: Annotated[bool, typer.Option("--full", help="Copy every map anew, not only what changed.")] = False,
@@ -87,6 +72,7 @@ def create(
     _warn_of_left_out(report.backup)
 
 
+@verb("backup list", "millpond backup list /mnt/backups", "millpond backup list PLACE --json")
 def listed(place: Place, json: Json = False) -> None:
     """Show the backups of a place, the oldest first."""
     from millpond.nodes.backups.layout import list_backups
@@ -108,6 +94,7 @@ def listed(place: Place, json: Json = False) -> None:
         )  # fmt: skip
 
 
+@verb("backup verify", "millpond backup verify s3://bucket/backups", "millpond backup verify /mnt/backups --json")
 def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, json: Json = False) -> None:
     """Read all that a backup needs, and compare checksums. `millpond restore` checks more: it opens every map."""
     from millpond.errors import Corrupt
@@ -129,6 +116,7 @@ def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, jso
         )  # fmt: skip
 
 
+@verb("backup prune", "millpond backup prune /mnt/backups --keep 7")
 def prune_old(
     place: Place,
     keep: Annotated[int, typer.Option("--keep", metavar="N", help="The newest backups of each pond to leave.")],
@@ -147,6 +135,11 @@ def prune_old(
         console.say(f"removed {_counted(len(pruned.backups), 'backup')} and {_counted(pruned.objects, 'file')}")
 
 
+@verb(
+    "restore",
+    "millpond restore s3://bucket/backups pond",
+    "millpond restore /mnt/backups pond --backup 20130208T180000.042Z-17 --position 12",
+)
 def restore(
     place: Place,
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the pond.", show_default=False)],

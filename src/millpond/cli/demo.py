@@ -19,9 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, examples
+from millpond.cli.options import Json, Master
 from millpond.cli.terminal import console
 from millpond.cli.terminal.steps import steps
+from millpond.cli.verbs import verb
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
@@ -30,17 +31,13 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.demo.plan import Lookup, PlannedMap
 
-__all__ = ("demo", "register")
+__all__ = ("demo",)
 
 ADDRESSES = 1_000_000
 """IPv4 addresses that are looked up, evenly spread over all there are."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(epilog=examples("millpond demo", "millpond demo /tmp/flights --json", "millpond demo --workflow"))(demo)
-
-
+@verb("demo", "millpond demo", "millpond demo /tmp/flights --json", "millpond demo --workflow")
 def demo(
     folder: Annotated[Path, typer.Argument(metavar="[FOLDER]", help="Where to put it; made anew.")] = Path("demo"),
     master: Master = None,

@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.events.ages import AgeRule
 
-__all__ = ("listed", "put", "register", "remove")
+__all__ = ("listed", "put", "remove")
 
 _HERE = "pond"
 Queue = Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")]
@@ -22,24 +23,7 @@ JobSet = Annotated[
 _INHERITED = "of what is less specific"
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands of this module."""
-    settings = typer.Typer(help="Set, show and remove the ages of queues and job sets.", no_args_is_help=True)
-    settings.command(
-        name="list",
-        epilog=examples("millpond events settings list", "millpond events settings list etl nightly --json"),
-    )(listed)
-    settings.command(
-        name="set",
-        epilog=examples(
-            "millpond events settings set etl --retention 90d",
-            "millpond events settings set etl nightly --compress-after 12h --retention off",
-        ),
-    )(put)
-    settings.command(epilog=examples("millpond events settings remove etl nightly"))(remove)
-    group.add_typer(settings, name="settings")
-
-
+@verb("events settings list", "millpond events settings list", "millpond events settings list etl nightly --json")
 def listed(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only rules of this queue.")] = None,
     job_set: Annotated[
@@ -61,6 +45,11 @@ def listed(
         _print(rules)
 
 
+@verb(
+    "events settings set",
+    "millpond events settings set etl --retention 90d",
+    "millpond events settings set etl nightly --compress-after 12h --retention off",
+)
 def put(
     queue: Queue,
     job_set: JobSet = None,
@@ -86,6 +75,7 @@ def put(
         _print([rule])
 
 
+@verb("events settings remove", "millpond events settings remove etl nightly")
 def remove(queue: Queue, job_set: JobSet = None, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Remove the rule of a queue, or of one job set: the ages of what is less specific hold again."""
     with existing_pond(pond) as opened:

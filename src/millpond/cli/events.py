@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli import event_settings
 from millpond.cli.options import (
     Confirmed,
     From,
@@ -19,17 +18,17 @@ from millpond.cli.options import (
     PondPlace,
     Until,
     event_filters,
-    examples,
     existing_pond,
 )
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.watch import print_event
 
 if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.maintenance import MaintenanceReport
 
-__all__ = ("compress", "delete", "expire", "export", "imported", "listed", "read", "register", "stats")
+__all__ = ("compress", "delete", "expire", "export", "imported", "listed", "read", "stats")
 
 _HERE = "pond"
 QueueOption = Annotated[
@@ -41,47 +40,12 @@ Rate = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="List and read streams of events, compress and drop their old days.", no_args_is_help=True)
-    group.command(
-        name="list",
-        epilog=examples(
-            "millpond events list",
-            "millpond events list etl nightly",
-            "millpond events list --json --pond http://localhost:7433",
-        ),
-    )(listed)
-    group.command(
-        epilog=examples(
-            "millpond events read etl nightly --from 2026-11-24T10:00:00Z",
-            "millpond events read etl nightly --kind failed --kind cancelled --json",
-        )
-    )(read)  # fmt: skip
-    group.command(
-        epilog=examples(
-            "millpond events export etl nightly --out nightly.parquet",
-            "millpond events export etl 'nightly-*' --from 2026-11-01T00:00Z --until 2026-12-01T00:00Z -o 11.parquet",
-            "millpond events export --kind failed --out failures.parquet --json",
-        )
-    )(export)  # fmt: skip
-    group.command(
-        name="import",
-        epilog=examples(
-            "millpond events import nightly.parquet",
-            "millpond events import history.parquet --queue etl --job-set 2025 --json",
-        ),
-    )(imported)
-    group.command(epilog=examples("millpond events compress", "millpond events compress --after 12h --json"))(compress)
-    group.command(epilog=examples("millpond events expire --after 30d"))(expire)
-    group.command(epilog=examples("millpond events stats", "millpond events stats --queue etl --json"))(stats)
-    group.command(
-        epilog=examples("millpond events delete etl nightly", "millpond events delete etl nightly --job 17 --yes")
-    )(delete)
-    event_settings.register(group)
-    app.add_typer(group, name="events")
-
-
+@verb(
+    "events list",
+    "millpond events list",
+    "millpond events list etl nightly",
+    "millpond events list --json --pond http://localhost:7433",
+)
 def listed(
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
     job_set: Annotated[str | None, typer.Argument(metavar="[JOBSET]", help="The days of this job set.")] = None,
@@ -133,6 +97,11 @@ def _show_days(index: StreamIndex | None, queue: str, job_set: str, *, json: boo
         console.print_table(list(days[0]) if days else ["day"], [list(day.values()) for day in days])
 
 
+@verb(
+    "events read",
+    "millpond events read etl nightly --from 2026-11-24T10:00:00Z",
+    "millpond events read etl nightly --kind failed --kind cancelled --json",
+)
 def read(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
@@ -159,6 +128,12 @@ def read(
             print_event(StreamEvent(StreamName(queue, job_set), event), raw=raw, json=json)
 
 
+@verb(
+    "events export",
+    "millpond events export etl nightly --out nightly.parquet",
+    "millpond events export etl 'nightly-*' --from 2026-11-01T00:00Z --until 2026-12-01T00:00Z -o 11.parquet",
+    "millpond events export --kind failed --out failures.parquet --json",
+)
 def export(
     out: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The file, such as events.parquet.")],
     queue: Annotated[str | None, typer.Argument(metavar="[QUEUE]", help="Only the streams of this queue.")] = None,
@@ -190,6 +165,11 @@ def export(
         console.say(f"wrote {done.events:,} events of {done.streams:,} streams ({size}) to {out}")
 
 
+@verb(
+    "events import",
+    "millpond events import nightly.parquet",
+    "millpond events import history.parquet --queue etl --job-set 2025 --json",
+)
 def imported(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A file of Parquet, as `events export` writes it.")],
     queue: Annotated[
@@ -222,6 +202,7 @@ def imported(
         )  # fmt: skip
 
 
+@verb("events compress", "millpond events compress", "millpond events compress --after 12h --json")
 def compress(
     after: Age = "2d",
     rate: Rate = "0",
@@ -237,6 +218,7 @@ def compress(
     _report(report, f"compressed {report.days:,} days of {report.streams:,} streams: {saved}", json=json)
 
 
+@verb("events expire", "millpond events expire --after 30d")
 def expire(
     after: Age = "14d",
     pond: PondPlace = _HERE,
@@ -248,6 +230,45 @@ def expire(
     _report(report, f"dropped {report.events:,} events of {report.streams:,} streams", json=json)
 
 
+def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
+    from millpond.json_forms import plain
+
+    if json:
+        console.print_json(plain(report))
+    else:
+        console.say(summary)
+        for fault in report.faults:
+            typer.echo(console.neutral(f"not done: {fault}"), err=True)
+    if report.failed:
+        raise typer.Exit(1)
+
+
+@verb("events stats", "millpond events stats", "millpond events stats --queue etl --json")
+def stats(queue: QueueOption = None, pond: PondPlace = _HERE, json: Json = False) -> None:
+    """Count streams, days, events and bytes, by the state of their days."""
+    totals: dict[str, dict[str, Any]] = {}
+    streams = 0
+    with existing_pond(pond) as opened:
+        for index in opened.events.indexes(queue):
+            streams += 1
+            for segment in index.segments:
+                total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
+                total["days"] += len(segment.days)
+                total["events"] += segment.count
+                total["bytes"] += segment.bytes
+                total["stored_bytes"] += segment.stored_bytes
+    if json:
+        console.print_json({"streams": streams, "states": totals})
+        return
+    console.say(f"{streams:,} streams")
+    console.print_table(
+        ["state", "days", "events", "bytes", "stored"],
+        [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
+          console.human_bytes(total["stored_bytes"])] for state, total in totals.items()],
+    )  # fmt: skip
+
+
+@verb("events delete", "millpond events delete etl nightly", "millpond events delete etl nightly --job 17 --yes")
 def delete(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     job_set: Annotated[str, typer.Argument(metavar="JOBSET", help="The job set.")],
@@ -272,40 +293,3 @@ def delete(
         console.print_json({"queue": queue, "job_set": job_set, "job": job, "events": events})
     else:
         console.say(f"deleted {events:,} of {what}")
-
-
-def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
-    from millpond.json_forms import plain
-
-    if json:
-        console.print_json(plain(report))
-    else:
-        console.say(summary)
-        for fault in report.faults:
-            typer.echo(console.neutral(f"not done: {fault}"), err=True)
-    if report.failed:
-        raise typer.Exit(1)
-
-
-def stats(queue: QueueOption = None, pond: PondPlace = _HERE, json: Json = False) -> None:
-    """Count streams, days, events and bytes, by the state of their days."""
-    totals: dict[str, dict[str, Any]] = {}
-    streams = 0
-    with existing_pond(pond) as opened:
-        for index in opened.events.indexes(queue):
-            streams += 1
-            for segment in index.segments:
-                total = totals.setdefault(segment.state.value, {"days": 0, "events": 0, "bytes": 0, "stored_bytes": 0})
-                total["days"] += len(segment.days)
-                total["events"] += segment.count
-                total["bytes"] += segment.bytes
-                total["stored_bytes"] += segment.stored_bytes
-    if json:
-        console.print_json({"streams": streams, "states": totals})
-        return
-    console.say(f"{streams:,} streams")
-    console.print_table(
-        ["state", "days", "events", "bytes", "stored"],
-        [[state, f"{total['days']:,}", f"{total['events']:,}", console.human_bytes(total["bytes"]),
-          console.human_bytes(total["stored_bytes"])] for state, total in totals.items()],
-    )  # fmt: skip

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console, exits
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection, Nodes, Outcome
 
-__all__ = ("jobs", "pause", "register", "resume", "run")
+__all__ = ("jobs", "pause", "resume", "run")
 
 _WAIT_SECONDS = 20.0
 
@@ -30,18 +31,7 @@ AllNodes = Annotated[bool, typer.Option("--all", help="Every node of the pond, n
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `millpond jobs` prints it.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(
-        invoke_without_command=True, callback=jobs,
-        epilog=examples("millpond jobs", "millpond jobs --pond http://localhost:7433 --all", "millpond jobs --json"),
-    )  # fmt: skip
-    group.command(epilog=examples("millpond jobs run condense", "millpond jobs run compact --all --no-wait"))(run)
-    group.command(epilog=examples("millpond jobs pause retain", "millpond jobs pause compact --all --json"))(pause)
-    group.command(epilog=examples("millpond jobs resume retain", "millpond jobs resume compact --all"))(resume)
-    app.add_typer(group, name="jobs")
-
-
+@verb("jobs", "millpond jobs", "millpond jobs --pond http://localhost:7433 --all", "millpond jobs --json")
 def jobs(
     context: typer.Context,
     purpose: Annotated[bool, typer.Option("--explain", help="Say what each job is for.")] = False,
@@ -66,6 +56,7 @@ def jobs(
     _raise_first(outcomes)
 
 
+@verb("jobs run", "millpond jobs run condense", "millpond jobs run compact --all --no-wait")
 def run(
     name: JobName,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the run has ended.")] = True,
@@ -87,11 +78,13 @@ def run(
         raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 
+@verb("jobs pause", "millpond jobs pause retain", "millpond jobs pause compact --all --json")
 def pause(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
     """Do not run a job by itself any more, also after a restart of the node."""
     _switch(name, "pause", "paused; it still runs on request", pond, everywhere, as_json=json)
 
 
+@verb("jobs resume", "millpond jobs resume retain", "millpond jobs resume compact --all")
 def resume(name: JobName, everywhere: AllNodes = False, pond: NodePlace = None, json: Json = False) -> None:
     """Run a paused job by itself again."""
     _switch(name, "resume", "runs by itself", pond, everywhere, as_json=json)

@@ -14,19 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millpond.cli.options import (
-    InputFormat,
-    Json,
-    Master,
-    Null,
-    PondPlace,
-    TimeUnit,
-    Zone,
-    comma_list,
-    examples,
-    existing_pond,
-)
+from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, TimeUnit, Zone, comma_list, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.protocols import PondLike
 
-__all__ = ("HERE_BYTES_MAX", "load", "register", "split_targets")
+__all__ = ("HERE_BYTES_MAX", "load", "split_targets")
 
 MaxRejects = Annotated[
     int, typer.Option("--max-rejects", metavar="N", min=0, help="Rows that may be rejected before the load fails.")
@@ -47,23 +37,18 @@ HERE_BYTES_MAX = 1 << 30
 """Above this, Spark reads in parallel what one process would read alone; below it, starting Spark costs more."""
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(
-        epilog=examples(
-            "millpond load weather weather.csv --key origin --time time_hour --value temp,wind_speed",
-            "millpond load planes planes.parquet --key tailnum --value built=year,seats --max-rejects 100",
-            "millpond load airborne legs.jsonl --key tailnum --start departed --end landed",
-            "millpond load reference.xml --rejects bad-rows.jsonl",
-            "millpond load weather year=*.parquet --master spark://host:7077",
-        )
-    )(load)
-
-
 def _column(flag: str, help_: str) -> Any:
     return typer.Option(flag, metavar="COLUMN", help=help_, rich_help_panel="Columns")
 
 
+@verb(
+    "load",
+    "millpond load weather weather.csv --key origin --time time_hour --value temp,wind_speed",
+    "millpond load planes planes.parquet --key tailnum --value built=year,seats --max-rejects 100",
+    "millpond load airborne legs.jsonl --key tailnum --start departed --end landed",
+    "millpond load reference.xml --rejects bad-rows.jsonl",
+    "millpond load weather year=*.parquet --master spark://host:7077",
+)
 def load(
     targets: Annotated[
         list[str],

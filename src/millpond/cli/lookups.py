@@ -7,30 +7,25 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import At, Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.options import At, Json, MapName, PondPlace, existing_pond
 from millpond.cli.terminal import console, exits
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
 
-__all__ = ("get", "register")
+__all__ = ("get",)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(
-        epilog=examples(
-            "millpond get weather JFK --at 2013-02-08T18:00Z",
-            "millpond get ipv4_country 134744072",
-            "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
-            "millpond get weather JFK --history",
-            "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
-        ),
-        # a key may start with a minus: a negative number of a ranged map
-        context_settings={"ignore_unknown_options": True},
-    )(get)
-
-
+@verb(
+    "get",
+    "millpond get weather JFK --at 2013-02-08T18:00Z",
+    "millpond get ipv4_country 134744072",
+    "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
+    "millpond get weather JFK --history",
+    "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
+    context_settings={"ignore_unknown_options": True},
+)
 def get(
     name: MapName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],

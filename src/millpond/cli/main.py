@@ -1,6 +1,6 @@
 """The application: its commands, and its treatment of errors.
 
-A command line imports the module of its own command and of no other; help, which lists all, imports all. A module
+A command line imports the modules of its own command and of no other; help, which lists all, imports all. A module
 imports only typer at its top; a command imports the rest when it runs. One place turns errors into a sentence (or JSON)
 and an exit code; a traceback is shown only when `MILLPOND_TRACEBACK` is set.
 """
@@ -20,9 +20,11 @@ from typer.core import TyperGroup
 from millpond import __version__
 from millpond.arrays.compile_cache import cache_place
 from millpond.arrays.compiled import watch
-from millpond.cli import options
+from millpond.cli import options, verbs
 from millpond.cli.plain_options import take_text_as_typed
 from millpond.cli.terminal import console, exits
+from millpond.kernel.operations import operations_of
+from millpond.maps.protocols import MapOperations
 from millpond.maps.shard.open_shards import raise_file_limit
 
 __all__ = ("app", "main")
@@ -39,9 +41,9 @@ _MODULES = {
     "maintenance": "maintenance",
     "alter": "maps",
     "drop": "maps",
-    "repo": "versions.repositories",
+    "repo": "versions.repositories versions.dumps",
     "branch": "versions.branches",
-    "fs": "versions.objects",
+    "fs": "versions.listing versions.transfers versions.objects",
     "commit": "versions.commits",
     "diff": "versions.differences",
     "log": "versions.log",
@@ -50,7 +52,7 @@ _MODULES = {
     "cherry-pick": "versions.commits",
     "reset": "versions.commits",
     "tag": "versions.tags",
-    "events": "events",
+    "events": "events event_settings declared",
     "watch": "watch",
     "runs": "workflows.runs",
     "run": "workflows.runs",
@@ -63,7 +65,7 @@ _MODULES = {
     "token": "tokens",
     "parts": "parts",
     "jobs": "jobs",
-    "node": "nodes",
+    "node": "nodes members",
     "snapshots": "snapshots",
     "backup": "backups",
     "restore": "backups",
@@ -73,7 +75,7 @@ _MODULES = {
     "demo": "demo",
     "version": "ponds",
 }
-"""The module of each command, in the order in which one needs them."""
+"""The modules of each command, in the order in which one needs them."""
 
 
 class _Commands(Mapping[str, Any]):
@@ -81,19 +83,20 @@ class _Commands(Mapping[str, Any]):
 
     def __init__(self) -> None:
         self._made: dict[str, Any] = {}
+        self._modules = _MODULES | {made.command: "declared" for made in operations_of(MapOperations) if made.command}
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
-            group = typer.Typer()
-            importlib.import_module(f"millpond.cli.{_MODULES[name]}").register(group)
-            self._made |= typer.main.get_group(group).commands
+            for module in self._modules[name].split():
+                importlib.import_module(f"millpond.cli.{module}")
+            self._made[name] = verbs.made(name)
         return self._made[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(_MODULES)
+        return iter(self._modules)
 
     def __len__(self) -> int:
-        return len(_MODULES)
+        return len(self._modules)
 
 
 class _Front(TyperGroup):

@@ -8,37 +8,23 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, examples, existing_pond
+from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
 
-__all__ = ("compact", "condense", "register", "retain")
+__all__ = ("compact", "condense", "retain")
 
 _HERE = "pond"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Keep maps small: drop repeats, delete the old, give disk back.", no_args_is_help=True)
-    group.command(
-        epilog=examples(
-            "millpond maintenance condense weather",
-            "millpond maintenance condense weather --before 2013-06-01T00:00Z --json",
-        )
-    )(condense)
-    group.command(
-        epilog=examples(
-            "millpond maintenance retain --all", "millpond maintenance retain weather --before 2012-01-01T00:00Z"
-        )
-    )(retain)
-    group.command(epilog=examples("millpond maintenance compact weather", "millpond maintenance compact --all --json"))(
-        compact
-    )
-    app.add_typer(group, name="maintenance")
-
-
+@verb(
+    "maintenance condense",
+    "millpond maintenance condense weather",
+    "millpond maintenance condense weather --before 2013-06-01T00:00Z --json",
+)
 def condense(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
     json: Json = False,
@@ -50,6 +36,11 @@ def condense(
     )  # fmt: skip
 
 
+@verb(
+    "maintenance retain",
+    "millpond maintenance retain --all",
+    "millpond maintenance retain weather --before 2012-01-01T00:00Z",
+)
 def retain(
     names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
     json: Json = False,
@@ -61,6 +52,7 @@ def retain(
     )  # fmt: skip
 
 
+@verb("maintenance compact", "millpond maintenance compact weather", "millpond maintenance compact --all --json")
 def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace = _HERE, json: Json = False) -> None:
     """Rewrite the map's file so that the disk gets back what was deleted."""
     _maintain_maps("compacting", lambda pond_map: pond_map.compact(), names, all_maps, pond, as_json=json)

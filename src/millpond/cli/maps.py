@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Confirmed, Json, MapName, PondPlace, examples, existing_pond
+from millpond.cli.options import Confirmed, Json, MapName, PondPlace, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.times.durations import format_duration
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps", "register")
+__all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps")
 
 _HERE = "pond"
 
@@ -44,26 +45,6 @@ class _RetainBy(StrEnum):
     UPDATE_TIME = "update_time"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            'millpond create weather --kind temporal_state --value "temp double, wind_speed double" --condense 30d',
-            "millpond create ipv4_country --kind ranged_state --value string",
-            "millpond create airborne --kind session",
-        )
-    )(create)
-    app.command(epilog=examples("millpond maps", "millpond maps weather", "millpond maps --json"))(maps)
-    app.command(
-        epilog=examples(
-            "millpond alter weather --retain 10y --retain-by effective_time",
-            "millpond alter weather --suspend-maintenance",
-            "millpond alter weather --resume-maintenance --condense off",
-        )
-    )(alter)
-    app.command(epilog=examples("millpond drop weather", "millpond drop weather --yes --json"))(drop)
-
-
 Condense = Annotated[
     str | None,
     typer.Option("--condense", metavar="AGE", help="Drop repeats older than this, such as 30d; 'off' turns it off."),
@@ -79,6 +60,12 @@ Overwrite = Annotated[
 ]
 
 
+@verb(
+    "create",
+    'millpond create weather --kind temporal_state --value "temp double, wind_speed double" --condense 30d',
+    "millpond create ipv4_country --kind ranged_state --value string",
+    "millpond create airborne --kind session",
+)
 def create(
     name: MapName,
     kind: Annotated[KindChoice, typer.Option("--kind", help="What the map's rows are.")],
@@ -139,6 +126,7 @@ def _in_words(definition: MapDefinition) -> str:
     return f"{definition.kind}{value}"
 
 
+@verb("maps", "millpond maps", "millpond maps weather", "millpond maps --json")
 def maps(
     name: Annotated[str | None, typer.Argument(metavar="[MAP]", help="Show everything about this one.")] = None,
     pond: PondPlace = _HERE,
@@ -195,6 +183,12 @@ def _readable(name: str, value: Any) -> Any:
     return value
 
 
+@verb(
+    "alter",
+    "millpond alter weather --retain 10y --retain-by effective_time",
+    "millpond alter weather --suspend-maintenance",
+    "millpond alter weather --resume-maintenance --condense off",
+)
 def alter(
     name: MapName,
     condense: Condense = None,
@@ -225,6 +219,7 @@ def alter(
         console.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
 
 
+@verb("drop", "millpond drop weather", "millpond drop weather --yes --json")
 def drop(
     name: MapName,
     yes: Confirmed = False,

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection, Nodes
 
-__all__ = ("add", "promote", "register_members", "remove", "reset")
+__all__ = ("add", "promote", "remove", "reset")
 
 _PAUSE_SECONDS = 0.5
 _STARTING_TRIES = 60
@@ -33,22 +34,7 @@ Place = Annotated[
 ]  # fmt: skip
 
 
-def register_members(group: typer.Typer) -> None:
-    """Add the commands of this module to `millpond node`."""
-    group.command(
-        epilog=examples(
-            "millpond node promote http://n2:7433", "millpond node promote http://n2:7433 --without-primary"
-        )
-    )(promote)
-    group.command(epilog=examples("millpond node add http://n4:7433", "millpond node add http://n4:7433 --no-wait"))(
-        add
-    )
-    group.command(epilog=examples("millpond node remove http://n3:7433", "millpond node remove http://n3:7433 --lost"))(
-        remove
-    )
-    group.command(epilog=examples("millpond node reset /srv/millpond"))(reset)
-
-
+@verb("node promote", "millpond node promote http://n2:7433", "millpond node promote http://n2:7433 --without-primary")
 def promote(
     node: Annotated[str, typer.Argument(metavar="URL", help="The node that is to be the primary.")],
     without_primary: Annotated[
@@ -76,6 +62,7 @@ def promote(
         _say_what_stays(before, alone)
 
 
+@verb("node add", "millpond node add http://n4:7433", "millpond node add http://n4:7433 --no-wait")
 def add(
     node: Annotated[
         str, typer.Argument(metavar="URL", help="The new node. It runs, and its `nodes` names the others.")
@@ -102,6 +89,7 @@ def add(
     _show(found, json, f"{url} is a node of the pond", f"{url} is a node of the pond already")
 
 
+@verb("node remove", "millpond node remove http://n3:7433", "millpond node remove http://n3:7433 --lost")
 def remove(
     node: Annotated[str, typer.Argument(metavar="URL", help="The node to remove; not the primary.")],
     lost: Annotated[
@@ -121,6 +109,7 @@ def remove(
         _say_what_stays(url, alone)
 
 
+@verb("node reset", "millpond node reset /srv/millpond")
 def reset(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder of a node that is stopped.")],
     json: Json = False,

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.members import register_members
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from millpond.client.transport import Outcome
 
-__all__ = ("drain", "register", "status")
+__all__ = ("drain", "status")
 
 _PAUSE_SECONDS = 0.25
 
@@ -29,19 +29,7 @@ NodePlace = Annotated[
 ]  # fmt: skip
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(
-        help="Show the nodes of a pond, change their list, and prepare one to be stopped.", no_args_is_help=True
-    )
-    group.command(epilog=examples("millpond node status", "millpond node status --pond http://n1:7433 --json"))(status)
-    group.command(epilog=examples("millpond node drain http://n2:7433", "millpond node drain http://n2:7433 --undo"))(
-        drain
-    )
-    register_members(group)
-    app.add_typer(group, name="node")
-
-
+@verb("node status", "millpond node status", "millpond node status --pond http://n1:7433 --json")
 def status(pond: NodePlace = None, json: Json = False) -> None:
     """Show every node: its role, whether it is ready and why not, its position, its lag, its clock and its version.
 
@@ -89,6 +77,7 @@ def _shown(value: object) -> object:
     return ("yes" if value else "no") if isinstance(value, bool) else value
 
 
+@verb("node drain", "millpond node drain http://n2:7433", "millpond node drain http://n2:7433 --undo")
 def drain(
     node: Annotated[str, typer.Argument(metavar="URL", help="The node to drain.")],
     undo: Annotated[bool, typer.Option("--undo", help="Take work again.")] = False,

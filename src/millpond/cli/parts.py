@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.json_forms import plain
 
 if TYPE_CHECKING:
     from millpond.maps.log.queue import PartStatus
     from millpond.maps.protocols import PondLike
 
-__all__ = ("State", "parts", "register", "retry")
+__all__ = ("State", "parts", "retry")
 
 _ID_LETTERS = 8
 
@@ -36,19 +37,12 @@ PartIds = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(
-        invoke_without_command=True, callback=parts,
-        epilog=examples(
-            "millpond parts", "millpond parts --map weather --state quarantined",
-            "millpond parts --pond http://localhost:7433 --json",
-        ),
-    )  # fmt: skip
-    group.command(epilog=examples("millpond parts retry", "millpond parts retry 3fa9c01b --json"))(retry)
-    app.add_typer(group, name="parts")
-
-
+@verb(
+    "parts",
+    "millpond parts",
+    "millpond parts --map weather --state quarantined",
+    "millpond parts --pond http://localhost:7433 --json",
+)
 def parts(
     context: typer.Context,
     name: Annotated[str | None, typer.Option("--map", metavar="MAP", help="Only parts of this map.")] = None,
@@ -79,6 +73,7 @@ def parts(
         raise listed.error
 
 
+@verb("parts retry", "millpond parts retry", "millpond parts retry 3fa9c01b --json")
 def retry(ids: PartIds = None, pond: PondPlace = "pond", json: Json = False) -> None:
     """Merge parts once more that were quarantined: those named, or all of them."""
     with existing_pond(pond) as opened:

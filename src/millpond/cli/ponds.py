@@ -7,20 +7,16 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondFolder, examples
+from millpond.cli.options import Json, PondFolder
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
-__all__ = ("init", "register", "version")
+__all__ = ("init", "version")
 
 _HERE = Path("pond")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(epilog=examples("millpond init", "millpond init data/pond"))(init)
-    app.command(epilog=examples("millpond version", "millpond version --json"))(version)
-
-
+@verb("init", "millpond init", "millpond init data/pond")
 def init(
     folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="The folder to make.")] = None,
     pond: PondFolder = _HERE,
@@ -39,6 +35,7 @@ def init(
         console.say(f"made a pond in {place}" if made else f"there is a pond in {place} already; nothing was changed")
 
 
+@verb("version", "millpond version", "millpond version --json")
 def version(json: Json = False) -> None:
     """Print the version."""
     from importlib.metadata import version as installed

@@ -7,39 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, MapName, Out, PondPlace, comma_list, examples, existing_pond
+from millpond.cli.options import Json, MapName, Out, PondPlace, comma_list, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     import pyarrow as pa
 
-__all__ = ("query", "register", "scan")
+__all__ = ("query", "scan")
 
 _HERE = "pond"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
-            "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
-            'millpond query "select * from planes where seats > 300" --out large.parquet',
-            "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
-        )
-    )(query)
-    app.command(
-        epilog=examples(
-            "millpond scan weather --where \"key = 'JFK' and effective_time >= '2013-06-01'\" --limit 20",
-            "millpond scan weather --columns key,effective_time,temp --out weather.parquet",
-            "millpond scan airborne --limit 3 --json",
-            "millpond scan weather --where \"key in ('JFK', 'LGA')\" --columns key,effective_time,temp --plot",
-        )
-    )(scan)
-
-
+@verb(
+    "query",
+    'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
+    "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
+    'millpond query "select * from planes where seats > 300" --out large.parquet',
+    "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
+)
 def query(
     sql: Annotated[
         str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; maps are tables, and so are events.")
@@ -54,6 +42,13 @@ def query(
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)
 
 
+@verb(
+    "scan",
+    "millpond scan weather --where \"key = 'JFK' and effective_time >= '2013-06-01'\" --limit 20",
+    "millpond scan weather --columns key,effective_time,temp --out weather.parquet",
+    "millpond scan airborne --limit 3 --json",
+    "millpond scan weather --where \"key in ('JFK', 'LGA')\" --columns key,effective_time,temp --plot",
+)
 def scan(
     name: MapName,
     where: Annotated[

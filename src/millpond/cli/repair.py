@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Confirmed, Json, examples
+from millpond.cli.options import Confirmed, Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
 
-__all__ = ("register", "repair")
+__all__ = ("repair",)
 
 _PAUSE_SECONDS = 0.25
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            "millpond repair http://n2:7433", "millpond repair http://n1:7433 http://n2:7433 --json",
-            "millpond repair http://n1:7433 --from http://n2:7433 --yes",
-        )
-    )(repair)  # fmt: skip
-
-
+@verb(
+    "repair",
+    "millpond repair http://n2:7433",
+    "millpond repair http://n1:7433 http://n2:7433 --json",
+    "millpond repair http://n1:7433 --from http://n2:7433 --yes",
+)
 def repair(
     nodes: Annotated[
         list[str] | None,

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, comma_list, examples
+from millpond.cli.options import Json, comma_list
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     import logging
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
-__all__ = ("ConfigFile", "DataFolder", "config", "register", "serve")
+__all__ = ("ConfigFile", "DataFolder", "config", "serve")
 
 ConfigFile = Annotated[
     Path | None,
@@ -36,23 +37,16 @@ Others = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            "millpond serve", "millpond serve --data data/pond --port 7433",
-            "millpond serve --config node1.toml --log-level debug",
-            "millpond serve --host 0.0.0.0 --tls-cert node.pem --tls-key node.key --set part_retention=14d",
-        )
-    )(serve)  # fmt: skip
-    app.command(
-        epilog=examples("millpond config", "millpond config --changed", "MILLPOND_PORT=8000 millpond config --json")
-    )(config)
-
-
 # -- serve --------------------------------------------------------------------------------------------
 
 
+@verb(
+    "serve",
+    "millpond serve",
+    "millpond serve --data data/pond --port 7433",
+    "millpond serve --config node1.toml --log-level debug",
+    "millpond serve --host 0.0.0.0 --tls-cert node.pem --tls-key node.key --set part_retention=14d",
+)
 def serve(
     data: DataFolder = None,
     config: ConfigFile = None,
@@ -179,6 +173,7 @@ def _said(others: list[str] | None) -> dict[str, Any]:
 # -- config -------------------------------------------------------------------------------------------
 
 
+@verb("config", "millpond config", "millpond config --changed", "MILLPOND_PORT=8000 millpond config --json")
 def config(
     config: ConfigFile = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only those that are not their default.")] = False,

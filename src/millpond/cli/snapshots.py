@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import AllMaps, Json, MapNames, PondFolder, examples, existing_pond
+from millpond.cli.options import AllMaps, Json, MapNames, PondFolder, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.ranges import FetchReport
     from millpond.settings import Settings
 
-__all__ = ("listed", "pull", "push", "register")
+__all__ = ("listed", "pull", "push")
 
 _HERE = Path("pond")
 Target = Annotated[
@@ -34,25 +35,11 @@ Origin = Annotated[
 Replace = Annotated[bool, typer.Option("--replace", help="Take the place of another map of the name, or a later one.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Share snapshots of maps through a bucket of S3, or a folder.", no_args_is_help=True)
-    group.command(
-        epilog=examples(
-            "millpond snapshots push weather --to s3://bucket/millpond", "millpond snapshots push --all --json"
-        )
-    )(push)
-    group.command(
-        "list", epilog=examples("millpond snapshots list --from s3://bucket/millpond", "millpond snapshots list --json")
-    )(listed)
-    group.command(
-        epilog=examples(
-            "millpond snapshots pull weather --from s3://bucket/millpond", "millpond snapshots pull --all --json"
-        )
-    )(pull)
-    app.add_typer(group, name="snapshots")
-
-
+@verb(
+    "snapshots push",
+    "millpond snapshots push weather --to s3://bucket/millpond",
+    "millpond snapshots push --all --json",
+)
 def push(
     names: MapNames = None, all_maps: AllMaps = False, to: Target = None, replace: Replace = False,
     pond: PondFolder = _HERE, json: Json = False,
@@ -80,6 +67,7 @@ def _pushed(opened_map: Any, place: PublishedPlace, *, replace: bool) -> dict[st
     return _row(here.name, head.manifest, report)
 
 
+@verb("snapshots list", "millpond snapshots list --from s3://bucket/millpond", "millpond snapshots list --json")
 def listed(origin: Origin = None, json: Json = False) -> None:
     """Show the maps that were published, and when."""
     _, place = _place(origin)
@@ -97,6 +85,11 @@ def listed(origin: Origin = None, json: Json = False) -> None:
         )
 
 
+@verb(
+    "snapshots pull",
+    "millpond snapshots pull weather --from s3://bucket/millpond",
+    "millpond snapshots pull --all --json",
+)
 def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = None, json: Json = False) -> None:
     """Bring published maps into this machine's cache, where `millpond.open_snapshot` opens them without waiting."""
     from millpond.client.snapshots.published import fetch_published

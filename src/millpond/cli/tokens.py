@@ -8,16 +8,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import Json, comma_list, examples
+from millpond.cli.options import Json, comma_list
 from millpond.cli.serve import ConfigFile, DataFolder
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.setting_types import TokenSetting
     from millpond.settings import Settings
 
-__all__ = ("add", "listed", "register", "revoke", "rotate")
+__all__ = ("add", "listed", "revoke", "rotate")
 
 Read = Annotated[
     list[str] | None, typer.Option("--read", metavar="PATTERN", help="What it may read; '*' is everything.")
@@ -41,25 +42,13 @@ Expires = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Say who may use a node: add, rotate, list and revoke tokens.", no_args_is_help=True)
-    group.command(
-        epilog=examples(
-            "millpond token add loader --write 'weather*' --read '*'",
-            "millpond token add nodes --admin '*' --expires 90d --json",
-            "millpond token add worker --write tenant:default --read 'stream:default/*'",
-            "millpond token add --versions etl --write 'repo:flights/fix-*' --read repo:flights",
-        )
-    )(add)
-    group.command(epilog=examples("millpond token rotate loader", "millpond token rotate nodes --overlap 1d"))(rotate)
-    group.command(name="list", epilog=examples("millpond token list", "millpond token list --json"))(listed)
-    group.command(epilog=examples("millpond token revoke loader", "millpond token revoke loader --data data/pond"))(
-        revoke
-    )
-    app.add_typer(group, name="token")
-
-
+@verb(
+    "token add",
+    "millpond token add loader --write 'weather*' --read '*'",
+    "millpond token add nodes --admin '*' --expires 90d --json",
+    "millpond token add worker --write tenant:default --read 'stream:default/*'",
+    "millpond token add --versions etl --write 'repo:flights/fix-*' --read repo:flights",
+)
 def add(
     name: TokenName, read: Read = None, write: Write = None, admin: Admin = None, versions: Versions = False,
     expires: Expires = None, data: DataFolder = None, config: ConfigFile = None, json: Json = False,
@@ -91,6 +80,7 @@ def add(
     _show(token, made, json=json)
 
 
+@verb("token rotate", "millpond token rotate loader", "millpond token rotate nodes --overlap 1d")
 def rotate(
     name: TokenName,
     overlap: Annotated[str, typer.Option("--overlap", metavar="DURATION", help="How long both are valid.")] = "7d",
@@ -153,6 +143,7 @@ def _time(ms: int | None) -> str | None:
     return None if ms is None else datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="seconds")
 
 
+@verb("token list", "millpond token list", "millpond token list --json")
 def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
     """Show who may use the node, and what for."""
     settings = _settings(data, config)
@@ -192,6 +183,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
         )
 
 
+@verb("token revoke", "millpond token revoke loader", "millpond token revoke loader --data data/pond")
 def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, json: Json = False) -> None:
     """Let a token in no more. A running node knows it at once."""
     from millpond.nodes.tokens import TokenFile

@@ -6,25 +6,23 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples, existing_pond
+from millpond.cli.options import Json, PondPlace, existing_pond
 from millpond.cli.terminal import console, exits
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.nodes.replication.log_agreement import Agreement
 
-__all__ = ("register", "verify")
+__all__ = ("verify",)
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            "millpond verify", "millpond verify --full", "millpond verify --pond data/pond --json",
-            "millpond verify --pond http://n1:7433",
-        )
-    )(verify)  # fmt: skip
-
-
+@verb(
+    "verify",
+    "millpond verify",
+    "millpond verify --full",
+    "millpond verify --pond data/pond --json",
+    "millpond verify --pond http://n1:7433",
+)
 def verify(
     pond: PondPlace = "pond",
     full: Annotated[bool, typer.Option("--full", help="Decode every row, not only a sample of each map.")] = False,

@@ -6,17 +6,14 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
-__all__ = ("register", "warm")
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(epilog=examples("millpond warm", "millpond warm --processes 2 --json"))(warm)
+__all__ = ("warm",)
 
 
+@verb("warm", "millpond warm", "millpond warm --processes 2 --json")
 def warm(
     processes: Annotated[
         int | None,

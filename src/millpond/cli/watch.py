@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Protocol
 import typer
 
 from millpond.cli.event_details import ENDED_BADLY, details_of, line_of, time_of
-from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters, examples
+from millpond.cli.options import From, Headers, Jobs, Json, Kinds, PondPlace, event_filters
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.errors import Invalid
 from millpond.kernel.cache import Cache
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.events.many_watch import StreamEvent
     from millpond.events.names import StreamName
 
-__all__ = ("Batches", "Story", "print_event", "register", "watch")
+__all__ = ("Batches", "Story", "print_event", "watch")
 
 DONE_KINDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
 """The kinds after which nothing more is expected of a job."""
@@ -30,18 +31,6 @@ JOBS_MAX = 100_000
 _QUEUED, _RETRYABLE = "queued", "retryable"
 _LAST_EVENTS = 12
 _REFRESH_SECONDS = 0.25
-
-
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "millpond watch etl nightly", "millpond watch etl 'nightly-*' hourly",
-            "millpond watch etl nightly --exit-when-done --raw",
-            "millpond watch etl nightly --from newest --kind failed --header team=ops",
-            "millpond watch etl nightly --pond http://localhost:7433 --json",
-        )
-    )(watch)  # fmt: skip
 
 
 class Batches(Protocol):
@@ -53,6 +42,14 @@ class Batches(Protocol):
     def close(self) -> None: ...
 
 
+@verb(
+    "watch",
+    "millpond watch etl nightly",
+    "millpond watch etl 'nightly-*' hourly",
+    "millpond watch etl nightly --exit-when-done --raw",
+    "millpond watch etl nightly --from newest --kind failed --header team=ops",
+    "millpond watch etl nightly --pond http://localhost:7433 --json",
+)
 def watch(
     queue: Annotated[str, typer.Argument(metavar="QUEUE", help="The queue.")],
     job_sets: Annotated[

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.event_settings import RemoteAges
 from millpond.client.many_events import RemoteManyWatch
-from millpond.client.map import MAINTENANCE_SECONDS_MAX
+from millpond.client.operations import LARGE_SECONDS_MAX, perform
 from millpond.client.watched_lines import WatchedLines
 from millpond.errors import NotFound
 from millpond.events.appender import LINGER, Appender
@@ -21,6 +21,7 @@ from millpond.events.maintenance import MaintenanceReport
 from millpond.events.many_watch import Streams, places_of
 from millpond.events.names import StreamName
 from millpond.events.ndjson import event_of_line, lines_of_batch
+from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
 from millpond.times.durations import parse_duration
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.age_settings import AgeSettings
     from millpond.events.index import StreamIndex
+    from millpond.kernel.operations import Operation
 
 __all__ = ("RemoteEvents", "RemoteWatch")
 
@@ -38,12 +40,16 @@ _PATH = "/v1/events"
 _REPORT = JsonForm(MaintenanceReport)
 
 
-class RemoteEvents(Exporting):
+class RemoteEvents(Exporting, EventsOperations):
     """The streams of a pond on nodes, as `millpond.events.events.Events` has them in a folder."""
 
     def __init__(self, nodes: Nodes, clock: Clock) -> None:
         self._nodes, self._clock = nodes, clock
         self.settings: AgeSettings = RemoteAges(nodes)
+
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on the streams."""
+        return perform(self._nodes, operation, {}, arguments)
 
     def append(
         self, queue: str, job_set: str, events: Iterable[NewEvent | bytes], *, source: str = "",
@@ -131,14 +137,6 @@ class RemoteEvents(Exporting):
         ).json()
         return page
 
-    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
-        """As `Events.delete`. It is not done again when the answer is lost: more may have been appended since."""
-        query = StreamName(queue, job_set).check()._asdict() | ({} if job is None else {"job": job})
-        done = self._nodes.on_primary(
-            lambda node: node.request("DELETE", _PATH, query=query, timeout=MAINTENANCE_SECONDS_MAX), repeatable=False
-        )
-        return int(done.json()["events"])
-
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport:
         """As `Events.compress`, done by the node."""
         return self._maintain("compress", {"after_ms": parse_duration(after), "bytes_per_second": bytes_per_second})
@@ -150,7 +148,7 @@ class RemoteEvents(Exporting):
     def _maintain(self, work: str, rules: dict[str, int]) -> MaintenanceReport:
         return self._nodes.on_primary(
             lambda node: node.request(
-                "POST", f"{_PATH}/{work}", json=rules, timeout=MAINTENANCE_SECONDS_MAX, repeatable=True
+                "POST", f"{_PATH}/{work}", json=rules, timeout=LARGE_SECONDS_MAX, repeatable=True
             ),
             repeatable=True,
         ).read(_REPORT)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
+from millpond.client.operations import LARGE_SECONDS_MAX, perform
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
@@ -23,21 +24,21 @@ from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.predicates.to_text import scan_elsewhere
+from millpond.maps.protocols import MapOperations
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
+    from millpond.kernel.operations import Operation
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
 
-__all__ = ("MAINTENANCE_SECONDS_MAX", "RemoteMap", "definition_of")
+__all__ = ("RemoteMap", "definition_of")
 
 T = TypeVar("T")
-MAINTENANCE_SECONDS_MAX = 3600.0
-"""The time limit for waiting on maintenance; what takes longer is done all the same."""
 
 
 def definition_of(description: Mapping[str, Any]) -> MapDefinition:
@@ -56,7 +57,7 @@ _MAINTAINED = JsonForm(_Maintained)
 
 
 @dataclass(frozen=True, repr=False)
-class RemoteMap(MapFace):
+class RemoteMap(MapFace, MapOperations):
     """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
 
     A snapshot on this machine that is younger than `min_time_to_keep_snapshots` answers `lookup` without contacting a
@@ -82,6 +83,11 @@ class RemoteMap(MapFace):
     def kind(self) -> Kind:
         """The map's kind."""
         return self.definition.kind
+
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on this map."""
+        names, headers = {"name": self.name}, incarnation_headers(self.definition)
+        return self._of_same_map(lambda: perform(self.loading.nodes, operation, names, arguments, headers))
 
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
@@ -169,9 +175,7 @@ class RemoteMap(MapFace):
 
     def _order(self, node: Connection, body: dict[str, Any]) -> _Maintained:
         headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/maintenance"
-        response = node.request(
-            "POST", path, json=body, headers=headers, timeout=MAINTENANCE_SECONDS_MAX, repeatable=True
-        )
+        response = node.request("POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX, repeatable=True)
         return response.read(_MAINTAINED)
 
     def _report(self, response: _Maintained) -> MaintenanceReport:

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol, Self
 
 from millpond.events.appender import LINGER, Appender
+from millpond.events.operations import EventsOperations
 
 if TYPE_CHECKING:
     from millpond.events.age_settings import AgeSettings
@@ -58,7 +59,7 @@ class ManyWatchLike(Protocol):
     ) -> None: ...
 
 
-class EventsLike(Protocol):
+class EventsLike(EventsOperations, Protocol):
     """The streams of a pond: see `events.events.Events`."""
 
     def append(
@@ -80,6 +81,5 @@ class EventsLike(Protocol):
     ) -> Exported: ...  # fmt: skip
     @property
     def settings(self) -> AgeSettings: ...
-    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int: ...
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport: ...
     def expire(self, after: str | int = "14d") -> MaintenanceReport: ...

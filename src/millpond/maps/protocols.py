@@ -1,7 +1,8 @@
 """The interface of ponds and maps, the same for a pond in a folder and for one on nodes.
 
 `Pond` and `Map` keep these promises in this process, `RemotePond` and `RemoteMap` over the network; one conformance
-suite (`tests/harness/contracts/ponds.py`) runs over both.
+suite (`tests/harness/contracts/ponds.py`) runs over both. What is declared in `MapOperations` is everywhere with a
+method of `Map` that does it, see `kernel/operations.py`.
 """
 
 from __future__ import annotations
@@ -34,10 +35,17 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
-__all__ = ("CatalogueLike", "LogLike", "MapLike", "PartsLike", "PondLike")
+__all__ = ("CatalogueLike", "LogLike", "MapLike", "MapOperations", "PartsLike", "PondLike")
 
 
-class MapLike(Protocol):
+class MapOperations(Protocol):
+    """A map, as requests: a method that is declared here has its request, route and command by that.
+
+    The methods of `MapLike` have theirs by hand: they move Arrow, wait for several nodes, or ask a cached snapshot.
+    """
+
+
+class MapLike(MapOperations, Protocol):
     """A map: see `maps.map.Map` for what each does."""
 
     @property

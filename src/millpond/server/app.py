@@ -23,6 +23,7 @@ from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.routes import (
+    declared,
     event_settings,
     events,
     health,
@@ -42,7 +43,21 @@ from millpond.server.thread_limits import WAITERS_MAX, FairThreads
 
 __all__ = ("make_app",)
 
-_ROUTES = (health, oauth, maps, uploads, questions, snapshots, events, event_settings, job_sets, log, jobs, nodes)
+_ROUTES = (
+    health,
+    oauth,
+    maps,
+    uploads,
+    questions,
+    snapshots,
+    events,
+    event_settings,
+    job_sets,
+    log,
+    jobs,
+    nodes,
+    declared,
+)
 
 
 def make_app(node: Node) -> Application:

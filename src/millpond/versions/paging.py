@@ -18,7 +18,7 @@ from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
 from millpond.ranges.key_columns import KeyColumn, lower_bound
 
-__all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page")
+__all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page", "results_of")
 
 AMOUNT_MAX = 10_000
 T = TypeVar("T")
@@ -171,3 +171,12 @@ class _Collected(Generic[T]):
     def page(self) -> Page[T]:
         """The page."""
         return Page(tuple(self.items), self.more, self.last.decode(errors="replace") if self.more else "")
+
+
+def results_of(page: Callable[[str], Page[T]]) -> Iterator[T]:
+    """All results of a listing, but for common prefixes; `page` brings the page behind a place."""
+    after, more = "", True
+    while more:
+        found = page(after)
+        yield from (result for result in found.results if not isinstance(result, CommonPrefix))
+        after, more = found.next_offset, found.has_more

@@ -1,7 +1,8 @@
 """The interface of repositories, the same for those of a folder and those of a node.
 
 `Repositories`, `Repository`, `Reference`, `Branch` and `Staging` keep these promises in this process, the classes of
-`client/versions/` over the network; one suite runs over both. Each method is described where it is kept.
+`client/versions/` over the network; one suite runs over both. What is one request is declared here, in the classes
+named `…Operations`; every other method is described where it is kept.
 """
 
 from __future__ import annotations
@@ -9,45 +10,70 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from millpond.kernel.operations import declared, operation
+from millpond.versions.collect import GRACE_MS, Garbage
+from millpond.versions.compaction import Compacted
+from millpond.versions.diffs import Change
+from millpond.versions.graph.commits import Commit
+from millpond.versions.merges import Resolution, Strategy
+from millpond.versions.objects.entries import Entry
+from millpond.versions.paging import Page
+from millpond.versions.repository import Named
+from millpond.versions.repository_context import RepositoryRecord
+from millpond.versions.staging.branches import BranchState
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from millpond.versions.collect import Garbage
-    from millpond.versions.compaction import Compacted
-    from millpond.versions.diffs import Change
-    from millpond.versions.graph.commits import Commit
     from millpond.versions.graph.history import Window
     from millpond.versions.imports.importing import Imported
     from millpond.versions.imports.locations import Location
-    from millpond.versions.merges import Resolution, Strategy
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.paging import Page
-    from millpond.versions.repository import Named
-    from millpond.versions.repository_context import RepositoryRecord
     from millpond.versions.restores import Restored
-    from millpond.versions.staging.branches import BranchState
     from millpond.versions.staging.bulk import Rows
 
-__all__ = ("BranchLike", "ImportsLike", "ReferenceLike", "RepositoriesLike", "RepositoryLike", "StagingLike")
+__all__ = (
+    "BranchLike", "BranchOperations", "ImportsLike", "ReferenceLike", "ReferenceOperations", "RepositoriesLike",
+    "RepositoriesOperations", "RepositoryLike", "RepositoryOperations", "StagingLike", "StagingOperations",
+)  # fmt: skip
 
 T = TypeVar("T")
+_REPOSITORY = "/repositories/{repository}"
+_BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
+_REF = f"{_REPOSITORY}/refs/{{expression}}"
 
 
-class ReferenceLike(Protocol):
+class ReferenceOperations(Protocol):
+    """A state to read, as requests."""
+
+    @operation("GET", f"{_REPOSITORY}/commits/{{expression}}")
+    def head(self) -> Commit:
+        """The commit; of a branch its head."""
+        declared()
+
+    @operation("GET", f"{_REF}/objects/stat")
+    def stat(self, path: str) -> Entry:
+        """The entry at a path.
+
+        Raises: `NotFound`, kind `entry_not_found`.
+        """
+        declared()
+
+    @operation("GET", f"{_REF}/objects/ls")
+    def list(
+        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
+    ) -> Page[Entry]:
+        """One page of entries, in the order of the paths' bytes."""
+        declared()
+
+
+class ReferenceLike(ReferenceOperations, Protocol):
     """A state to read: see `versions.reference.Reference`."""
 
     @property
     def expression(self) -> str: ...
 
-    def head(self) -> Commit: ...
-    def stat(self, path: str) -> Entry: ...
     def get(self, path: str) -> bytes: ...
     def read(self, path: str, start: int = 0, stop: int | None = None) -> Iterator[bytes]: ...
-
-    def list(
-        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
-    ) -> Page[Entry]: ...
-
     def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]: ...
 
     def log(
@@ -56,10 +82,55 @@ class ReferenceLike(Protocol):
     ) -> Iterator[Commit]: ...  # fmt: skip
 
 
-class StagingLike(Protocol):
-    """Staged entries in bulk, and their maintenance: see `versions.branch.Staging`."""
+class StagingOperations(Protocol):
+    """Staged entries in bulk, as requests."""
 
-    def state(self) -> BranchState: ...
+    @operation("GET", f"{_BRANCH}/staging")
+    def state(self) -> BranchState:
+        """The head, and the layers of what is staged."""
+        declared()
+
+    @operation("POST", f"{_BRANCH}/objects/delete", query=("force",), answer="deleted")
+    def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
+        """Delete paths, all or none; how many of them were there."""
+        declared()
+
+    @operation("POST", f"{_BRANCH}/objects/delete", query=("force",), repeatable=True)
+    def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
+        """Delete all paths that begin with a prefix, by one range tombstone."""
+        declared()
+
+    @operation("POST", f"{_BRANCH}/objects/copy_prefix", answer="copied")
+    def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int:
+        """Stage the entries below a prefix, of this branch or of a ref, below another one, all or none; how many.
+
+        The bytes are shared.
+
+        Raises: `Invalid` for a path that becomes too long.
+        """
+        declared()
+
+    @operation("POST", f"{_BRANCH}/restore", answer="changes")
+    def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
+        """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""
+        declared()
+
+    @operation("PUT", f"{_BRANCH}/hard_reset", query=("ref", "force"))
+    def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
+        """Move the head to another commit; nothing may be staged.
+
+        Raises: `Invalid`, kind `branch_dirty`.
+        """
+        declared()
+
+    @operation("POST", f"{_BRANCH}/compact")
+    def compact(self) -> Compacted:
+        """Fold what is staged into a compacted index."""
+        declared()
+
+
+class StagingLike(StagingOperations, Protocol):
+    """Staged entries in bulk, and their maintenance: see `versions.branch.Staging`."""
 
     def link(
         self, entry: Entry, *, if_absent: bool = False, if_match: str | None = None, force: bool = False
@@ -67,13 +138,7 @@ class StagingLike(Protocol):
 
     def stage(self, rows: Rows, *, force: bool = False) -> int: ...
     def push(self, batches: Iterable[pa.RecordBatch], *, force: bool = False) -> int: ...
-    def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int: ...
-    def delete_prefix(self, prefix: str, *, force: bool = False) -> None: ...
-    def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int: ...
     def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry: ...
-    def restore(self, prefix: str, ref: str, *, force: bool = False) -> int: ...
-    def reset_hard(self, ref: str, *, force: bool = False) -> Commit: ...
-    def compact(self) -> Compacted: ...
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]: ...
 
 
@@ -88,7 +153,56 @@ class ImportsLike(Protocol):
     def stage(self, locations: Sequence[Location], *, force: bool = False) -> Imported: ...
 
 
-class BranchLike(ReferenceLike, Protocol):
+class BranchOperations(ReferenceOperations, Protocol):
+    """A branch, as requests."""
+
+    @operation(
+        "POST", f"{_BRANCH}/objects/copy", sent={"path": "src_path", "ref": "src_ref", "target": "dest_path"},
+        query=("target",), repeatable=True,
+    )  # fmt: skip
+    def copy(self, path: str, target: str, *, ref: str | None = None, force: bool = False) -> Entry:
+        """Put the entry at a path, of this branch or of a ref, at another one; the bytes are shared.
+
+        Raises: `NotFound` for the path.
+        """
+        declared()
+
+    @operation(
+        "POST", f"{_BRANCH}/commits", sent={"created": "date", "source_tree": "source_metarange"},
+        query=("source_tree",),
+    )  # fmt: skip
+    def commit(
+        self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
+        created: int | None = None, allow_empty: bool = False, prefixes: Sequence[str] | None = None,
+        source_tree: str | None = None, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Commit what is staged; with `prefixes` only what lies below them. `created` counts seconds.
+
+        Commits of one branch wait for one another. `source_tree`: an index that becomes the state of a clean branch.
+
+        Raises: `Invalid`, kind `no_changes` (`values["commit"]` is the head, which has what was staged before).
+        """
+        declared()
+
+    @operation("POST", f"{_REPOSITORY}/refs/{{source}}/merge/{{branch}}", sent={"squash": "squash_merge"})
+    def merge(
+        self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
+        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
+        allow_empty: bool = False, force: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Merge a ref into this branch, on which nothing may be staged; the merge commit.
+
+        Raises: `MergeConflict` with the `paths`; `Invalid`, kinds `branch_dirty`, `no_changes`, `merge_strategy`.
+        """
+        declared()
+
+    @operation("GET", f"{_BRANCH}/diff")
+    def diff(self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100) -> Page[Change]:
+        """One page of what is staged: the changes from the head."""
+        declared()
+
+
+class BranchLike(ReferenceLike, BranchOperations, Protocol):
     """A branch, to read and to change: see `versions.branch.Branch`."""
 
     @property
@@ -105,21 +219,6 @@ class BranchLike(ReferenceLike, Protocol):
     ) -> Entry: ...  # fmt: skip
 
     def delete(self, path: str, *, force: bool = False) -> bool: ...
-    def copy(self, path: str, target: str, *, ref: str | None = None, force: bool = False) -> Entry: ...
-
-    def commit(
-        self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        created: int | None = None, allow_empty: bool = False, prefixes: Sequence[str] | None = None,
-        source_tree: str | None = None, force: bool = False,
-    ) -> Commit: ...  # fmt: skip
-
-    def merge(
-        self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        strategy: str | Strategy = ..., resolutions: Sequence[Resolution] = (), squash: bool = False,
-        allow_empty: bool = False, force: bool = False,
-    ) -> Commit: ...  # fmt: skip
-
-    def diff(self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100) -> Page[Change]: ...
     def reset(self, *, path: str | None = None, prefix: str | None = None, force: bool = False) -> None: ...
 
     def revert(
@@ -133,7 +232,61 @@ class BranchLike(ReferenceLike, Protocol):
     ) -> Commit: ...  # fmt: skip
 
 
-class RepositoryLike(Protocol):
+class RepositoryOperations(Protocol):
+    """A repository, as requests."""
+
+    @operation("GET", f"{_REPOSITORY}/branches", sent={"hidden": "show_hidden"})
+    def branches(self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False) -> Page[Named]:
+        """One page of branches; hidden ones only on request."""
+        declared()
+
+    @operation("GET", f"{_REPOSITORY}/tags")
+    def tags(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[Named]:
+        """One page of tags."""
+        declared()
+
+    @operation("DELETE", f"{_REPOSITORY}/branches/{{name}}")
+    def delete_branch(self, name: str, *, force: bool = False) -> None:
+        """Delete a branch with what is staged on it. Its commits stay.
+
+        Raises: `NotFound`; `Denied` for the default branch and for a protected one.
+        """
+        declared()
+
+    @operation("POST", f"{_REPOSITORY}/tags", sent={"name": "id"})
+    def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
+        """Name the commit of a ref.
+
+        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `NotFound`.
+        """
+        declared()
+
+    @operation("DELETE", f"{_REPOSITORY}/tags/{{name}}")
+    def delete_tag(self, name: str, *, force: bool = False) -> None:
+        """Delete a tag; its commit stays.
+
+        Raises: `NotFound`.
+        """
+        declared()
+
+    @operation("GET", f"{_REPOSITORY}/tags/{{name}}", answer="commit_id")
+    def tag(self, name: str) -> str:
+        """The id of the commit that a tag names.
+
+        Raises: `NotFound`.
+        """
+        declared()
+
+    @operation("POST", f"{_REPOSITORY}/gc/collect")
+    def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+        """Delete objects, ranges and indexes that nothing needs, or count them. A node's grace time is a day or more.
+
+        Raises: `Conflict` when another collection deletes.
+        """
+        declared()
+
+
+class RepositoryLike(RepositoryOperations, Protocol):
     """A repository: see `versions.repository.Repository`."""
 
     @property
@@ -143,15 +296,7 @@ class RepositoryLike(Protocol):
 
     def branch(self, name: str) -> BranchLike: ...
     def ref(self, expression: str) -> ReferenceLike: ...
-    def branches(
-        self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False
-    ) -> Page[Named]: ...
-    def tags(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[Named]: ...
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> BranchLike: ...
-    def delete_branch(self, name: str, *, force: bool = False) -> None: ...
-    def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit: ...
-    def delete_tag(self, name: str, *, force: bool = False) -> None: ...
-    def tag(self, name: str) -> str: ...
 
     def diff(
         self, left: str, right: str, prefix: str = "", *, three_dots: bool = True, delimiter: str = "",
@@ -163,7 +308,6 @@ class RepositoryLike(Protocol):
     ) -> Iterator[pa.RecordBatch]: ...
 
     def merge_base(self, left: str, right: str) -> Commit: ...
-    def collect(self, *, grace_ms: int = ..., dry_run: bool = False) -> Garbage: ...
     def dump(self) -> Iterator[bytes]: ...
     def setting(self, kind: type[T]) -> tuple[T | None, str]: ...
     def set(self, value: object, *, expected: str | None = None) -> str: ...
@@ -174,7 +318,16 @@ class RepositoryLike(Protocol):
     ) -> RepositoryRecord: ...
 
 
-class RepositoriesLike(Protocol):
+class RepositoriesOperations(Protocol):
+    """The repositories of a pond, as requests."""
+
+    @operation("GET", "/repositories")
+    def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
+        """One page of repositories, by name."""
+        declared()
+
+
+class RepositoriesLike(RepositoriesOperations, Protocol):
     """The repositories of a pond: see `versions.repositories.Repositories`."""
 
     def create(
@@ -183,6 +336,5 @@ class RepositoriesLike(Protocol):
     ) -> RepositoryLike: ...  # fmt: skip
 
     def get(self, name: str) -> RepositoryLike: ...
-    def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]: ...
     def restore(self, name: str, chunks: Iterable[bytes], *, force: bool = False) -> Restored: ...
     def delete(self, name: str) -> None: ...

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.loads import HERE_BYTES_MAX
-from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, examples, existing_pond
+from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, existing_pond
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.cli.enrich.by_spark import Enriched, Inputs
     from millpond.cli.terminal.messages import Wanted
     from millpond.maps.protocols import PondLike
 
-__all__ = ("OnInvalid", "enrich", "register")
+__all__ = ("OnInvalid", "enrich")
 
 
 class OnInvalid(StrEnum):
@@ -29,22 +30,16 @@ class OnInvalid(StrEnum):
     MISS = "miss"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(
-        epilog=examples(
-            "millpond enrich flights.csv --with weather --key origin --time time_hour --out enriched.parquet",
-            "millpond enrich flights.csv --with 'weather on origin at time_hour' --with 'planes on tailnum as plane' "
-            "--out enriched.parquet",
-            "millpond enrich logs.jsonl --with 'ipv4_country on address as country' --out enriched.csv --json",
-            "millpond enrich logs.csv --with 'ipv4_country on address' --out found.csv --rejects bad.jsonl "
-            "--max-rejects 100",
-            "millpond enrich year=*.parquet --with weather --key origin --time time_hour --master spark://host:7077 "
-            "--out enriched/",
-        )
-    )(enrich)
-
-
+@verb(
+    "enrich",
+    "millpond enrich flights.csv --with weather --key origin --time time_hour --out enriched.parquet",
+    "millpond enrich flights.csv --with 'weather on origin at time_hour' --with 'planes on tailnum as plane' "
+    "--out enriched.parquet",
+    "millpond enrich logs.jsonl --with 'ipv4_country on address as country' --out enriched.csv --json",
+    "millpond enrich logs.csv --with 'ipv4_country on address' --out found.csv --rejects bad.jsonl --max-rejects 100",
+    "millpond enrich year=*.parquet --with weather --key origin --time time_hour --master spark://host:7077 "
+    "--out enriched/",
+)
 def enrich(
     events: Annotated[list[str], typer.Argument(metavar="EVENTS...", help="Files: Parquet, CSV, JSON lines.")],
     what: Annotated[

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, headline, iso, short, when
 from millpond.cli.versions.places import (
     BranchPlace,
@@ -19,33 +20,10 @@ from millpond.cli.versions.places import (
 )
 from millpond.json_forms import plain
 
-if TYPE_CHECKING:
-    from millpond.versions.protocols import RepositoryLike
-
-__all__ = ("compact", "create", "delete", "listed", "register", "show")
+__all__ = ("compact", "create", "delete", "listed", "show")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Branches: lines of commits to write to.", no_args_is_help=True)
-    group.command("list", epilog=examples("millpond branch list flights", "millpond branch list flights --json"))(
-        listed
-    )
-    group.command(
-        epilog=examples("millpond branch create flights/fix", "millpond branch create flights/old --from v1~2")
-    )(create)
-    group.command(epilog=examples("millpond branch show flights/main", "millpond branch show flights/main --json"))(
-        show
-    )
-    group.command(
-        epilog=examples("millpond branch compact flights/main", "millpond branch compact flights/main --json")
-    )(compact)
-    group.command(epilog=examples("millpond branch delete flights/fix", "millpond branch delete flights/fix --json"))(
-        delete
-    )
-    app.add_typer(group, name="branch")
-
-
+@verb("branch list", "millpond branch list flights", "millpond branch list flights --json")
 def listed(
     name: RepositoryName,
     prefix: NamePrefix = "",
@@ -54,8 +32,11 @@ def listed(
     json: Json = False,
 ) -> None:
     """List the branches of a repository, and what each head is."""
+    from millpond.versions.paging import results_of
+
     with repository(pond, parse_repository(name)) as found:
-        rows = [(named.name, found.ref(named.commit_id).head()) for named in _all(found, prefix, hidden=hidden)]
+        named = results_of(lambda after: found.branches(prefix, after=after, amount=1_000, hidden=hidden))
+        rows = [(branch.name, found.ref(branch.commit_id).head()) for branch in named]
         default = found.record.default_branch
     if json:
         console.print_json_list(
@@ -78,17 +59,7 @@ def _marked(branch: str, default: str) -> str:
     return f"{branch} *" if branch == default else branch
 
 
-def _all(found: RepositoryLike, prefix: str, *, hidden: bool) -> list[Any]:
-    rows: list[Any] = []
-    after = ""
-    while True:
-        page = found.branches(prefix, after=after, amount=1_000, hidden=hidden)
-        rows += page.results
-        if not page.has_more:
-            return rows
-        after = page.next_offset
-
-
+@verb("branch create", "millpond branch create flights/fix", "millpond branch create flights/old --from v1~2")
 def create(
     place: BranchPlace,
     source: Annotated[
@@ -126,6 +97,7 @@ def _ref_of(name: str, source: str | None) -> str | None:
     return place.ref
 
 
+@verb("branch show", "millpond branch show flights/main", "millpond branch show flights/main --json")
 def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show a branch: its head, and the layers of what is staged on it."""
     where = parse_place(place, path=False)
@@ -148,6 +120,7 @@ def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> No
     console.print_facts({name.replace("_", " "): value for name, value in facts.items()})
 
 
+@verb("branch compact", "millpond branch compact flights/main", "millpond branch compact flights/main --json")
 def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Fold what is staged on a branch into an index, so that reads are as fast as those of a commit.
 
@@ -164,6 +137,7 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
         console.say(f"nothing was folded: {done.reason}")
 
 
+@verb("branch delete", "millpond branch delete flights/fix", "millpond branch delete flights/fix --json")
 def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete a branch with what is staged on it. Its commits stay."""
     where = parse_place(place, path=False)

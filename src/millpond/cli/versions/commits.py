@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, committer_or_user, headline, short
 from millpond.cli.versions.places import BranchPlace, Metadata, items, parse_pair, parse_place, repository
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from millpond.versions.merges import Resolution
     from millpond.versions.protocols import BranchLike
 
-__all__ = ("cherry_pick", "commit", "merge", "register", "reset", "revert")
+__all__ = ("cherry_pick", "commit", "merge", "reset", "revert")
 
 Message = Annotated[str, typer.Option("--message", "-m", metavar="TEXT", help="What it is about.")]
 OwnMessage = Annotated[
@@ -39,35 +40,6 @@ Parent = Annotated[
 
 _RESOLVE = "change one side; or --strategy source-wins or dest-wins; or --take source=PATH"
 _CHANGED_SINCE = "the branch changed these paths since: put there what they shall be, and commit"
-
-
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    app.command(
-        epilog=examples(
-            'millpond commit flights/main -m "January"',
-            "millpond commit flights/main -m fix --only 2013/ --meta ticket=7",
-        )
-    )(commit)  # fmt: skip
-    app.command(
-        epilog=examples(
-            "millpond merge flights/fix main", "millpond merge flights/fix main --strategy source-wins",
-            "millpond merge flights/fix main --take source=2013/ --take destination=README",
-        )
-    )(merge)  # fmt: skip
-    app.command(epilog=examples("millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1"))(
-        revert
-    )
-    app.command(
-        "cherry-pick",
-        epilog=examples("millpond cherry-pick flights/fix~1 main", "millpond cherry-pick flights/3f2a main"),
-    )(cherry_pick)
-    app.command(
-        epilog=examples(
-            "millpond reset flights/main", "millpond reset flights/main/2013/01.csv",
-            "millpond reset flights/main/2013/", "millpond reset flights/main --hard main~2",
-        )
-    )(reset)  # fmt: skip
 
 
 @contextmanager
@@ -113,6 +85,11 @@ _COMMIT, _REVERT, _PICK = _Move("committing"), _Move("reverting"), _Move("pickin
 _MERGE = _Move("merging", "merged into", _RESOLVE)
 
 
+@verb(
+    "commit",
+    'millpond commit flights/main -m "January"',
+    "millpond commit flights/main -m fix --only 2013/ --meta ticket=7",
+)
 def commit(
     place: BranchPlace,
     message: Message = "",
@@ -134,6 +111,12 @@ def commit(
     )  # fmt: skip
 
 
+@verb(
+    "merge",
+    "millpond merge flights/fix main",
+    "millpond merge flights/fix main --strategy source-wins",
+    "millpond merge flights/fix main --take source=2013/ --take destination=README",
+)
 def merge(
     source: Annotated[str, typer.Argument(metavar="[REPO/]SOURCE", help="What to merge: a branch, a tag, a commit.")],
     target: Annotated[str, typer.Argument(metavar="[REPO/]BRANCH", help="The branch that it is merged into.")],
@@ -189,6 +172,7 @@ def _resolution(text: str) -> Resolution:
     return Resolution(chosen, prefix=path) if path.endswith("/") else Resolution(chosen, path=path)
 
 
+@verb("revert", "millpond revert flights/main main~1", "millpond revert flights/main 3f2a --parent 1")
 def revert(
     place: BranchPlace,
     ref: Annotated[str, typer.Argument(metavar="REF", help="The commit to undo.")],
@@ -211,6 +195,7 @@ def revert(
     )  # fmt: skip
 
 
+@verb("cherry-pick", "millpond cherry-pick flights/fix~1 main", "millpond cherry-pick flights/3f2a main")
 def cherry_pick(
     source: Annotated[str, typer.Argument(metavar="[REPO/]COMMIT", help="The commit whose changes are wanted.")],
     target: Annotated[str, typer.Argument(metavar="[REPO/]BRANCH", help="The branch to make them on.")],
@@ -230,6 +215,13 @@ def cherry_pick(
     )  # fmt: skip
 
 
+@verb(
+    "reset",
+    "millpond reset flights/main",
+    "millpond reset flights/main/2013/01.csv",
+    "millpond reset flights/main/2013/",
+    "millpond reset flights/main --hard main~2",
+)
 def reset(
     place: Annotated[
         str, typer.Argument(metavar="REPO/BRANCH[/PATH]", help="The branch, one path of it, or a folder/.")

@@ -4,37 +4,35 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import Limit, parse_pair, parse_place, repository
 
 if TYPE_CHECKING:
     from millpond.versions.diffs import Change
 
-__all__ = ("diff", "register")
+__all__ = ("diff",)
 
 _MARKS = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow"), "conflict": ("!", "bold red")}
 _DOTS = re.compile(r"(.+?)(\.\.\.?)(.+)")
 _PAGE = 1_000
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(
-        epilog=examples(
-            "millpond diff flights/main", "millpond diff flights/main fix", "millpond diff flights/main...fix --json",
-            "millpond diff flights/v1 v2 --two-dots --prefix 2013/",
-        )
-    )(diff)  # fmt: skip
-
-
+@verb(
+    "diff",
+    "millpond diff flights/main",
+    "millpond diff flights/main fix",
+    "millpond diff flights/main...fix --json",
+    "millpond diff flights/v1 v2 --two-dots --prefix 2013/",
+)
 def diff(
     left: Annotated[
         str, typer.Argument(metavar="REPO/LEFT", help="A branch alone: what is staged on it. LEFT..RIGHT, as in git.")
@@ -54,14 +52,16 @@ def diff(
 
     + added, - removed, ~ changed, ! conflict: a merge of right into left is refused there.
     """
+    from millpond.versions.paging import results_of
+
     name, old, new, two_dots, prefix = _sides(left, right, two_dots, prefix)
     counts: Counter[str] = Counter()
     with repository(pond, name) as found:
         if new is None:
             branch = found.branch(old or found.record.default_branch)
-            changes = _pages(lambda after: branch.diff(prefix, after=after, amount=_PAGE))
+            changes = results_of(lambda after: branch.diff(prefix, after=after, amount=_PAGE))
         else:
-            changes = _pages(
+            changes = results_of(
                 lambda after: found.diff(old, new, prefix, three_dots=not two_dots, after=after, amount=_PAGE)
             )
         shown = _counted(islice(changes, limit), counts)
@@ -96,16 +96,6 @@ def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[s
             return place.repository, place.ref, None, False, place.path or prefix
         return place.repository, dotted[1], dotted[3], two_dots or dotted[2] == "..", place.path or prefix
     return *parse_pair(left, right), two_dots, prefix
-
-
-def _pages(page: Callable[[str], Any]) -> Iterator[Change]:
-    after = ""
-    while True:
-        found = page(after)
-        yield from found.results
-        if not found.has_more:
-            return
-        after = found.next_offset
 
 
 def _counted(changes: Iterator[Change], counts: Counter[str]) -> Iterator[Change]:

@@ -10,28 +10,18 @@ from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.places import RepositoryName, opened, parse_repository, repository
 
-__all__ = ("dump", "register", "restore")
+__all__ = ("dump", "restore")
 
 _CHUNK_BYTES = 1 << 20
 _END = b'"sha256":'
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group.command(
-        epilog=examples("millpond repo dump flights flights.jsonl", "millpond repo dump flights - | gzip > f.gz")
-    )(dump)
-    group.command(
-        epilog=examples(
-            "millpond repo restore flights flights.jsonl", "gunzip -c f.gz | millpond repo restore flights -"
-        )
-    )(restore)
-
-
+@verb("repo dump", "millpond repo dump flights flights.jsonl", "millpond repo dump flights - | gzip > f.gz")
 def dump(
     name: RepositoryName,
     file: Annotated[
@@ -84,6 +74,7 @@ def _write(file: Path, chunks: Iterable[bytes]) -> int:
     return size
 
 
+@verb("repo restore", "millpond repo restore flights flights.jsonl", "gunzip -c f.gz | millpond repo restore flights -")
 def restore(
     name: RepositoryName,
     file: Annotated[

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, headline, short, when
 from millpond.cli.versions.places import parse_place, repository
 
@@ -18,22 +19,19 @@ if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
     from millpond.versions.protocols import RepositoryLike
 
-__all__ = ("log", "register")
+__all__ = ("log",)
 
 _ASCII = str.maketrans({"●": "*", "◎": "*", "│": "|", "─": "-"} | dict.fromkeys("├┤┼┬┴╮╯╭╰", "+"))
 _NAMES_MAX = 10_000
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command of this module."""
-    app.command(
-        epilog=examples(
-            "millpond log flights/main", "millpond log flights/main --graph", "millpond log flights/main/2013/ -n 5",
-            "millpond log flights/v1 --since 2013-02-08T00:00Z --json",
-        )
-    )(log)  # fmt: skip
-
-
+@verb(
+    "log",
+    "millpond log flights/main",
+    "millpond log flights/main --graph",
+    "millpond log flights/main/2013/ -n 5",
+    "millpond log flights/v1 --since 2013-02-08T00:00Z --json",
+)
 def log(
     place: Annotated[
         str,

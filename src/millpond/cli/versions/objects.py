@@ -1,119 +1,27 @@
-"""`millpond fs`: the objects of a ref: list, look at, copy, delete, restore."""
+"""`millpond fs stat`, `cp`, `rm` and `restore`: objects of a ref are looked at, copied, deleted and restored."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions import transfers
-from millpond.cli.versions.output import entry_object, iso, when
-from millpond.cli.versions.places import AnyPlace, Limit, Place, parse_place, repository
+from millpond.cli.versions.output import entry_object, iso
+from millpond.cli.versions.places import AnyPlace, Place, Recursive, parse_place, repository
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from millpond.versions.protocols import BranchLike
 
-    from millpond.versions.objects.entries import Entry
-    from millpond.versions.paging import CommonPrefix
-    from millpond.versions.protocols import BranchLike, ReferenceLike
-
-__all__ = ("copy", "listed", "register", "remove", "restore", "stat")
-
-Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="All that lies below.")]
-_PAGE = 1_000
+__all__ = ("copy", "remove", "restore", "stat")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Objects: put, get, list, copy and delete them.", no_args_is_help=True)
-    group.command("ls", epilog=examples("millpond fs ls flights/main", "millpond fs ls flights/v1/2013/ -r --json"))(
-        listed
-    )
-    transfers.register(group)
-    group.command(epilog=examples("millpond fs stat flights/main/2013/01.csv", "millpond fs stat flights/v1/a --json"))(
-        stat
-    )
-    group.command(
-        "cp",
-        epilog=examples("millpond fs cp flights/v1/2013/01.csv flights/main/2013/01.csv",
-                        "millpond fs cp -r flights/main/2013/ flights/main/archive/2013/"),
-    )(copy)  # fmt: skip
-    group.command(
-        "rm", epilog=examples("millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
-    )(remove)
-    group.command(
-        epilog=examples(
-            "millpond fs restore flights/main/2013/ --from v1", "millpond fs restore flights/main --from main~3"
-        )
-    )(restore)  # fmt: skip
-    app.add_typer(group, name="fs")
-
-
-def listed(
-    place: Annotated[
-        str, typer.Argument(metavar="REPO[/REF[/PREFIX]]", help="Where to look, such as flights/main/2013/.")
-    ],
-    recursive: Recursive = False,
-    limit: Limit = None,
-    pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:  # fmt: skip
-    """List objects; what lies below a folder shows as the folder."""
-    where = parse_place(place, ref=False)
-    with repository(pond, where.repository) as found:
-        ref = found.ref(where.ref or found.record.default_branch)
-        rows = _listing(ref, where.path, "" if recursive else "/")
-        if json:
-            console.print_json_list(map(_row_object, islice(rows, limit)))
-            return
-        count = _print_rows(islice(rows, limit))
-    if not count:
-        console.say(f"nothing begins with {where.path}" if where.path else "no objects")
-    elif limit is not None and count == limit:
-        console.note("there may be more: a larger -n shows them")
-
-
-def _listing(ref: ReferenceLike, prefix: str, delimiter: str) -> Iterator[Entry | CommonPrefix]:
-    """The entries below a prefix; where nothing lies directly at it, those of the folder of its name."""
-    after, seen = "", False
-    while True:
-        page = ref.list(prefix, delimiter=delimiter, after=after, amount=_PAGE)
-        results = page.results
-        if not seen and delimiter and len(results) == 1 and results[0].path == f"{prefix}/" and not page.has_more:
-            yield from _listing(ref, f"{prefix}/", delimiter)  # `ls 2013` means the folder
-            return
-        yield from results
-        seen = True
-        if not page.has_more:
-            return
-        after = page.next_offset
-
-
-def _row_object(row: Entry | CommonPrefix) -> dict[str, Any]:
-    from millpond.versions.paging import CommonPrefix
-
-    return {"folder": row.path} if isinstance(row, CommonPrefix) else entry_object(row)
-
-
-def _print_rows(rows: Iterator[Entry | CommonPrefix]) -> int:
-    """Print rows as they come: a listing may be long."""
-    from millpond.versions.paging import CommonPrefix
-
-    count = 0
-    for row in rows:
-        count += 1
-        if isinstance(row, CommonPrefix):
-            console.say(f"{'':>10}  {'':17}  {row.path}")
-        else:
-            console.say(f"{console.human_bytes(row.size):>10}  {when(row.mtime):17}  {row.path}")
-    return count
-
-
+@verb("fs stat", "millpond fs stat flights/main/2013/01.csv", "millpond fs stat flights/v1/a --json")
 def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show what is known of one object."""
     from millpond.versions.objects.uploads import physical_address
@@ -134,6 +42,11 @@ def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
 # -- copying, deleting, restoring ---------------------------------------------------------------------
 
 
+@verb(
+    "fs cp",
+    "millpond fs cp flights/v1/2013/01.csv flights/main/2013/01.csv",
+    "millpond fs cp -r flights/main/2013/ flights/main/archive/2013/",
+)
 def copy(
     source: AnyPlace,
     target: Annotated[
@@ -183,6 +96,7 @@ def _folder(path: str) -> str:
     return path if not path or path.endswith("/") else f"{path}/"
 
 
+@verb("fs rm", "millpond fs rm flights/main/2013/01.csv", "millpond fs rm -r flights/main/2013/")
 def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete an object from a branch, or all that lies below a folder: one entry, however many there are."""
     from millpond.errors import Invalid
@@ -205,6 +119,9 @@ def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pon
         console.say(f"deleted {where}" + (" and all below it" if recursive else "") + "; not committed yet")
 
 
+@verb(
+    "fs restore", "millpond fs restore flights/main/2013/ --from v1", "millpond fs restore flights/main --from main~3"
+)
 def restore(
     place: AnyPlace,
     ref: Annotated[str, typer.Option("--from", metavar="REF", help="The branch, tag or commit to take it from.")],

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from millpond.versions.protocols import RepositoryLike
 
 __all__ = (
-    "AnyPlace", "BranchPlace", "Limit", "Metadata", "NamePrefix", "Place", "RefPlace", "RepositoryName", "items",
-    "opened", "parse_pair", "parse_place", "parse_repository", "repository",
+    "AnyPlace", "BranchPlace", "Limit", "Metadata", "NamePrefix", "Place", "Recursive", "RefPlace",
+    "RepositoryName", "items", "opened", "parse_pair", "parse_place", "parse_repository", "repository",
 )  # fmt: skip
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
@@ -45,6 +45,7 @@ Metadata = Annotated[
     list[str] | None, typer.Option("--meta", metavar="NAME=VALUE", help="User metadata; may be repeated.")
 ]
 NamePrefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin so.")]
+Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="All that lies below.")]
 Limit = Annotated[
     int | None,
     typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.", show_default="all"),

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Confirmed, Json, PondPlace, comma_list, examples
+from millpond.cli.options import Confirmed, Json, PondPlace, comma_list
 from millpond.cli.terminal import console
-from millpond.cli.versions import dumps
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import iso, short, when
 from millpond.cli.versions.places import (
     Metadata,
@@ -27,32 +27,10 @@ if TYPE_CHECKING:
     from millpond.versions.protocols import RepositoryLike
     from millpond.versions.repository_context import RepositoryRecord
 
-__all__ = ("collect", "create", "delete", "listed", "register", "settings", "show")
+__all__ = ("collect", "create", "delete", "listed", "settings", "show")
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Repositories: objects with branches, commits and merges.", no_args_is_help=True)
-    group.command(
-        epilog=examples("millpond repo create flights", "millpond repo create flights s3://bucket/f --branch trunk")
-    )(create)  # fmt: skip
-    group.command("list", epilog=examples("millpond repo list", "millpond repo list --prefix fl --json"))(listed)
-    group.command(epilog=examples("millpond repo show flights", "millpond repo show flights --json"))(show)
-    group.command(
-        epilog=examples(
-            "millpond repo settings flights", "millpond repo settings flights --protect main,release-*",
-            "millpond repo settings flights --retain 30d --retain-branch main=365d",
-            "millpond repo settings flights --compact-deletions 50000 --compact-layers 20",
-        )
-    )(settings)  # fmt: skip
-    group.command(
-        "gc", epilog=examples("millpond repo gc flights --dry-run", "millpond repo gc flights --grace 2d --json")
-    )(collect)
-    group.command(epilog=examples("millpond repo delete flights", "millpond repo delete flights --yes --json"))(delete)
-    dumps.register(group)
-    app.add_typer(group, name="repo")
-
-
+@verb("repo create", "millpond repo create flights", "millpond repo create flights s3://bucket/f --branch trunk")
 def create(
     name: RepositoryName,
     namespace: Annotated[
@@ -79,21 +57,17 @@ def create(
         console.say(f"made {name} with the branch {branch}; its bytes lie in {made.record.namespace}")
 
 
+@verb("repo list", "millpond repo list", "millpond repo list --prefix fl --json")
 def listed(
     prefix: NamePrefix = "",
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
     """List the repositories."""
+    from millpond.versions.paging import results_of
+
     with opened(pond) as found:
-        records: list[RepositoryRecord] = []
-        after = ""
-        while True:
-            page = found.repositories.list(prefix, after=after, amount=1_000)
-            records += page.results  # type: ignore[arg-type]  # no delimiter: no prefixes
-            if not page.has_more:
-                break
-            after = page.next_offset
+        records = list(results_of(lambda after: found.repositories.list(prefix, after=after, amount=1_000)))
     if json:
         console.print_json_list(map(_object, records))
     elif not records:
@@ -109,6 +83,7 @@ def listed(
         )  # fmt: skip
 
 
+@verb("repo show", "millpond repo show flights", "millpond repo show flights --json")
 def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show a repository: its place, its branches and tags, its settings."""
     with repository(pond, parse_repository(name)) as found:
@@ -141,6 +116,13 @@ def _object(record: RepositoryRecord) -> dict[str, Any]:
 # -- settings -----------------------------------------------------------------------------------------
 
 
+@verb(
+    "repo settings",
+    "millpond repo settings flights",
+    "millpond repo settings flights --protect main,release-*",
+    "millpond repo settings flights --retain 30d --retain-branch main=365d",
+    "millpond repo settings flights --compact-deletions 50000 --compact-layers 20",
+)
 def settings(
     name: RepositoryName,
     protect: Annotated[
@@ -231,6 +213,7 @@ def _setting_facts(known: dict[str, Any]) -> dict[str, Any]:
 # -- garbage, deletion --------------------------------------------------------------------------------
 
 
+@verb("repo gc", "millpond repo gc flights --dry-run", "millpond repo gc flights --grace 2d --json")
 def collect(
     name: RepositoryName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and delete nothing.")] = False,
@@ -268,6 +251,7 @@ def _garbage(name: str, garbage: Garbage) -> dict[str, Any]:
     }  # fmt: skip
 
 
+@verb("repo delete", "millpond repo delete flights", "millpond repo delete flights --yes --json")
 def delete(
     name: RepositoryName,
     yes: Confirmed = False,

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, headline, short, when
 from millpond.cli.versions.places import (
     NamePrefix,
@@ -18,22 +19,12 @@ from millpond.cli.versions.places import (
     repository,
 )
 
-__all__ = ("create", "delete", "listed", "register")
+__all__ = ("create", "delete", "listed")
 
 TagPlace = Annotated[str, typer.Argument(metavar="REPO/TAG", help="The tag, such as flights/v1.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group = typer.Typer(help="Tags: names of commits that stay.", no_args_is_help=True)
-    group.command("list", epilog=examples("millpond tag list flights", "millpond tag list flights --json"))(listed)
-    group.command(epilog=examples("millpond tag create flights/v1 main", "millpond tag create flights/v1 3f2a --json"))(
-        create
-    )
-    group.command(epilog=examples("millpond tag delete flights/v1", "millpond tag delete flights/v1 --json"))(delete)
-    app.add_typer(group, name="tag")
-
-
+@verb("tag list", "millpond tag list flights", "millpond tag list flights --json")
 def listed(
     name: RepositoryName,
     prefix: NamePrefix = "",
@@ -41,15 +32,11 @@ def listed(
     json: Json = False,
 ) -> None:
     """List the tags of a repository."""
-    rows: list[Any] = []
+    from millpond.versions.paging import results_of
+
     with repository(pond, parse_repository(name)) as found:
-        after = ""
-        while True:
-            page = found.tags(prefix, after=after, amount=1_000)
-            rows += [(named.name, found.ref(named.commit_id).head()) for named in page.results]  # type: ignore[union-attr]
-            if not page.has_more:
-                break
-            after = page.next_offset
+        named = results_of(lambda after: found.tags(prefix, after=after, amount=1_000))
+        rows = [(tag.name, found.ref(tag.commit_id).head()) for tag in named]
     if json:
         console.print_json_list({"tag": tag, "commit": commit_object(commit)} for tag, commit in rows)
     elif not rows:
@@ -62,6 +49,7 @@ def listed(
         )
 
 
+@verb("tag create", "millpond tag create flights/v1 main", "millpond tag create flights/v1 3f2a --json")
 def create(
     place: TagPlace,
     ref: Annotated[str, typer.Argument(metavar="REF", help="A branch, a tag or a commit of the repository.")],
@@ -79,6 +67,7 @@ def create(
         console.say(f"{name}/{tag} is {short(commit.id)}")
 
 
+@verb("tag delete", "millpond tag delete flights/v1", "millpond tag delete flights/v1 --json")
 def delete(place: TagPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete a tag. Its commit stays."""
     where = parse_place(place, path=False)

@@ -20,8 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, PondPlace, examples
+from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
 from millpond.cli.versions.places import AnyPlace, Metadata, Place, items, parse_place, repository
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.protocols import BranchLike, ReferenceLike
 
-__all__ = ("cat", "get", "put", "register", "stat_of")
+__all__ = ("cat", "get", "put", "stat_of")
 
 CHUNK_BYTES = 1 << 20
 AT_ONCE = 8
@@ -44,23 +45,6 @@ ContentType = Annotated[
 Recursive = Annotated[bool, typer.Option("--recursive", "-r", help="A folder with all that lies below.")]
 
 
-def register(group: typer.Typer) -> None:
-    """Add the commands of this module."""
-    group.command(
-        epilog=examples(
-            "millpond fs put 01.csv flights/main/2013/", "millpond fs put -r data/2013 flights/main/2013/",
-            "pg_dump flights | millpond fs put - flights/main/dump.sql",
-        )
-    )(put)  # fmt: skip
-    group.command(
-        epilog=examples(
-            "millpond fs get flights/v1/2013/01.csv", "millpond fs get flights/main/2013/01.csv copy.csv",
-            "millpond fs get -r flights/main/2013/ data/2013",
-        )
-    )(get)  # fmt: skip
-    group.command(epilog=examples("millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README"))(cat)
-
-
 # -- up -----------------------------------------------------------------------------------------------
 
 
@@ -72,6 +56,12 @@ class _Upload:
     path: str
 
 
+@verb(
+    "fs put",
+    "millpond fs put 01.csv flights/main/2013/",
+    "millpond fs put -r data/2013 flights/main/2013/",
+    "pg_dump flights | millpond fs put - flights/main/dump.sql",
+)
 def put(
     source: Annotated[
         Path, typer.Argument(metavar="FILE|FOLDER|-", help="What to put; - is standard input.", allow_dash=True)
@@ -183,6 +173,12 @@ def _at_once(act: Callable[[Any], Any], wanted: Iterable[Any]) -> list[Any]:
 # -- down ---------------------------------------------------------------------------------------------
 
 
+@verb(
+    "fs get",
+    "millpond fs get flights/v1/2013/01.csv",
+    "millpond fs get flights/main/2013/01.csv copy.csv",
+    "millpond fs get -r flights/main/2013/ data/2013",
+)
 def get(
     source: AnyPlace,
     target: Annotated[
@@ -237,6 +233,7 @@ def stat_of(ref: ReferenceLike, where: Place, hint: str) -> Entry:
 def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) -> tuple[int, int]:
     """Fetch what lies below a folder; how many objects, and their bytes."""
     from millpond.errors import Invalid, NotFound
+    from millpond.versions.paging import results_of
 
     if folder.exists() and not folder.is_dir():
         raise Invalid("this is a file", kind="target_file", path=folder, hint="name a folder")
@@ -248,23 +245,20 @@ def _get_folder(ref: ReferenceLike, where: Place, folder: Path, *, quiet: bool) 
             _get(ref, entry, _inside(folder, entry.path, start), advance)
             sizes.append(entry.size)
 
-        _at_once(fetch, (entry for entry in _below(ref, start) if not entry.path.endswith("/")))
+        _at_once(
+            fetch,
+            (
+                entry
+                for entry in results_of(lambda after: ref.list(start, after=after, amount=_PAGE))
+                if not entry.path.endswith("/")
+            ),
+        )
     if not sizes:
         raise NotFound(
             "nothing lies below it", kind="entry_not_found", path=start or "/", ref=where.ref,
             hint=f"millpond fs ls {where.repository}/{where.ref}",
         )  # fmt: skip
     return len(sizes), sum(sizes)
-
-
-def _below(ref: ReferenceLike, start: str) -> Iterator[Any]:
-    after = ""
-    while True:
-        page = ref.list(start, after=after, amount=_PAGE)
-        yield from page.results
-        if not page.has_more:
-            return
-        after = page.next_offset
 
 
 def _inside(folder: Path, path: str, start: str) -> Path:
@@ -304,6 +298,7 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
             partial.unlink(missing_ok=True)
 
 
+@verb("fs cat", "millpond fs cat flights/main/2013/01.csv", "millpond fs cat flights/v1/README")
 def cat(source: AnyPlace, pond: PondPlace = "pond") -> None:
     """Write the bytes of an object to standard output."""
     where = parse_place(source, path=None)

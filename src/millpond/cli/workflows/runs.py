@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, Tenant, connected, plain_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "register", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _SHORT_MS = 10_000
@@ -22,25 +23,7 @@ Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a
 Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    app.command(
-        epilog=examples(
-            "millpond runs", "millpond runs --workflow nightly --status ERROR", "millpond runs --limit 5 --json"
-        )
-    )(runs)
-    group = typer.Typer(help="Start, show, stop, resume, rescue and delete a run of a workflow.", no_args_is_help=True)
-    group.command(
-        epilog=examples("millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
-    )(start)
-    group.command(epilog=examples("millpond run show n-1", "millpond run show n-1 --json"))(show)
-    group.command(epilog=examples("millpond run stop n-1"))(stop)
-    group.command(epilog=examples("millpond run resume n-1"))(resume)
-    group.command(epilog=examples("millpond run rescue n-1", "millpond run rescue n-1 --skip"))(rescue)
-    group.command(epilog=examples("millpond run delete n-1"))(delete)
-    app.add_typer(group, name="run")
-
-
+@verb("runs", "millpond runs", "millpond runs --workflow nightly --status ERROR", "millpond runs --limit 5 --json")
 def runs(
     workflow: Annotated[
         str | None, typer.Option("--workflow", metavar="NAME", help="Only runs of it.", show_default="all workflows")
@@ -120,6 +103,7 @@ def _took(row: Any) -> str:
     return f"{took} ms" if took < _SHORT_MS else console.human_span(took)
 
 
+@verb("run start", "millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
 def start(
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")],
     given: Annotated[
@@ -177,6 +161,7 @@ def _is_text(kind: int | None) -> bool:
     return kind == VariableType.STR
 
 
+@verb("run show", "millpond run show n-1", "millpond run show n-1 --json")
 def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Show a run as a tree: threads, nodes, attempts of tasks, failures and variables."""
     from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
@@ -271,6 +256,7 @@ def _shown(value: Any) -> str:
     return to_json(plain(value)).decode()
 
 
+@verb("run stop", "millpond run stop n-1")
 def stop(
     run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
@@ -283,6 +269,7 @@ def stop(
     _say("stopped", run, json=json)
 
 
+@verb("run resume", "millpond run resume n-1")
 def resume(
     run: Run, thread: Thread = 0, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
 ) -> None:  # fmt: skip
@@ -295,6 +282,7 @@ def resume(
     _say("resumed", run, json=json)
 
 
+@verb("run rescue", "millpond run rescue n-1", "millpond run rescue n-1 --skip")
 def rescue(
     run: Run,
     thread: Thread = 0,
@@ -313,6 +301,7 @@ def rescue(
     _say("rescued", run, json=json)
 
 
+@verb("run delete", "millpond run delete n-1")
 def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
     """Delete a run with all that belongs to it, also while it runs."""
     from littlehorse.model import DeleteWfRunRequest

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, examples
+from millpond.cli.options import Json
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, connected, plain_message
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ __all__ = (
     "put_principal",
     "put_quota",
     "put_tenant",
-    "register",
 )
 
 _SERVER = "localhost:7434"
@@ -42,29 +42,7 @@ Principal = Annotated[
 ]
 
 
-def register(app: typer.Typer) -> None:
-    """Add the commands."""
-    group = _group(app, "tenant", "Make and list the tenants of workflows.")
-    group.command("put", epilog=examples("millpond tenant put etl"))(put_tenant)
-    group.command("list", epilog=examples("millpond tenant list --json"))(list_tenants)
-    group = _group(app, "principal", "Say what callers may do in workflows, by the names of their tokens.")
-    rights = "--allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS"
-    group.command("put", epilog=examples(f"millpond principal put nightly {rights}"))(put_principal)
-    group.command("list", epilog=examples("millpond principal list"))(list_principals)
-    group.command("delete", epilog=examples("millpond principal delete nightly"))(delete_principal)
-    group = _group(app, "quota", "Limit the changing requests a second of a tenant of workflows.")
-    limits = ("millpond quota put etl 100", "millpond quota put etl 10 --principal nightly")
-    group.command("put", epilog=examples(*limits))(put_quota)
-    group.command("list", epilog=examples("millpond quota list"))(list_quotas)
-    group.command("delete", epilog=examples("millpond quota delete etl"))(delete_quota)
-
-
-def _group(app: typer.Typer, name: str, text: str) -> typer.Typer:
-    group = typer.Typer(help=text, no_args_is_help=True)
-    app.add_typer(group, name=name)
-    return group
-
-
+@verb("tenant put", "millpond tenant put etl")
 def put_tenant(name: Name, server: Server = _SERVER, json: Json = False) -> None:
     """Make a tenant. One that is there stays as it is."""
     from littlehorse.model import PutTenantRequest
@@ -72,6 +50,7 @@ def put_tenant(name: Name, server: Server = _SERVER, json: Json = False) -> None
     _change(server, "PutTenant", PutTenantRequest(id=name), json, f"tenant {name} is there")
 
 
+@verb("tenant list", "millpond tenant list --json")
 def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
     """List the tenants."""
     from littlehorse.model import SearchTenantRequest
@@ -84,6 +63,7 @@ def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
     console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in found])
 
 
+@verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS")
 def put_principal(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The name of a token, or anonymous.")],
     allow: Allow = None,
@@ -104,6 +84,7 @@ def put_principal(
     _change(server, "PutPrincipal", request, json, f"principal {name} may do so")
 
 
+@verb("principal list", "millpond principal list")
 def list_principals(server: Server = _SERVER, json: Json = False) -> None:
     """List the principals, with their rights."""
     from littlehorse.model import SearchPrincipalRequest
@@ -117,6 +98,7 @@ def list_principals(server: Server = _SERVER, json: Json = False) -> None:
     console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in found])
 
 
+@verb("principal delete", "millpond principal delete nightly")
 def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -> None:
     """Delete a principal: its callers have the rights of anonymous then."""
     from littlehorse.model import DeletePrincipalRequest, PrincipalId
@@ -125,6 +107,7 @@ def delete_principal(name: Name, server: Server = _SERVER, json: Json = False) -
     _change(server, "DeletePrincipal", request, json, f"principal {name} is deleted")
 
 
+@verb("quota put", "millpond quota put etl 100", "millpond quota put etl 10 --principal nightly")
 def put_quota(
     tenant: Tenant,
     rate: Annotated[int, typer.Argument(metavar="PER_SECOND", help="Changing requests a second.")],
@@ -141,6 +124,7 @@ def put_quota(
     _change(server, "PutQuota", request, json, f"{tenant} may send {rate:,} changing requests a second")
 
 
+@verb("quota list", "millpond quota list")
 def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
     """List the quotas."""
     from littlehorse.model import SearchQuotaRequest
@@ -156,6 +140,7 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
     )
 
 
+@verb("quota delete", "millpond quota delete etl")
 def delete_quota(
     tenant: Tenant,
     principal: Principal = "",

@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Json, Master, PondPlace, examples
+from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, Tenant, connected, host_and_port
 
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ("REGISTERS_SECONDS", "register", "worker")
+__all__ = ("REGISTERS_SECONDS", "worker")
 
 REGISTERS_SECONDS = 5
 """The time after which a worker asks for its servers again: it is back so soon after they restart.
@@ -22,16 +23,12 @@ The client's own is a minute. A registration costs a server one call, and nothin
 """
 
 
-def register(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command(
-        epilog=examples(
-            "millpond worker tasks", "millpond worker jobs.tasks --server node-1:7434",
-            "millpond worker millpond.pipelines --pond http://localhost:7433",
-        )
-    )(worker)  # fmt: skip
-
-
+@verb(
+    "worker",
+    "millpond worker tasks",
+    "millpond worker jobs.tasks --server node-1:7434",
+    "millpond worker millpond.pipelines --pond http://localhost:7433",
+)
 def worker(
     module: Annotated[str, typer.Argument(metavar="MODULE", help="The module with the tasks, as one imports it.")],
     server: Server = "localhost:7434",

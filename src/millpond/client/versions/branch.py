@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -11,21 +11,19 @@ import pyarrow as pa
 
 from millpond.client.versions.differences import difference_batches
 from millpond.client.versions.imports import RemoteImports
-from millpond.client.versions.models import change_of, commit_of, entry_of
+from millpond.client.versions.models import commit_of, entry_of
+from millpond.client.versions.operations import perform
 from millpond.client.versions.reference import RemoteReference
-from millpond.json_forms import JsonForm, plain, stable_json
-from millpond.versions.compaction import Compacted
-from millpond.versions.merges import Resolution, Strategy
+from millpond.json_forms import stable_json
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import physical_address
-from millpond.versions.paging import Listing, Page
-from millpond.versions.staging.branches import BranchState
+from millpond.versions.protocols import BranchOperations, StagingOperations
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from millpond.client.versions.api import VersionsApi
-    from millpond.versions.diffs import Change
+    from millpond.kernel.operations import Operation
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repository_context import RepositoryRecord
     from millpond.versions.staging.bulk import Rows
@@ -33,11 +31,9 @@ if TYPE_CHECKING:
 __all__ = ("RemoteBranch", "RemoteStaging")
 
 _ARROW = "application/vnd.apache.arrow.stream"
-_COMPACTED = JsonForm(Compacted)
-_STATE = JsonForm(BranchState)
 
 
-class RemoteBranch(RemoteReference):
+class RemoteBranch(RemoteReference, BranchOperations):
     """A branch of a repository, to read and to change. All methods raise `NotFound` when it is not there.
 
     Each change also raises `Denied` in a read-only repository or, but for a merge, on a protected branch.
@@ -80,58 +76,6 @@ class RemoteBranch(RemoteReference):
     def delete(self, path: str, *, force: bool = False) -> bool:
         """Delete a path; False when nothing was there, which is no error."""
         return self.staging.delete_many([path], force=force) > 0
-
-    def copy(self, path: str, target: str, *, ref: str | None = None, force: bool = False) -> Entry:
-        """Put the entry at a path, of this branch or of a ref, at another one; the bytes are shared.
-
-        Raises: `NotFound` for the path.
-        """
-        body = {"src_path": path, "src_ref": ref, "force": force}
-        found = self._api.change(
-            "POST", self._branch("objects", "copy"), body, query={"dest_path": target}, repeatable=True
-        )
-        return entry_of(self._record.namespace, found.json())
-
-    def commit(
-        self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        created: int | None = None, allow_empty: bool = False, prefixes: Sequence[str] | None = None,
-        source_tree: str | None = None, force: bool = False,
-    ) -> Commit:  # fmt: skip
-        """Commit what is staged; with `prefixes` only what lies below them. `created` counts seconds.
-
-        Commits of one branch wait for one another. `source_tree`: an index that becomes the state of a clean branch.
-
-        Raises: `Invalid`, kind `no_changes` (`values["commit"]` is the head, which has what was staged before).
-        """
-        body = {
-            "message": message, "committer": committer, "metadata": dict(metadata or {}), "date": created,
-            "allow_empty": allow_empty, "prefixes": None if prefixes is None else list(prefixes), "force": force,
-        }  # fmt: skip
-        query = {"source_metarange": source_tree} if source_tree else None
-        return commit_of(self._api.change("POST", self._branch("commits"), body, query=query).json())
-
-    def merge(
-        self, source: str, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
-        strategy: str | Strategy = Strategy.DEFAULT, resolutions: Sequence[Resolution] = (), squash: bool = False,
-        allow_empty: bool = False, force: bool = False,
-    ) -> Commit:  # fmt: skip
-        """Merge a ref into this branch, on which nothing may be staged; the merge commit.
-
-        Raises: `MergeConflict` with the `paths`; `Invalid`, kinds `branch_dirty`, `no_changes`, `merge_strategy`.
-        """
-        body = {
-            "message": message, "committer": committer, "metadata": dict(metadata or {}), "strategy": str(strategy),
-            "resolutions": [plain(rule) for rule in resolutions], "squash_merge": squash, "allow_empty": allow_empty,
-            "force": force,
-        }  # fmt: skip
-        path = self._api.at("repositories", self._record.name, "refs", source, "merge", self.name)
-        return commit_of(self._api.change("POST", path, body).json())
-
-    def diff(self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100) -> Page[Change]:
-        """One page of what is staged: the changes from the head."""
-        listing = Listing(prefix, delimiter, after, amount)
-        decode = partial(change_of, self._record.namespace)
-        return self._api.page(self._branch("diff"), listing, decode)
 
     def reset(self, *, path: str | None = None, prefix: str | None = None, force: bool = False) -> None:
         """Take back what is staged: at a path, below a prefix, or all of it."""
@@ -179,7 +123,7 @@ def _conditions(if_absent: bool, if_match: str | None) -> dict[str, str]:
     return absent if if_match is None else absent | {"If-Match": f'"{if_match}"'}
 
 
-class RemoteStaging:
+class RemoteStaging(StagingOperations):
     """Staged entries of a branch, in bulk; and their maintenance."""
 
     def __init__(self, api: VersionsApi, record: RepositoryRecord, name: str) -> None:
@@ -187,9 +131,10 @@ class RemoteStaging:
         self.name = name
         self._branch = partial(api.at, "repositories", record.name, "branches", name)
 
-    def state(self) -> BranchState:
-        """The head, and the layers of what is staged."""
-        return self._api.get(self._branch("staging")).read(_STATE)
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on this branch."""
+        names = {"repository": self._record.name, "branch": self.name}
+        return perform(self._api, operation, names, arguments, self._record.namespace)
 
     def link(self, entry: Entry, *, if_absent: bool = False, if_match: str | None = None, force: bool = False) -> Entry:
         """Stage an entry whose bytes lie at its address already.
@@ -226,28 +171,6 @@ class RemoteStaging:
         """Stage batches that are sorted by path over all of them: for a node the same as `stage`."""
         return self.stage(batches, force=force)
 
-    def delete_many(self, paths: Sequence[str], *, force: bool = False) -> int:
-        """Delete paths, all or none; how many of them were there."""
-        found = self._api.change(
-            "POST", self._branch("objects", "delete"), {"paths": list(paths)}, query={"force": force}
-        )
-        return int(found.json()["deleted"])
-
-    def delete_prefix(self, prefix: str, *, force: bool = False) -> None:
-        """Delete all paths that begin with a prefix, by one range tombstone."""
-        body = {"prefix": prefix}
-        self._api.change("POST", self._branch("objects", "delete"), body, query={"force": force}, repeatable=True)
-
-    def copy_prefix(self, prefix: str, target: str, *, ref: str | None = None, force: bool = False) -> int:
-        """Stage the entries below a prefix, of this branch or of a ref, below another one, all or none; how many.
-
-        The bytes are shared.
-
-        Raises: `Invalid` for a path that becomes too long.
-        """
-        body = {"prefix": prefix, "target": target, "ref": ref, "force": force}
-        return int(self._api.change("POST", self._branch("objects", "copy_prefix"), body).json()["copied"])
-
     def set_metadata(self, path: str, metadata: Mapping[str, str], *, force: bool = False) -> Entry:
         """Replace the user metadata of an entry.
 
@@ -258,24 +181,6 @@ class RemoteStaging:
             query={"path": path, "force": force}, repeatable=True,
         )  # fmt: skip
         return RemoteReference(self._api, self._record, self.name).stat(path)
-
-    def restore(self, prefix: str, ref: str, *, force: bool = False) -> int:
-        """Stage what makes the paths below a prefix what they are at a ref; how many changed. No bytes are copied."""
-        body = {"prefix": prefix, "ref": ref, "force": force}
-        return int(self._api.change("POST", self._branch("restore"), body).json()["changes"])
-
-    def reset_hard(self, ref: str, *, force: bool = False) -> Commit:
-        """Move the head to another commit; nothing may be staged.
-
-        Raises: `Invalid`, kind `branch_dirty`.
-        """
-        return commit_of(
-            self._api.change("PUT", self._branch("hard_reset"), query={"ref": ref, "force": force}).json()
-        )  # fmt: skip
-
-    def compact(self) -> Compacted:
-        """Fold what is staged into a compacted index."""
-        return self._api.change("POST", self._branch("compact"), {}).read(_COMPACTED)
 
     def uncommitted(self, prefix: str = "") -> Iterator[pa.RecordBatch]:
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, each of one moment."""

@@ -7,25 +7,26 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
-from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.client.arrow_body import read_batches
-from millpond.client.versions.models import commit_of, entry_of, listed_of
+from millpond.client.versions.models import commit_of
+from millpond.client.versions.operations import perform
 from millpond.errors import Conflict, Unavailable
 from millpond.versions.objects.entries import ENTRIES, Entry
 from millpond.versions.objects.uploads import CHUNK_BYTES
-from millpond.versions.paging import Listing, Page
+from millpond.versions.protocols import ReferenceOperations
 
 if TYPE_CHECKING:
     from millpond.client.transport import Body
     from millpond.client.versions.api import VersionsApi
+    from millpond.kernel.operations import Operation
     from millpond.versions.graph.commits import Commit
     from millpond.versions.graph.history import Window
     from millpond.versions.repository_context import RepositoryRecord
@@ -38,7 +39,7 @@ _ARROW = "application/vnd.apache.arrow.stream"
 _LOST = ("node_unreachable", "answer_cut")
 
 
-class RemoteReference:
+class RemoteReference(ReferenceOperations):
     """A state to read. Nothing is looked up before it is read, and every read looks again.
 
     Each method raises `NotFound` for a ref that names nothing, `Invalid` for text that is no ref.
@@ -48,25 +49,16 @@ class RemoteReference:
         self._api, self._record = api, record
         self.expression = expression
 
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on this state."""
+        names = {"repository": self._record.name, "expression": self.expression, "branch": self.expression}
+        return perform(self._api, operation, names, arguments, self._record.namespace)
+
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._record.name!r}, {self.expression!r})"
 
     def _at(self, *names: str) -> str:
         return self._api.at("repositories", self._record.name, "refs", self.expression, *names)
-
-    def head(self) -> Commit:
-        """The commit; of a branch its head."""
-        path = self._api.at("repositories", self._record.name, "commits", self.expression)
-        return commit_of(self._api.get(path).json())
-
-    def stat(self, path: str) -> Entry:
-        """The entry at a path.
-
-        Raises: `NotFound`, kind `entry_not_found`.
-        """
-        return entry_of(
-            self._record.namespace, self._api.get(self._at("objects", "stat"), {"path": path}).json()
-        )  # fmt: skip
 
     def get(self, path: str) -> bytes:
         """All bytes at a path.
@@ -105,15 +97,6 @@ class RemoteReference:
 
     def _bytes(self, path: str, start: int, stop: int) -> Body:
         return self._api.stream(self._at("objects"), {"path": path}, {"Range": f"bytes={start}-{stop - 1}"})
-
-    def list(
-        self, prefix: str = "", *, delimiter: str = "", after: str = "", amount: int = 100, reverse: bool = False
-    ) -> Page[Entry]:
-        """One page of entries, in the order of the paths' bytes."""
-        return self._api.page(
-            self._at("objects", "ls"), Listing(prefix, delimiter, after, amount, reverse),
-            partial(listed_of, self._record.namespace), reverse=reverse,
-        )  # fmt: skip
 
     def entries(self, prefix: str = "", *, after: str = "") -> Iterator[pa.RecordBatch]:
         """All entries as batches with the columns of `versions/objects/entries.py`, in order.

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.client.versions.api import VersionsApi
 from millpond.client.versions.models import record_of
+from millpond.client.versions.operations import perform
 from millpond.client.versions.repository import RemoteRepository
 from millpond.json_forms import JsonForm
-from millpond.versions.paging import Listing, Page
+from millpond.versions.protocols import RepositoriesOperations
 from millpond.versions.restores import Restored
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
-    from millpond.versions.repository_context import RepositoryRecord
+    from millpond.kernel.operations import Operation
 
 __all__ = ("RemoteRepositories",)
 
 _RESTORED = JsonForm(Restored)
 
 
-class RemoteRepositories:
+class RemoteRepositories(RepositoriesOperations):
     """All repositories of a node. Nodes that share a database have the same ones; others have each their own."""
 
     def __init__(self, connection: Connection) -> None:
         self._api = VersionsApi(connection)
+
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on the node."""
+        return perform(self._api, operation, {}, arguments)
 
     def create(
         self, name: str, namespace: str | None = None, *, default_branch: str = "main", read_only: bool = False,
@@ -49,10 +54,6 @@ class RemoteRepositories:
         Raises: `NotFound`.
         """
         return RemoteRepository(self._api, record_of(self._api.get(self._api.at("repositories", name)).json()))
-
-    def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
-        """One page of repositories, by name."""
-        return self._api.page(self._api.at("repositories"), Listing(prefix, "", after, amount), record_of)
 
     def restore(self, name: str, chunks: Iterable[bytes], *, force: bool = False) -> Restored:
         """Restore the commits, tags, branches and settings of a dump, all or none; `chunks` are its bytes.

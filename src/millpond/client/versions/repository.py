@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.client.versions.branch import RemoteBranch
 from millpond.client.versions.differences import difference_batches
-from millpond.client.versions.models import change_of, commit_of, named_of, record_of
+from millpond.client.versions.models import change_of, record_of
+from millpond.client.versions.operations import perform
 from millpond.client.versions.reference import RemoteReference
 from millpond.errors import NotFound
 from millpond.json_forms import JsonForm, parse_list, plain
-from millpond.versions.collect import GRACE_MS, Garbage
 from millpond.versions.paging import Listing, Page
+from millpond.versions.protocols import RepositoryOperations
 from millpond.versions.repository_context import CompactionRules, ProtectedBranches, RepositoryRecord, Retention
 
 if TYPE_CHECKING:
@@ -22,24 +23,27 @@ if TYPE_CHECKING:
 
     from millpond.client.transport import Response
     from millpond.client.versions.api import VersionsApi
+    from millpond.kernel.operations import Operation
     from millpond.versions.diffs import Change
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.repository import Named
 
 __all__ = ("RemoteRepository",)
 
 T = TypeVar("T")
 _CHUNK_BYTES = 1 << 20
-_GARBAGE = JsonForm(Garbage)
 
 
-class RemoteRepository:
+class RemoteRepository(RepositoryOperations):
     """A repository on a node. Its methods raise `NotFound` once it is deleted."""
 
     def __init__(self, api: VersionsApi, record: RepositoryRecord) -> None:
         self._api = api
         self.record = record
         self.name = record.name
+
+    def _perform(self, operation: Operation, arguments: Mapping[str, Any]) -> Any:
+        """The result of a declared operation on this repository."""
+        return perform(self._api, operation, {"repository": self.name}, arguments, self.record.namespace)
 
     def __repr__(self) -> str:
         return f"RemoteRepository({self.name!r})"
@@ -57,15 +61,6 @@ class RemoteRepository:
         """A state to read: `main`, `main@`, `v1~2`, a commit's id or its first digits."""
         return RemoteReference(self._api, self.record, expression)
 
-    def branches(self, prefix: str = "", *, after: str = "", amount: int = 100, hidden: bool = False) -> Page[Named]:
-        """One page of branches; hidden ones only on request."""
-        listing = Listing(prefix, "", after, amount)
-        return self._api.page(self._at("branches"), listing, named_of, show_hidden=hidden)
-
-    def tags(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[Named]:
-        """One page of tags."""
-        return self._api.page(self._at("tags"), Listing(prefix, "", after, amount), named_of)
-
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> RemoteBranch:
         """A new branch at the commit of a ref; what is staged elsewhere stays there.
 
@@ -74,34 +69,6 @@ class RemoteRepository:
         body = {"name": name, "source": source, "hidden": hidden, "force": force}
         self._api.change("POST", self._at("branches"), body)
         return self.branch(name)
-
-    def delete_branch(self, name: str, *, force: bool = False) -> None:
-        """Delete a branch with what is staged on it. Its commits stay.
-
-        Raises: `NotFound`; `Denied` for the default branch and for a protected one.
-        """
-        self._api.change("DELETE", self._at("branches", name), query={"force": force})
-
-    def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
-        """Name the commit of a ref.
-
-        Raises: `AlreadyExists`; `Invalid` for a name, or a ref with `$`; `NotFound`.
-        """
-        return commit_of(self._api.change("POST", self._at("tags"), {"id": name, "ref": ref, "force": force}).json())
-
-    def delete_tag(self, name: str, *, force: bool = False) -> None:
-        """Delete a tag; its commit stays.
-
-        Raises: `NotFound`.
-        """
-        self._api.change("DELETE", self._at("tags", name), query={"force": force})
-
-    def tag(self, name: str) -> str:
-        """The id of the commit that a tag names.
-
-        Raises: `NotFound`.
-        """
-        return named_of(self._api.get(self._at("tags", name)).json()).commit_id
 
     # -- comparing ------------------------------------------------------------------------------------
 
@@ -137,14 +104,6 @@ class RemoteRepository:
         """
         found = self._api.get(self._at("refs", left, "merge", right)).json()
         return self.ref(found["base_commit_id"]).head()
-
-    def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
-        """Delete objects, ranges and indexes that nothing needs, or count them. A node's grace time is a day or more.
-
-        Raises: `Conflict` when another collection deletes.
-        """
-        answer = self._api.change("POST", self._at("gc", "collect"), {"grace_ms": grace_ms, "dry_run": dry_run})
-        return answer.read(_GARBAGE)
 
     def dump(self) -> Iterator[bytes]:
         """The commits, tags, branches and settings as lines of JSON; `RemoteRepositories.restore` reads them.

@@ -14,7 +14,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+from millpond.events.operations import EventsOperations
+from millpond.kernel.operations import Operation, operations_of
 from millpond.maps.parts.stream import HEAD_BYTES_MAX
+from millpond.maps.protocols import MapOperations
 
 __all__ = (
     "CREDENTIALS_BYTES_MAX",
@@ -235,6 +238,23 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("POST", "/v1/verify"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
     ("GET", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
     ("POST", "/v1/repair"): _order(On.POND),
+}
+
+
+def _declared(operation: Operation, on: On) -> RouteNeeds:
+    reads = operation.right == "read"
+    return RouteNeeds(
+        operation.right, on, Work.ADMINISTRATION if not reads else Work.LARGE if operation.large else Work.SMALL,
+        0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX,
+        memory_bytes=SCAN_BYTES if operation.large and reads else 0, when_ready=reads, audited=not reads,
+    )  # fmt: skip
+
+
+ROUTES |= {
+    (operation.method, operation.path): _declared(operation, on)
+    for interface, on in ((MapOperations, On.MAP), (EventsOperations, On.STREAM))
+    for operation in operations_of(interface)
+    if operation.right
 }
 
 

@@ -1,0 +1,88 @@
+"""Commands, each declared at its function: the words that call it, and examples that can be typed.
+
+    @verb("branch list", "millpond branch list flights", "millpond branch list flights --json")
+    def listed(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None: ...
+
+The parameters of the function are its arguments and options, and its docstring is its help. Words of several parts make
+groups, which `GROUPS` explains; a function with the words of a group is what the group does by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import typer
+
+from millpond.cli.options import examples
+
+__all__ = ("made", "verb")
+
+F = TypeVar("F", bound=Callable[..., None])
+GROUPS = {
+    "maintenance": "Keep maps small: drop repeats, delete the old, give disk back.",
+    "repo": "Repositories: objects with branches, commits and merges.",
+    "branch": "Branches: lines of commits to write to.",
+    "fs": "Objects: put, get, list, copy and delete them.",
+    "tag": "Tags: names of commits that stay.",
+    "events": "List and read streams of events, compress and drop their old days.",
+    "events settings": "Set, show and remove the ages of queues and job sets.",
+    "run": "Start, show, stop, resume, rescue and delete a run of a workflow.",
+    "tenant": "Make and list the tenants of workflows.",
+    "principal": "Say what callers may do in workflows, by the names of their tokens.",
+    "quota": "Limit the changing requests a second of a tenant of workflows.",
+    "token": "Say who may use a node: add, rotate, list and revoke tokens.",
+    "node": "Show the nodes of a pond, change their list, and prepare one to be stopped.",
+    "snapshots": "Share snapshots of maps through a bucket of S3, or a folder.",
+    "backup": "Back up a pond while it works, to a folder or a bucket of S3.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    """A command: its function, the end of its help, and more that click may know."""
+
+    function: Callable[..., None]
+    epilog: str
+    settings: Mapping[str, Any]
+
+
+_VERBS: dict[str, _Verb] = {}
+"""The commands of all modules that were imported, in their order."""
+
+
+def verb(words: str, *lines: str, **settings: Any) -> Callable[[F], F]:
+    """Declare a function as the command of these words; `lines` are its examples."""
+
+    def declare(function: F) -> F:
+        _VERBS[words] = _Verb(function, examples(*lines), settings)
+        return function
+
+    return declare
+
+
+def made(name: str) -> Any:
+    """The command of one word, with those below it, of the modules that were imported."""
+    top = typer.Typer()
+    groups = {"": top}
+    for words, declared in _VERBS.items():
+        if words == name or words.startswith(f"{name} "):
+            above, _, last = words.rpartition(" ")
+            if any(other.startswith(f"{words} ") for other in _VERBS):
+                front = typer.Typer(invoke_without_command=True, callback=declared.function, epilog=declared.epilog)
+                groups[words] = front
+                groups[above].add_typer(front, name=last)
+            else:
+                settings = dict(declared.settings)
+                _group(groups, above).command(last, epilog=declared.epilog, **settings)(declared.function)
+    return typer.main.get_group(top).commands[name]
+
+
+def _group(groups: dict[str, typer.Typer], words: str) -> typer.Typer:
+    """The group of some words, made with those above it unless it is there."""
+    if words not in groups:
+        above, _, last = words.rpartition(" ")
+        groups[words] = typer.Typer(help=GROUPS[words], no_args_is_help=True)
+        _group(groups, above).add_typer(groups[words], name=last)
+    return groups[words]

@@ -1,0 +1,44 @@
+"""Declared operations of a pond on nodes, performed by requests: to the first node that is ready, or to the primary."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from millpond.json_forms import JsonForm, plain
+
+if TYPE_CHECKING:
+    from millpond.client.response import Response
+    from millpond.client.transport import Connection, Nodes
+    from millpond.kernel.operations import Operation
+
+__all__ = ("LARGE_SECONDS_MAX", "perform")
+
+LARGE_SECONDS_MAX = 3600.0
+"""The time limit for waiting on what takes as long as the data is large; what takes longer is done all the same."""
+
+
+def perform(
+    nodes: Nodes, operation: Operation, names: Mapping[str, str], arguments: Mapping[str, Any],
+    headers: Mapping[str, str] | None = None,
+) -> Any:  # fmt: skip
+    """The result of an operation on a thing with these names.
+
+    Raises: what a node answers; `Unavailable` when none can be reached.
+    """
+    requested, reads = operation.request(names, plain(arguments)), operation.right == "read"
+    path = "".join(f"/{quote(segment, safe='')}" for segment in requested.segments)
+    query = {name: str(value).lower() if isinstance(value, bool) else value for name, value in requested.query.items()}
+
+    def ask(node: Connection) -> Response:
+        return node.request(
+            operation.method, path, query=query, json=requested.body or None, headers=headers,
+            timeout=LARGE_SECONDS_MAX if operation.large else None, repeatable=operation.repeatable, question=reads,
+        )  # fmt: skip
+
+    answer = nodes.first(ask) if reads else nodes.on_primary(ask, repeatable=operation.repeatable)
+    if operation.answer:
+        return answer.json()[operation.answer]
+    result = operation.result
+    return None if result is type(None) else answer.read(JsonForm(result))

@@ -1,0 +1,18 @@
+"""The part of the interface of streams that is declared: each method is one request, see `kernel/operations.py`."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from millpond.kernel.operations import declared, operation
+
+__all__ = ("EventsOperations",)
+
+
+class EventsOperations(Protocol):
+    """The streams of a pond, as requests."""
+
+    @operation("DELETE", "/v1/events", answer="events", large=True)
+    def delete(self, queue: str, job_set: str, *, job: str | None = None) -> int:
+        """As `Events.delete`. It is not done again when the answer is lost: more may have been appended since."""
+        declared()
