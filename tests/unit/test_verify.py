@@ -272,6 +272,7 @@ def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_pat
         assert pond.map("one").get("a") == 1
 
 
+@pytest.mark.usefixtures("process")
 def test_a_copy_without_empty_folders_is_whole(tmp_path: Path) -> None:
     """As of a tool that copies files alone, such as one for buckets."""
     with open_pond(tmp_path / "pond") as pond:

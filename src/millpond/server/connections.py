@@ -312,8 +312,9 @@ class LimitedConnection(HttpToolsProtocol):
 
     def _hand_on(self) -> None:
         self._gather_timer = None
-        if self.cycle is not None and self.cycle.body:
-            self.cycle.message_event.set()
+        cycle: Any = self.cycle
+        if cycle.body:
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole; what comes next is another head."""
