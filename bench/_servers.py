@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import signal
 import socket
@@ -67,7 +68,7 @@ def _running(command: list[str], port: int) -> Iterator[int]:
 @contextmanager
 def nginx_server(folder: Path, port: int) -> Iterator[int | None]:
     """An nginx that takes files by PUT into `<folder>/files`; None when there is none to start."""
-    program = shutil.which("nginx", path="/usr/sbin:/usr/bin:/usr/local/sbin:/usr/local/bin")
+    program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin:/usr/local/sbin")
     if program is None:
         yield None
         return

@@ -16,6 +16,7 @@ from tempfile import mkdtemp
 from typing import Any
 
 from millpond.clock import ManualClock
+from millpond.events.event import NewEvent
 from millpond.nodes.backups.create import create_backup
 from millpond.nodes.backups.layout import find_backup
 from millpond.nodes.backups.prune import prune
@@ -45,6 +46,9 @@ class Story:
 
         with open_pond(self.folder / "pond", part_retention="1d", clock=self.clock) as pond:
             fill(pond, *rounds)
+            flights = pond.repositories.get("flights") if rounds[0] else pond.repositories.create("flights")
+            flights.branch("main").put(f"day/{rounds[0]}", b"%d" % rounds[0])
+            pond.events.append("etl", "nightly", [NewEvent(0, b"%d" % rounds[0])])
 
     def create(self, *, full: bool = False) -> None:
         with open_pond(self.folder / "pond", part_retention="1d", clock=self.clock) as pond:

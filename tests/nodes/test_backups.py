@@ -431,6 +431,10 @@ def _killed(prepared: Path, what: str, at: str, do: Callable[..., int]) -> None:
     backup = find_backup(place, None)
     restored = restore_backup(place, backup, folder / "verified", load_settings(), ManualClock())
     assert restored.position == backup.position
+    with open_pond(restored.folder, events_reports=False) as pond:
+        rounds = [act for act in PREPARED[what] if isinstance(act, int)]
+        main, events = pond.repositories.get("flights").branch("main"), pond.events.read("etl", "nightly")
+        assert {main.get(f"day/{number}") for number in rounds} == {event.payload for event in events}
     shutil.rmtree(folder)
 
 

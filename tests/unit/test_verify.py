@@ -270,3 +270,16 @@ def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_pat
         shutil.rmtree(pond.folder / "parts" / part.part)
         assert only_problem(pond.verify()).subject == "kept part"
         assert pond.map("one").get("a") == 1
+
+
+@pytest.mark.usefixtures("process")
+def test_a_copy_without_empty_folders_is_whole(tmp_path: Path) -> None:
+    """As of a tool that copies files alone, such as one for buckets."""
+    with open_pond(tmp_path / "pond") as pond:
+        pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
+    for folder in list((tmp_path / "pond").rglob("*")):
+        if folder.is_dir() and not any(folder.iterdir()):
+            folder.rmdir()
+    assert not (tmp_path / "pond" / "snapshots").exists()
+    with open_pond(tmp_path / "pond") as pond:
+        assert pond.verify().ok and pond.map("one").get("a") == 1

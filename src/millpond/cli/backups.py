@@ -146,7 +146,12 @@ def restore(
     backup: BackupName = None,
     position: Annotated[
         int | None,
-        typer.Option("--position", metavar="N", help="As of this entry of the log.", show_default="the backup's last"),
+        typer.Option(
+            "--position",
+            metavar="N",
+            show_default="the backup's last",
+            help="Maps as of this entry of the log; repositories, events and runs are always as of the backup.",
+        ),
     ] = None,
     json: Json = False,
 ) -> None:

@@ -206,13 +206,8 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
 
 def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
     known = {f"{pond_map.name}.{pond_map.definition.incarnation}" for pond_map in maps}
-    for parent in ("shards", "snapshots"):
-        for entry in sorted((folder / parent).iterdir()):
-            if entry.is_dir() and not entry.name.startswith(".") and entry.name not in known:
-                if parent == "snapshots":
-                    # The map was dropped. Its snapshots answer until they are closed, and are removed after that: by
-                    # the next opening of the pond, or by a node's job.
-                    continue
-                yield problem(
-                    "folder", entry, "it belongs to no map", "delete it: it is left of a map that was dropped"
-                )
+    # Snapshots of a map that was dropped answer until they are closed, so only shards are looked at. The folder itself
+    # may be missing: not everything that copies a pond copies folders without files.
+    for entry in sorted((folder / "shards").glob("[!.]*")):
+        if entry.is_dir() and entry.name not in known:
+            yield problem("folder", entry, "it belongs to no map", "delete it: it is left of a map that was dropped")

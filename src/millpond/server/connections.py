@@ -36,8 +36,9 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
-from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, expect_body
+from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, body_length, expect_body
 from millpond.server.presence import Presence, put_presence
+from millpond.server.transfers import is_long
 from millpond.settings import Settings
 
 __all__ = ("PIPELINED_MAX", "ConnectionLimits", "Connections", "LimitedConnection")
@@ -46,6 +47,8 @@ PIPELINED_MAX = 64
 STALLED_SECONDS_BUSY = 5.0
 BODY_BYTES_PER_SECOND_MIN = 16 << 10
 RETRY_SECONDS = 1
+GATHERED_BYTES = 256 << 10
+GATHERING_SECONDS = 0.01
 
 Refused = Callable[[str], None]
 
@@ -133,9 +136,10 @@ class LimitedConnection(HttpToolsProtocol):
         self._begun = False  # also by bytes that came with the end of the request before
         self._head_timer: TimerHandle | None = None
         self._body_timer: TimerHandle | None = None
-        self._body_bytes = 0
+        self._body_bytes = self._body_left = 0
         self._write_timer: TimerHandle | None = None
         self._rest_timer: TimerHandle | None = None
+        self._gather_timer: TimerHandle | None = None
         self._linger: Linger | None = None
         self.garbled = False
         """True when something came that is no request: nothing more is parsed."""
@@ -187,7 +191,8 @@ class LimitedConnection(HttpToolsProtocol):
             return
         rest = memoryview(data)  # its pieces are no copies
         while rest and not self.garbled and not self.transport.is_closing():
-            room = self._limits.head_bytes_max - self._unused
+            # What is left of a body of a stated length is no head: it is not cut, because each piece of it is copied.
+            room = max(self._limits.head_bytes_max - self._unused, self._body_left)
             if room <= 0:
                 self._refuse_head()
                 return
@@ -281,16 +286,39 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_head()
         super().on_headers_complete()
         expect_body(self, self.scope, self.cycle)
+        self._body_left = body_length(self.headers) or 0
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""
         self._unused = 0
         self._body_bytes += len(body)
-        super().on_body(body)
+        self._body_left -= len(body)
+        if is_long(cast(Any, self.scope)) and not self.cycle.response_complete:
+            self._gather(body)
+        else:
+            super().on_body(body)
+
+    def _gather(self, body: bytes) -> None:
+        """Wake the reader of a long body for a large piece alone, or after a moment: each time costs much more than it
+        takes to copy what a socket gives at once.
+        """
+        cycle: Any = self.cycle
+        cycle.body = cycle.body + body if cycle.body else body  # mostly, it is passed on as it came
+        if len(cycle.body) >= GATHERED_BYTES:
+            self.flow.pause_reading()
+            cycle.message_event.set()
+        elif self._gather_timer is None:
+            self._gather_timer = self.loop.call_later(GATHERING_SECONDS, self._hand_on)
+
+    def _hand_on(self) -> None:
+        self._gather_timer = None
+        cycle: Any = self.cycle
+        if cycle.body:
+            cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         """The request is whole; what comes next is another head."""
-        self._unused, self._in_head = 0, True
+        self._unused, self._in_head, self._body_left = 0, True, 0
         self._end_body()
         super().on_message_complete()
         if self.cycle.response_complete and not self.transport.is_closing():

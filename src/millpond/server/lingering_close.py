@@ -20,7 +20,15 @@ from typing import Any, Protocol
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-__all__ = ("LINGER_BYTES_MAX", "LINGER_SECONDS", "Linger", "LingeringTransport", "announce_close", "expect_body")
+__all__ = (
+    "LINGER_BYTES_MAX",
+    "LINGER_SECONDS",
+    "Linger",
+    "LingeringTransport",
+    "announce_close",
+    "body_length",
+    "expect_body",
+)
 
 LINGER_BYTES_MAX = 1 << 20
 LINGER_SECONDS = 2.0
@@ -72,18 +80,16 @@ class LingeringTransport:
 
 def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> None:
     """Let the response of a request close its connection when a large body has not come by then."""
-    if _is_large(scope["headers"]):
+    length = body_length(scope["headers"])
+    if length is None or length > LINGER_BYTES_MAX:
         cycle.transport = LingeringTransport(connection, cycle)
         scope[_UNREAD] = cycle
 
 
-def _is_large(headers: Iterable[tuple[bytes, bytes]]) -> bool:
-    for name, value in headers:
-        if name == b"content-length":
-            return int(value) > LINGER_BYTES_MAX
-        if name == b"transfer-encoding":
-            return True
-    return False
+def body_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+    """The length of the body that a head states, 0 for no body; None for one that comes in chunks."""
+    stated = dict(headers)
+    return None if b"transfer-encoding" in stated else int(stated.get(b"content-length", 0))
 
 
 def announce_close(app: ASGIApp) -> ASGIApp:

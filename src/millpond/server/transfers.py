@@ -21,8 +21,9 @@ from collections.abc import Iterable
 from typing import Any
 
 from starlette.requests import Request
+from starlette.types import Scope
 
-__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off")
+__all__ = ("GRACE_SECONDS", "can_be_continued", "cut_off", "is_long")
 
 GRACE_SECONDS = 1.0
 """The time that transfers have to end when the node stops."""
@@ -32,6 +33,11 @@ _MARK = "can_be_continued"
 def can_be_continued(request: Request) -> None:
     """Say so of what is sent or fetched now."""
     request.scope.setdefault("state", {})[_MARK] = True
+
+
+def is_long(scope: Scope) -> bool:
+    """True for a request that said so."""
+    return _MARK in scope.get("state", ())
 
 
 def cut_off(connections: Iterable[Any]) -> int:

@@ -192,19 +192,21 @@ class PartialPart:
             )  # fmt: skip
         return [(self._touched, touched), (self._data, data)]
 
-    def seal(self) -> PartManifest:
+    def seal(self, accept: Callable[[PartManifest, Path], None] = lambda _manifest, _folder: None) -> PartManifest:
         """Check the part and make it durable under the name it has now; only its own name is left to be synced.
 
-        Raises: as `check`.
+        `accept` validates what the part holds: meanwhile, the disk is at work.
+
+        Raises: as `check` and `accept`.
         """
         manifest = self.check()
+        # The largest first: while it is written, the others are on their way.
+        handles = [file.handle for file in (self._data, self._touched)] + [self._manifest] * (self._manifest >= 0)
+        syncs: list[Callable[[], object]] = [partial(os.fsync, handle) for handle in handles]
+        if self._manifest < 0:
+            syncs.append(partial(sync, self.folder / MANIFEST))
         with disk_errors(self.folder):
-            # The largest first: while it is written, the others are on their way.
-            handles = [file.handle for file in (self._data, self._touched)] + [self._manifest] * (self._manifest >= 0)
-            syncs: list[Callable[[], object]] = [partial(os.fsync, handle) for handle in handles]
-            if self._manifest < 0:
-                syncs.append(partial(sync, self.folder / MANIFEST))
-            sync_all([*syncs, partial(sync, self.folder)])
+            sync_all([*syncs, partial(sync, self.folder), partial(accept, manifest, self.folder)])
         self.close()
         return manifest
 

@@ -402,8 +402,12 @@ def _value(data, memory, code, start, stop, sizes, contents, least, most):  # ty
 @kernel
 def _values(data, memory, starts, stops, declared, sizes, contents, fields, least, most):  # type: ignore[no-untyped-def]
     """The first fault of values, by its number; `declared`: the type of all, -1 for any that has a content."""
+    # Numbers of one type are the most common: any bytes are one, so to look at each further costs, and finds nothing.
+    sound = sizes[declared] + 1 if declared >= 0 and not len(fields) and not contents[declared] else 0
     for i in range(len(starts)):
         start, stop = starts[i], stops[i]
+        if sound > 1 and stop - start == sound and data[start] == declared:
+            continue
         if start >= stop:
             return 1
         code = np.int64(data[start])

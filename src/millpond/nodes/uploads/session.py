@@ -96,9 +96,8 @@ class UploadSession:
         if self.missing:
             return UploadState("partial", self.offset)
         step("receive.whole")
-        manifest = self._received.seal()
+        self._received.seal(self._accept)
         step("receive.sealed")
-        self._accept(manifest, self._received.folder)
         self._settle(self._received.folder)
         self._taken = True
         step("receive.here")

@@ -28,7 +28,7 @@ from pathlib import Path
 import numpy as np
 
 from millpond.arrays.compiled import kernel
-from millpond.arrays.memory import copy_bytes
+from millpond.arrays.memory import copy_bytes, load_u32, load_u64
 from millpond.errors import Corrupt
 from millpond.stores.lmdb.bulk_write import INTEGER_KEYS, MAGIC, NO_PAGE, NODE_BYTES_MAX
 from millpond.stores.lmdb.page_format import DUPLICATES, HEADER, I64, LEAF, META, PAGE, TABLE, U8
@@ -82,7 +82,7 @@ class CheckedFile:
         data = np.empty(int(some[-1]), np.uint8)
         leaf = int(np.searchsorted(table.first_rows, start, side="right")) - 1
         skip = start - int(table.first_rows[leaf]) if stop > start else 0
-        _gather(self.pages, self.pages.ctypes.data, table.leaves, leaf, skip, some, data.ctypes.data, keys)
+        _gather(self.pages.ctypes.data, table.leaves, leaf, skip, some, data.ctypes.data, keys)
         return some, data
 
 
@@ -267,26 +267,24 @@ assert NODE_BYTES_MAX < PAGE // 2
 
 
 @kernel
-def _gather(pages, memory, leaves, leaf, skip, offsets, target, keys):  # type: ignore[no-untyped-def]
+def _gather(memory, leaves, leaf, skip, offsets, target, keys):  # type: ignore[no-untyped-def]
     """Copy keys, or values, of rows from the one after `skip` of a leaf on."""
     row = 0
     rows = len(offsets) - 1
     while row < rows:
-        base = leaves[leaf] * PAGE
+        base = memory + leaves[leaf] * PAGE
         # The walk checked every page, so these bytes are read without a look.
-        lower = np.int64(pages[base + 12]) | np.int64(pages[base + 13]) << np.int64(8)
+        lower = np.int64(load_u32(base + 12)) & 0xFFFF
         for place in range(base + HEADER + 2 * skip, base + lower, 2):
-            at = base + (np.int64(pages[place]) | np.int64(pages[place + 1]) << np.int64(8))
+            at = base + (np.int64(load_u32(place)) & 0xFFFF)
             length = offsets[row + 1] - offsets[row]
             start = at + 8
             if not keys:
-                start += np.int64(pages[at + 6]) | np.int64(pages[at + 7]) << np.int64(8)
-                if pages[at + 4] & 1:
-                    number = np.int64(0)
-                    for k in range(8):
-                        number |= np.int64(pages[start + k]) << np.int64(8 * k)
-                    start = number * PAGE + HEADER
-            copy_bytes(target + offsets[row], memory + start, length)
+                node = np.int64(load_u32(at + 4))  # its flags and the length of its key
+                start += node >> 16
+                if node & 1:
+                    start = memory + np.int64(load_u64(start)) * PAGE + HEADER
+            copy_bytes(target + offsets[row], start, length)
             row += 1
             if row == rows:
                 return
