@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import cached_property
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 from millpond.kernel.space import WouldBlock
@@ -48,18 +47,22 @@ class Call:
         """
         self.request, self.caller, self.body, self.at_once = request, caller, body, at_once
         self._work, self._found = needs.work, found
+        self._repository: Repository | None = None
         self.node: Node = request.app.state.node
         self.names: Mapping[str, str] = request.path_params
         self.query = Query(request.scope["query_string"])
 
-    @cached_property
+    @property
     def repository(self) -> Repository:
-        """The repository that the path names.
+        """The repository that the path names, looked up once.
 
         Raises: `NotFound`.
         """
-        repositories, name = self.node.pond.repositories, self.names["repository"]
-        return repositories.get_at_once(name) if self.at_once else repositories.get(name)
+        # No `cached_property`: in Python 3.11 it has one lock for all calls, and they would look up one by one.
+        if self._repository is None:
+            repositories, name = self.node.pond.repositories, self.names["repository"]
+            self._repository = repositories.get_at_once(name) if self.at_once else repositories.get(name)
+        return self._repository
 
     def entry(self, path: str) -> tuple[Site, Entry]:
         """The entry at a path of the ref that the request names, and the site of its repository.
@@ -87,7 +90,7 @@ class Call:
     def _entry_name(self, path: str) -> EntryName:
         return EntryName(self.names["repository"], self.names["ref"], path)
 
-    @cached_property
+    @property
     def own(self) -> bool:
         """True for a client of Millpond: its answers hold more."""
         return speaks_own(self.request)
