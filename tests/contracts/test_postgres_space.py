@@ -195,6 +195,22 @@ def test_a_reader_that_may_not_wait_neither_connects_nor_queues_for_a_lock(space
         assert tx.get(b"k") == b"v"
 
 
+def test_rows_and_last_keys_are_read_together(space: PostgresSpace) -> None:
+    def fill(tx: Transaction) -> None:
+        for key in (b"a", b"b1", b"b2", b"c"):
+            tx.put(key, b"of " + key)
+
+    space.write(fill)
+    ranges = [KeyRange(b"b", b"c"), KeyRange(b"b", b"b"), KeyRange(b"", b"zz"), KeyRange(b"b1\0", b"b2")]
+    rows, last = space.read_together([b"a", b"none", b"c"], ranges)
+    assert rows == {b"a": b"of a", b"c": b"of c"}
+    assert last == [b"b2", None, b"c", None]
+    assert space.read_together([b"b1"], []) == ({b"b1": b"of b1"}, [])
+    other = PostgresSpace(new_location())
+    assert other.read_together([b"a"], ranges) == ({}, [None] * 4), "spaces are apart"
+    other.close()
+
+
 def test_a_scan_that_was_not_begun_is_over_with_its_transaction(space: PostgresSpace) -> None:
     space.write(lambda tx: tx.put(b"k", b"v"))
     with space.read() as tx:
@@ -222,6 +238,15 @@ def test_a_server_that_was_started_anew_is_used_again() -> None:
         own.stop()
         own.start()
         space.write(lambda tx: tx.put(b"k", b"again"))  # its idle connection was lost
+        own.stop()
+        with pytest.raises(Unavailable) as caught:
+            space.read_together([b"k"], [])
+        assert caught.value.kind == "space_unreachable"
+        own.start()
+        assert space.read_together([b"k"], []) == ({b"k": b"again"}, [])
+        own.stop()
+        own.start()
+        assert space.read_together([b"k"], []) == ({b"k": b"again"}, []), "its idle connection was lost"
         space.close()
 
 

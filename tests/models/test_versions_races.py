@@ -177,7 +177,7 @@ def _put_together(branch: Branch) -> None:
     """An object with its bytes, and one on a branch that is not there."""
     entry_, name = Entry("a/03", "data/000001/000000000001-01", 4, checksum="put"), branch.name
     orders = [StagedEntry.of(branch.site, at, entry_, body=b"body") for at in (name, "absent")]
-    put_together(branch.site.space, orders)
+    put_together(orders)
 
 
 def _stage(branch: Branch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import http.client
 import io
 import json
@@ -35,6 +36,10 @@ def stream_of(table: pa.Table, codec: str | None = None) -> bytes:
     with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression=codec)) as writer:
         writer.write_table(table)
     return sink.getvalue()
+
+
+def basic(key: str, secret: str) -> dict[str, str]:
+    return {"Authorization": "Basic " + base64.b64encode(f"{key}:{secret}".encode()).decode()}
 
 
 @contextmanager
@@ -182,6 +187,39 @@ def test_a_token_finds_a_thread_beside_all_those_of_another(
             assert not entered.acquire(timeout=0.2), "one is left to others"
             patched.undo()
             assert node.get("/v1/maps", headers=other).status == 200
+        finally:
+            go_on.set()
+        assert {answer.result().status for answer in held} == {200, 507}
+
+
+def test_a_pair_finds_a_thread_of_versions_beside_all_those_of_another(
+    serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The API of lakeFS shares the same threads: what one pair asks for there is no other's wait, and no 503."""
+    node = serve(threads="4")
+    node.pond.repositories.create("flights").branch("main").put("a", b"1")
+    for name in ("many", "other"):
+        rights = {"read": ["repo:*"]}
+        TokenFile(node.pond.folder).add(name, f"secret-{name}", rights, access_key=f"AKIAJ{name.upper():0>14}Q")
+    many, other = (basic(f"AKIAJ{name.upper():0>14}Q", f"secret-{name}") for name in ("many", "other"))
+    entered, go_on = threading.Semaphore(0), threading.Event()
+    listed = "/api/v1/repositories/flights/refs/main/objects/ls"
+
+    def slow(*_args: object) -> None:
+        entered.release()
+        assert go_on.wait(60)
+        raise Unavailable("it was held", kind="disk_full")
+
+    with monkeypatch.context() as patched, ThreadPoolExecutor(8) as pool:
+        patched.setattr(type(node.pond.repositories), "get", slow)
+        held = [pool.submit(node.get, listed, headers=many) for _ in range(8)]
+        try:
+            for _ in range(3):
+                assert entered.acquire(timeout=30)
+            assert not entered.acquire(timeout=0.2), "one is left to others"
+            patched.undo()
+            for _ in range(3):
+                assert node.get(listed, headers=other).status == 200
         finally:
             go_on.set()
         assert {answer.result().status for answer in held} == {200, 507}

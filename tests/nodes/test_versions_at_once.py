@@ -8,6 +8,8 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable
 from dataclasses import replace
+from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,9 +17,11 @@ import pytest
 from millpond.nodes.tokens import hash_token
 from millpond.server.lakefs.api import Api
 from tests.nodes.conftest import Served
+from tests.postgres_server import new_location
 
 pytestmark = pytest.mark.sample(2, of="file")
 
+needs_psycopg = pytest.mark.skipif(find_spec("psycopg") is None, reason="the extra postgres is not installed")
 KEY, SECRET = "AKIAJ00000000000000Q", "secret"
 NARROW = "AKIAJ00000000000001Q"
 TOKENS: list[dict[str, Any]] = [
@@ -55,10 +59,19 @@ PATHS = [
 ]  # fmt: skip
 
 
+@pytest.fixture(params=["folder", pytest.param("database", marks=needs_psycopg)])
+def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
+    """The settings for the place of repositories: in a database, entries are looked up together."""
+    if request.param == "folder":
+        return {}
+    request.getfixturevalue("postgres_server")
+    return {"versions_space": new_location(), "versions_objects": str(tmp_path / "bytes")}
+
+
 @pytest.fixture
-def both(serve: Callable[..., Served]) -> Callable[..., tuple[Any, Any]]:
+def both(serve: Callable[..., Served], where: dict[str, str]) -> Callable[..., tuple[Any, Any]]:
     """Send a request both ways; the two answers, without what is of another second."""
-    node = serve(tokens=TOKENS)
+    node = serve(tokens=TOKENS, **where)
     fill(node)
     apis: list[Api] = [node.service.app.state.versions_api, Api()]
     shapes = apis[0]._by_shape
@@ -106,9 +119,9 @@ def test_both_ways_answer_alike(both: Callable[..., tuple[Any, Any]], headers: d
         assert statuses == {401, 204, 404}
 
 
-def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Served]) -> None:
-    """A state that is remembered ends with the next write, also of another user of the folder."""
-    node = serve()
+def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Served], where: dict[str, str]) -> None:
+    """A state that is remembered ends with the next write, also of another user of the folder or the database."""
+    node = serve(**where)
     fill(node)
     branch = node.pond.repository("flights").branch("main")
     stat = f"{OBJECTS.format('main')}/stat?path=new"
@@ -116,6 +129,7 @@ def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Serv
         assert node.get(stat).status == 404
         branch.put("new", b"1" * number)
         assert node.get(stat).json()["size_bytes"] == number
+        assert node.get(stat.replace("/stat", "")).body == b"1" * number
         branch.commit(f"commit {number}")
         assert node.get(stat.replace("/main/", "/main@/")).json()["size_bytes"] == number
         branch.delete("new")
@@ -123,6 +137,24 @@ def test_what_was_written_is_seen_by_the_next_question(serve: Callable[..., Serv
     assert node.get(stat).status == 404
     node.pond.repositories.create("flights")
     assert node.get(f"{OBJECTS.format('main')}/stat?path=a/b").status == 404
+
+
+def test_bytes_that_are_gone_or_many_are_for_a_thread(serve: Callable[..., Served], where: dict[str, str]) -> None:
+    node = serve(**where)
+    fill(node)
+    branch = node.pond.repository("flights").branch("main")
+    large = bytes(range(256)) * 1_000
+    entry = branch.put("large", large)
+    branch.put("empty", b"")
+    get = f"{OBJECTS.format('main')}?path={{}}".format
+    for _ in range(2):
+        assert node.get(get("large")).body == large
+        assert node.get(get("empty")).body == b""
+        some = node.get(get("large"), headers={"Range": "bytes=5-9"})
+        assert (some.status, some.body) == (206, large[5:10])
+    branch.site.data.delete(entry.address, branch.stat("a/b").address, branch.stat("empty").address)
+    for path in ("large", "a/b", "empty"):
+        assert node.get(get(path)).status == 410
 
 
 def test_a_write_goes_to_the_repository_that_is_there_now(serve: Callable[..., Served]) -> None:

@@ -37,6 +37,7 @@ __all__ = (
     "VALUE_BYTES_MAX",
     "CountedSpace",
     "ReadTransaction",
+    "RemoteSpace",
     "Space",
     "Transaction",
     "WouldBlock",
@@ -148,6 +149,18 @@ class CountedSpace(Space, Protocol):
 
         It may be that of a write whose commit is not over, which readers do not see yet. So what was read is remembered
         by the moment of its own transaction, `moment_of`, and never by a number that was taken before.
+
+        Raises: as `read`.
+        """
+
+
+class RemoteSpace(Space, Protocol):
+    """A space behind a network, where every read of a transaction is a journey, that also reads at one go."""
+
+    def read_together(
+        self, keys: Sequence[bytes], ranges: Sequence[KeyRange]
+    ) -> tuple[dict[bytes, bytes], list[bytes | None]]:
+        """The rows at some keys, and the last key of each range, if there is one: all of one moment.
 
         Raises: as `read`.
         """

@@ -18,7 +18,7 @@ from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import Api
-from millpond.server.lakefs.staging import StagedTogether
+from millpond.server.lakefs.together import Together
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
@@ -40,6 +40,7 @@ from millpond.server.routes import (
 from millpond.server.rpc.dispatch import Front
 from millpond.server.rpc.serving import serving_grpc
 from millpond.server.thread_limits import WAITERS_MAX, FairThreads
+from millpond.versions.staging.group_commit import put_together
 
 __all__ = ("make_app",)
 
@@ -68,9 +69,10 @@ def make_app(node: Node) -> Application:
         anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
         app.state.short_threads = FairThreads(node.settings.threads)
         app.state.waiting_threads = FairThreads(WAITERS_MAX)
-        app.state.staged_together = staged = StagedTogether()
+        app.state.staging = staging = Together(put_together, "stage-entries")
+        app.state.lookups = lookups = Together(node.pond.repositories.find_entries, "find-entries")
         app.state.large_threads = FairThreads(node.settings.large_threads)
-        with polling(node) as app.state.long_polls, closing(staged):
+        with polling(node) as app.state.long_polls, closing(staging), closing(lookups):
             yield
         node.lookups.close()  # all requests have ended
 

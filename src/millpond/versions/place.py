@@ -16,7 +16,7 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -30,7 +30,8 @@ from millpond.stores.objects.sources import open_source
 from millpond.versions.keyspaces import PLACE, REPOSITORY, SHARED
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.kernel.keys import KeyRange
+    from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
 
@@ -155,7 +156,7 @@ class _SharedSpace:
 
     def __init__(self, own: Space, given: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
         self._own, self._given, self._noted, self._random_id = own, given, noted, random_id
-        self._inner: Space | None = None
+        self._inner: RemoteSpace | None = None
         self._objects = ""
         self._lock = threading.Lock()
         self._closed = False
@@ -165,6 +166,11 @@ class _SharedSpace:
 
     def write(self, change: Callable[[Transaction], T]) -> T:
         return self.inner().write(change)
+
+    def read_together(
+        self, keys: Sequence[bytes], ranges: Sequence[KeyRange]
+    ) -> tuple[dict[bytes, bytes], list[bytes | None]]:
+        return self.inner().read_together(keys, ranges)
 
     def close(self) -> None:
         """Close the space, if it is open; it stays closed."""
@@ -179,12 +185,12 @@ class _SharedSpace:
         self.inner()
         return self._objects
 
-    def inner(self) -> Space:
+    def inner(self) -> RemoteSpace:
         """The space, open."""
         inner = self._inner
         return inner if inner is not None else self._open()
 
-    def _open(self) -> Space:
+    def _open(self) -> RemoteSpace:
         with self._lock:
             if self._closed:
                 raise Closed("the pond is closed", kind="pond_closed", hint="open it again")
@@ -243,7 +249,7 @@ def _decoded(form: JsonForm[T], row: bytes) -> T:
         raise Corrupt("the place of repositories cannot be read", kind="versions_place_damaged") from error
 
 
-def _open_space(url: str) -> Space:
+def _open_space(url: str) -> RemoteSpace:
     if not url.startswith(("postgresql://", "postgres://")):
         raise Invalid(
             "not a place for the rows of repositories", kind="versions_place", place=without_password(url),

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
@@ -29,6 +29,7 @@ from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
 from millpond.ranges.cache import RANGES_BYTES_MAX
 from millpond.stores.objects.sources import open_source
 from millpond.versions.compaction import compact
+from millpond.versions.entry_lookups import EntryLookups, EntryName
 from millpond.versions.graph.commits import Commit, put_commit
 from millpond.versions.graph.names import check_branch, check_repository
 from millpond.versions.imports.jobs import ImportJobs
@@ -53,9 +54,10 @@ from millpond.versions.staging.tombstone_counter import Sensor
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.kernel.space import ReadTransaction, RemoteSpace, Space, Transaction
     from millpond.stores.objects import ObjectStore
     from millpond.stores.objects.sources import Source
+    from millpond.versions.objects.entries import Entry
 
 __all__ = ("METADATA_FOLDER", "Background", "Repositories")
 
@@ -136,6 +138,10 @@ class Repositories:
         self._compacting: set[tuple[str, str]] = set()
         self._lock = threading.Lock()
         self._swept = False
+        self.lookups = None
+        """Lookups of entries that share their journeys; None where reads need none."""
+        if hasattr(space, "read_together"):
+            self.lookups = EntryLookups(cast("RemoteSpace", space), self._row_in)
 
     def close(self) -> None:
         """Stop the imports that run."""
@@ -201,10 +207,15 @@ class Repositories:
         Raises: `NotFound`; without `wait` also `WouldBlock`.
         """
         found = self._get(name, wait=wait)[1]
-        if not self._swept and wait:  # once in a process: a crash may have left rows that are to go
+        if wait:
+            self._sweep_once()
+        return found
+
+    def _sweep_once(self) -> None:
+        """Sweep, once in a process: a crash may have left rows that are to go."""
+        if not self._swept:
             self._swept = True
             self._after(self.sweep)
-        return found
 
     def remembered(self, name: str) -> Repository | None:
         """The repository of that name as it was when it was last looked up here; None when it was not.
@@ -227,6 +238,15 @@ class Repositories:
             raise WouldBlock("reads of a database wait", hint="read where waiting is allowed")
         with self.space.read(wait=wait) as tx:
             return self._current.get(tx, name, lambda: self._of_row(name, tx.get(REPOSITORY.pack(name))))
+
+    def find_entries(self, names: Sequence[EntryName]) -> Sequence[tuple[Site, Entry] | MillpondError]:
+        """As `EntryLookups.find_all`, in a space that has them."""
+        assert self.lookups is not None
+        return self.lookups.find_all(names)
+
+    def _row_in(self, tx: ReadTransaction, name: str) -> Repository:
+        self._sweep_once()
+        return self._of_row(name, tx.get(REPOSITORY.pack(name)))[1]
 
     def _of_row(self, name: str, row: bytes | None) -> tuple[bytes, Repository, Repository]:
         known = self._known.get(name)

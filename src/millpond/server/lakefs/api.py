@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import unquote
@@ -64,7 +65,7 @@ _MODULES = (
     installation, accounts, repositories, branches, resets, commits, diffs, merges, settings, maintenance, dumps,
     objects, object_writes, links, imports, bulk, signed, plumbing,
 )  # fmt: skip
-_AT_ONCE = objects.AT_ONCE | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
+_AT_ONCE = objects.OF_ENTRY | branches.AT_ONCE | commits.AT_ONCE | repositories.AT_ONCE
 """Handlers that are quick, and are tried where the request is read; what would wait is done again in a thread."""
 Handler: TypeAlias = Callable[[Call], Response | Awaitable[Response]]
 
@@ -131,13 +132,20 @@ class Api:
         needs = route.needs
         counted = await admitted(request, needs, admit_call)
         caller = caller_in(request)
+        found = None
         if route.at_once:
+            call = Call(counted, needs, caller, at_once=True)
             try:
-                return _plain(route.handler, Call(counted, needs, caller, at_once=True))
+                return _plain(route.handler, call)
             except WouldBlock:
-                pass  # in a thread, then
+                pass
+            if route.handler in objects.OF_ENTRY:
+                with suppress(WouldBlock):
+                    found = await call.looked_up()
+                    return _plain(route.handler, Call(counted, needs, caller, at_once=True, found=found))
+            # in a thread, then
         body = await whole_body(counted) if route.plain and needs.body_bytes_max else b""
-        call = Call(counted, needs, caller, body)
+        call = Call(counted, needs, caller, body, found=found)
         if route.plain:
             return await call.in_thread(_plain, route.handler, call)
         response = route.handler(call)

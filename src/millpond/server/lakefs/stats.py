@@ -126,4 +126,6 @@ def byte_headers(entry: Entry) -> dict[str, str]:
 
 def _header_text(text: str) -> str:
     """Text of a client as a header may have it."""
+    if text.isalnum() and text.isascii():  # as sums are
+        return text
     return "".join(letter for letter in text if " " <= letter <= "~" and letter not in '"\\')

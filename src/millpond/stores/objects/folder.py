@@ -9,6 +9,7 @@ cannot be an object and a folder at once.
 
 from __future__ import annotations
 
+import errno
 import os
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
 __all__ = ("FolderObjects", "put_all", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
+AT_ONCE_BYTES_MAX = 64 << 10
 SWAP_SECONDS = 60.0
 """The time a swap waits for others; one takes as long as a file needs to become durable."""
 
@@ -145,6 +147,27 @@ class FolderObjects(ObjectStore):
                 raise FileNotFoundError(path)
             with pa.memory_map(str(path)) as file:
                 return file.read_buffer()
+
+    def get_range_at_once(self, name: str, start: int, stop: int) -> bytes:
+        """The bytes `[start, stop)` of an object, if there are few and the system need not ask the disk for them.
+
+        Raises: `NotFound`; `WouldBlock`.
+        """
+        data = bytearray(stop - start)
+        if len(data) > AT_ONCE_BYTES_MAX:
+            return super().get_range_at_once(name, start, stop)
+        with _errors(self.where, name):
+            file = os.open(f"{self.where}/{check_name(name)}", os.O_RDONLY)
+            try:
+                count = os.preadv(file, [data], start, os.RWF_NOWAIT)
+            except OSError as error:
+                if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
+                    raise
+                count = -1
+            finally:
+                os.close(file)
+        # Fewer bytes: the rest is on the disk, or the object is shorter. A reader that waits finds out.
+        return bytes(data) if count == len(data) else super().get_range_at_once(name, start, stop)
 
     def get_tagged(self, name: str) -> TaggedObject:
         """All bytes of an object and the tag to `swap` it by.

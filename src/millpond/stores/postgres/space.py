@@ -30,7 +30,9 @@ from millpond.stores.postgres.sessions import NAME_BYTES_MAX, Sessions
 from millpond.stores.postgres.transaction import Changing, Moment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
+
+    from millpond.kernel.keys import KeyRange
 
 __all__ = ("PostgresSpace",)
 
@@ -90,6 +92,24 @@ class PostgresSpace:
             transaction.end()
             moment.end()
             self._end(connection)
+
+    def read_together(
+        self, keys: Sequence[bytes], ranges: Sequence[KeyRange]
+    ) -> tuple[dict[bytes, bytes], list[bytes | None]]:
+        for again in (True, False):
+            connection = self._sessions.take()
+            moment = Moment(connection, self.name)  # one statement is a transaction of its own
+            try:
+                found = moment.get_together(keys, ranges)
+            except MillpondError:
+                lost = connection.closed
+                self._end(connection)
+                if not (lost and again):
+                    raise
+            else:
+                self._sessions.give_back(connection)
+                return found
+        raise AssertionError("the second time returns or raises")
 
     def write(self, change: Callable[[Transaction], T]) -> T:
         if self._writer == threading.get_ident():

@@ -37,6 +37,13 @@ LOOKUP_KEYS_MAX = 1000
 
 _GET = "SELECT value FROM millpond_space WHERE space = %s AND key = %b"
 _GET_MANY = "SELECT key, value FROM millpond_space WHERE space = %s AND key = ANY(%b)"
+_GET_TOGETHER = """
+    SELECT 0, key, value FROM millpond_space WHERE space = %s AND key = ANY(%b)
+    UNION ALL SELECT place::int, last.key, NULL
+    FROM unnest(%b::bytea[], %b::bytea[]) WITH ORDINALITY AS span(start, stop, place), LATERAL (
+        SELECT key FROM millpond_space WHERE space = %s AND key >= start AND key < stop ORDER BY key DESC LIMIT 1
+    ) AS last
+"""
 _PUT = """
     INSERT INTO millpond_space (space, key, value) SELECT %s, * FROM unnest(%b::bytea[], %b::bytea[])
     ON CONFLICT (space, key) DO UPDATE SET value = excluded.value
@@ -75,6 +82,19 @@ class Moment:
         for start in range(0, len(keys), LOOKUP_KEYS_MAX):
             found.update(self.run(_GET_MANY, list(keys[start : start + LOOKUP_KEYS_MAX])).fetchall())
         return [found.get(key) for key in keys]
+
+    def get_together(
+        self, keys: Sequence[bytes], ranges: Sequence[KeyRange]
+    ) -> tuple[dict[bytes, bytes], list[bytes | None]]:
+        """The rows at some keys, and the last key of each range, which has a stop: by one statement."""
+        starts, stops = [keys.start for keys in ranges], [keys.stop for keys in ranges]
+        rows, last = dict[bytes, bytes](), list[bytes | None]([None] * len(ranges))
+        for place, key, value in self.run(_GET_TOGETHER, list(keys), starts, stops, self.space):
+            if place:
+                last[place - 1] = key
+            else:
+                rows[key] = value
+        return rows, last
 
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         return self._rows("key, value", keys, reverse)

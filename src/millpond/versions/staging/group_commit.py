@@ -74,13 +74,14 @@ def takes_bodies(site: Site) -> bool:
     return isinstance(site.data, FolderObjects)
 
 
-def put_together(space: Space, staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
-    """Stage entries of any repositories of a space by one write, every entry for itself.
+def put_together(staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
+    """Stage entries of any repositories of one space by one write, every entry for itself.
 
     The errors, in the order of the entries; None for success.
 
     Raises: as `Space.write`; then none of them is staged.
     """
+    space = staged[0].site.space
     failed = _stored(space, staged)
 
     def write(tx: Transaction) -> list[MillpondError | None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -41,9 +41,8 @@ if TYPE_CHECKING:
     from millpond.versions.staging.branches import BranchRecord, Layer
 
 __all__ = (
-    "View", "at", "changes_of", "find_entry", "find_in_index", "head_view", "is_cleared", "is_dirty", "layer_entry",
-    "shown_entries",
-    "uncommitted", "view_of", "visible",
+    "PointReads", "View", "at", "changes_of", "find_entry", "find_in_index", "head_view", "is_cleared", "is_dirty",
+    "layer_entry", "rows_of_path", "shown_entries", "uncommitted", "view_of", "visible",
 )  # fmt: skip
 
 
@@ -79,7 +78,28 @@ def at(tx: ReadTransaction) -> Reading:
 # -- one path -----------------------------------------------------------------------------------------
 
 
-def find_entry(site: Site, tx: ReadTransaction, view: View, path: str) -> Entry | None:
+class PointReads(Protocol):
+    """The part of a `ReadTransaction` that one path needs: those reads that `rows_of_path` names."""
+
+    def get(self, key: bytes) -> bytes | None:
+        """The value at `key`."""
+
+    def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
+        """The keys of the range: the last one first, and no other is asked for."""
+
+
+def rows_of_path(view: View, path: str) -> tuple[list[bytes], list[KeyRange]]:
+    """The keys that tell of a path in the tokens of a state, and the ranges whose last keys do."""
+    tokens = [layer.id for layer in view.layers if layer.index is None]
+    return [STAGED[token].pack(path) for token in tokens], [_tombstones(token, path) for token in tokens]
+
+
+def _tombstones(token: str, path: str) -> KeyRange:
+    prefix = CLEARED[token]
+    return KeyRange(prefix.packed, prefix.pack(path) + b"\0")
+
+
+def find_entry(site: Site, tx: PointReads, view: View, path: str) -> Entry | None:
     """The entry at a path, None when there is none.
 
     Raises: `NotFound`, `Corrupt` for ranges.
@@ -91,7 +111,7 @@ def find_entry(site: Site, tx: ReadTransaction, view: View, path: str) -> Entry 
     return find_in_index(site, view.base, path)
 
 
-def layer_entry(site: Site, tx: ReadTransaction, layer: Layer, path: str) -> tuple[bool, Entry | None]:
+def layer_entry(site: Site, tx: PointReads, layer: Layer, path: str) -> tuple[bool, Entry | None]:
     """True when the layer says what is at a path; and the entry, None where it says that there is none."""
     if layer.index is not None:
         return _segment_entry(site, layer.index, path)
@@ -101,14 +121,13 @@ def layer_entry(site: Site, tx: ReadTransaction, layer: Layer, path: str) -> tup
     return is_cleared(tx, layer.id, path), None
 
 
-def is_cleared(tx: ReadTransaction, token: str, path: str) -> bool:
+def is_cleared(tx: PointReads, token: str, path: str) -> bool:
     """True when a range tombstone of the token hides a path in the layers below.
 
     No range tombstone of a token lies within another. So the one that could hide the path is the last before it.
     """
     prefix = CLEARED[token]
-    keys = KeyRange(prefix.packed, prefix.pack(path) + b"\0")
-    nearest = next(tx.keys(keys, reverse=True), None)
+    nearest = next(tx.keys(_tombstones(token, path), reverse=True), None)
     return nearest is not None and nearest != prefix.packed and path.startswith(str(prefix.unpack(nearest)[0]))
 
 

@@ -24,7 +24,7 @@ from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, 
 
 if TYPE_CHECKING:
     from millpond.server.lakefs.call import Call
-    from millpond.server.lakefs.staging import StagedTogether
+    from millpond.server.lakefs.together import Together
     from millpond.versions.repository_context import Site
 
 __all__ = ("HANDLERS", "conditions")
@@ -145,8 +145,8 @@ async def _stage_body(
 
 
 async def _together(call: Call, staged: StagedEntry) -> None:
-    together: StagedTogether = call.request.app.state.staged_together
-    await together.stage(staged)
+    staging: Together[StagedEntry, None] = call.request.app.state.staging
+    await staging.act(staged)
 
 
 async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:

@@ -12,12 +12,14 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.json_forms import to_json
+from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.models import written_page
 from millpond.server.lakefs.stats import byte_headers, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
+from millpond.stores.objects import ObjectStore
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.objects.uploads import physical_addresses, read_bytes
 from millpond.versions.paging import Listing
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from millpond.server.lakefs.call import Call
+    from millpond.stores.objects.sources import Source
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
-__all__ = ("ARROW", "AT_ONCE", "HANDLERS", "bytes_answer")
+__all__ = ("ARROW", "HANDLERS", "OF_ENTRY", "bytes_answer")
 
 _OBJECTS = "/repositories/{repository}/refs/{ref}/objects"
 ARROW = "application/vnd.apache.arrow.stream"
@@ -48,7 +51,7 @@ def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
         span = parse_range(request.headers.get("range"), entry.size)
         start, stop = span or (0, entry.size)
         place, name = site.place(entry.address)
-        chunks = read_bytes(place, name, start, stop)
+        chunks = _bytes_at_once(place, name, start, stop) if call.at_once else read_bytes(place, name, start, stop)
         first = next(chunks, b"")
         gone = not first and (start < stop or place.size(name) < 0)
     except Exception as error:
@@ -63,6 +66,12 @@ def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
         return Response(first, status, headers)
     can_be_continued(request)
     return StreamingResponse(_chain(first, chunks), status, headers)
+
+
+def _bytes_at_once(place: ObjectStore | Source, name: str, start: int, stop: int) -> Iterator[bytes]:
+    if not isinstance(place, ObjectStore):
+        raise WouldBlock("a place of others may make its readers wait")
+    yield place.get_range_at_once(name, start, stop)
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
@@ -85,18 +94,16 @@ def _described(error: Exception, headers: dict[str, str]) -> Exception:
 
 
 def _get(call: Call) -> Response:
-    path = call.query.needed("path")
-    reference = call.repository.ref(call.names["ref"])
-    entry = reference.stat(path)
+    site, entry = call.entry(call.query.needed("path"))
     if call.query.flag("presign"):
-        location, _ = Urls(call.request, reference.site).reading(entry)
+        location, _ = Urls(call.request, site).reading(entry)
         return Response(status_code=302, headers={"Location": location})
-    return bytes_answer(call, reference.site, entry)
+    return bytes_answer(call, site, entry)
 
 
 def _head(call: Call) -> Response:
     """The headers of an object. An error has no body."""
-    entry = call.repository.ref(call.names["ref"]).stat(call.query.needed("path"))
+    _, entry = call.entry(call.query.needed("path"))
     found = byte_headers(entry)
     headers = {
         "ETag": found["ETag"], "Last-Modified": found["Last-Modified"], "Accept-Ranges": "bytes",
@@ -112,15 +119,15 @@ def _head(call: Call) -> Response:
 def _stat(call: Call) -> Response:
     query = call.query
     path, wanted = query.needed("path"), query.flag("user_metadata", True)
-    reference = call.repository.ref(call.names["ref"])
-    urls = Urls(call.request, reference.site) if query.flag("presign") else None
-    return json_answer(stats_model(reference.site, reference.stat(path), metadata=wanted, urls=urls))
+    presign = query.flag("presign")
+    site, entry = call.entry(path)
+    return json_answer(stats_model(site, entry, metadata=wanted, urls=Urls(call.request, site) if presign else None))
 
 
 def _properties(call: Call) -> Response:
     """The properties that the store keeps beside the bytes: none, for a place has one class of storage."""
-    reference = call.repository.ref(call.names["ref"])
-    place, name = reference.site.place(reference.stat(call.query.needed("path")).address)
+    site, entry = call.entry(call.query.needed("path"))
+    place, name = site.place(entry.address)
     try:
         place.size(name)
     except NotFound:
@@ -213,8 +220,8 @@ class _Pieces(io.RawIOBase):
         return joined
 
 
-AT_ONCE = frozenset((_head, _stat))
-"""Handlers that read rows and held ranges alone."""
+OF_ENTRY = frozenset((_get, _head, _stat))
+"""Handlers about one entry: they read rows, held ranges, and bytes that the system holds."""
 HANDLERS = {
     ("GET", _OBJECTS): _get,
     ("HEAD", _OBJECTS): _head,

@@ -10,7 +10,7 @@ import pytest
 
 from millpond.errors import Denied, Invalid, NotFound, Unavailable
 from millpond.pond import Pond, open_pond
-from millpond.server.lakefs.staging import StagedTogether
+from millpond.server.lakefs.together import Together
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repository import Repository
 from millpond.versions.repository_context import ProtectedBranches, write_setting
@@ -42,12 +42,12 @@ def listed(repository: Repository) -> dict[str, int]:
 
 def test_each_request_has_its_own_outcome(repository: Repository) -> None:
     async def main() -> list[BaseException | None]:
-        together = StagedTogether()
+        together = Together(put_together, "stage-entries")
         orders = [
             staged(repository, "a", 1), staged(repository, "b", 1, "absent"), staged(repository, "b", 2, "safe"),
             staged(repository, "a", 2), staged(repository, "c", 3), staged(repository, "d", 1, "absent"),
         ]  # fmt: skip
-        found = await asyncio.gather(*map(together.stage, orders), return_exceptions=True)
+        found = await asyncio.gather(*map(together.act, orders), return_exceptions=True)
         together.close()
         return found
 
@@ -66,7 +66,7 @@ def test_bytes_are_stored_with_their_entries_and_only_where_a_branch_takes_them(
         with_body(repository, "a", b"1"), with_body(repository, "b", b"22", "absent"),
         with_body(repository, "c", b"333", "safe"), staged(repository, "d", 4), with_body(repository, "e", b""),
     ]  # fmt: skip
-    kinds = [type(outcome) for outcome in put_together(repository.site.space, orders)]
+    kinds = [type(outcome) for outcome in put_together(orders)]
     assert kinds == [type(None), NotFound, Denied, type(None), type(None)]
     assert listed(repository) == {"a": 1, "d": 4, "e": 0}
     assert [repository.ref("main").get(path) for path in "ae"] == [b"1", b""]
@@ -77,15 +77,15 @@ def test_entries_whose_bytes_cannot_be_stored_fail_alone(pond: Pond, repository:
     other = pond.repositories.create("boats")
     other.site.data.put("data", b"no folder")
     orders = [with_body(other, "a", b"1"), staged(other, "b"), with_body(repository, "a", b"1")]
-    kinds = [type(outcome) for outcome in put_together(pond.repositories.space, orders)]
+    kinds = [type(outcome) for outcome in put_together(orders)]
     assert kinds == [Invalid, type(None), type(None)]
     assert (set(listed(other)), set(listed(repository))) == ({"b"}, {"a"})
 
 
 def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) -> None:
     async def main() -> None:
-        together = StagedTogether()
-        tasks = [asyncio.create_task(together.stage(staged(repository, f"p{number}"))) for number in range(20)]
+        together = Together(put_together, "stage-entries")
+        tasks = [asyncio.create_task(together.act(staged(repository, f"p{number}"))) for number in range(20)]
         await asyncio.sleep(0)
         for task in tasks[::3]:
             task.cancel()
@@ -101,14 +101,14 @@ def test_a_sender_that_went_away_takes_nobody_with_it(repository: Repository) ->
 
 def test_what_was_handed_over_is_written_before_the_end_and_nothing_after_it(repository: Repository) -> None:
     async def main() -> None:
-        together = StagedTogether()
-        task = asyncio.create_task(together.stage(staged(repository, "a")))
+        together = Together(put_together, "stage-entries")
+        task = asyncio.create_task(together.act(staged(repository, "a")))
         await asyncio.sleep(0)
         together.close()
         assert set(listed(repository)) == {"a"}
         await task
         with pytest.raises(Unavailable, match="stopping"):
-            await together.stage(staged(repository, "b"))
+            await together.act(staged(repository, "b"))
 
     asyncio.run(main())
     assert set(listed(repository)) == {"a"}
@@ -119,8 +119,8 @@ def test_when_the_write_fails_all_of_a_group_do(pond: Pond, repository: Reposito
     pond.close()
 
     async def main() -> None:
-        together = StagedTogether()
-        found = await asyncio.gather(*map(together.stage, orders), return_exceptions=True)
+        together = Together(put_together, "stage-entries")
+        found = await asyncio.gather(*map(together.act, orders), return_exceptions=True)
         assert all(isinstance(outcome, Exception) for outcome in found)
         together.close()
 
