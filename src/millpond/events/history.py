@@ -13,34 +13,41 @@ from millpond.events.protocol import Work
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from millpond.clock import Clock
     from millpond.events.event import Appended, EventBatch
     from millpond.events.protocol import StreamStore
 
-__all__ = ("append_counted",)
+__all__ = ("CountedAppends",)
 
 
-def append_counted(
-    store: StreamStore, batches: Sequence[EventBatch], now_ms: int, retention_ms: Callable[[], int]
-) -> list[Appended]:
-    """As `StreamStore.append`, with the number of new events whose days are due to be dropped.
+class CountedAppends:
+    """The appends to a store, with the number of new events whose days are due to be dropped.
 
     `retention_ms` is the pond's own, asked for where days may be due; a rule for the stream goes before it. A late
     event of a stream that has newer ones goes to a later day, and is not one of them.
     """
-    outcomes = store.append(batches)
-    today_ms = day_of(now_ms) * DAY_MS
-    old = [  # the days of the others have not ended
-        number for number, (batch, done) in enumerate(zip(batches, outcomes, strict=True))
-        if done.count and _oldest_ms(batch, done) < today_ms
-    ]  # fmt: skip
-    if old:
-        ages = ages_in(store, MaintenanceRules(retention_ms=retention_ms()))
-        for number in old:
-            batch, done = batches[number], outcomes[number]
-            due = ages.latest_day(Work.EXPIRE, batch.stream, now_ms)
-            if day_of(_oldest_ms(batch, done)) <= due:
-                outcomes[number] = replace(done, past_retention=_events_of_days(store, batch, done, due))
-    return outcomes
+
+    def __init__(self, store: StreamStore, clock: Clock, retention_ms: Callable[[], int]) -> None:
+        self._store, self._clock = store, clock
+        self.retention_ms = retention_ms
+
+    def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        """As `StreamStore.append`."""
+        outcomes = self._store.append(batches)
+        now_ms = self._clock.now_ms()
+        today_ms = day_of(now_ms) * DAY_MS
+        old = [  # the days of the others have not ended
+            number for number, (batch, done) in enumerate(zip(batches, outcomes, strict=True))
+            if done.count and _oldest_ms(batch, done) < today_ms
+        ]  # fmt: skip
+        if old:
+            ages = ages_in(self._store, MaintenanceRules(retention_ms=self.retention_ms()))
+            for number in old:
+                batch, done = batches[number], outcomes[number]
+                due = ages.latest_day(Work.EXPIRE, batch.stream, now_ms)
+                if day_of(_oldest_ms(batch, done)) <= due:
+                    outcomes[number] = replace(done, past_retention=_events_of_days(self._store, batch, done, due))
+        return outcomes
 
 
 def _oldest_ms(batch: EventBatch, done: Appended) -> int:

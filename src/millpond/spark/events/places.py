@@ -103,7 +103,7 @@ class RedisEvents:
         """Connect to Redis, where the ages of queues and job sets are known, and no pond's own."""
         with self.open() as store:
             events = Events(store, SystemClock())
-            events.retention_ms = lambda: OFF
+            events.append_batches.retention_ms = lambda: OFF
             yield events.append_batches
 
 
