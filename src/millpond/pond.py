@@ -249,7 +249,7 @@ class Pond(PondFace):
         store = open_streams(self.space, self.clock, self._events_store)
         open_jobs = OpenJobs(self.folder / "running", host_name(), is_alive)
         events = Events(store, self.clock, space=self.space, open_jobs=open_jobs)
-        events.retention_ms = lambda: event_rules().retention_ms
+        events.append_batches.retention_ms = lambda: event_rules().retention_ms
         return events
 
     @opened_once

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("redis")
 
+import pyarrow.parquet as pq
 import redis
 
 import millpond
@@ -21,6 +22,7 @@ from millpond.events.compress import compress_stream
 from millpond.events.days import DAY_MS
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.ids import id_time_ms
+from millpond.events.importing import import_file
 from millpond.events.maintenance import EventMaintenance, MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import Work
@@ -444,6 +446,29 @@ def test_a_pond_has_its_streams_in_redis_and_remembers_that(tmp_path: object) ->
     assert caught.value.kind == "events_place"
     with pytest.raises(Invalid):
         millpond.open(f"{tmp_path}/third", events_store="kafka://x")
+
+
+def test_the_streams_of_a_pond_in_redis_are_exported_and_are_a_table(tmp_path: object) -> None:
+    clock = ManualClock(now=NOON)
+    with millpond.open(f"{tmp_path}/pond", events_store=server().url(new_place()), clock=clock) as pond:
+        assert isinstance(pond, millpond.Pond)
+        for kind in ("submitted", "running", "failed"):
+            for job_set in ("nightly", "weekly/÷"):
+                pond.events.append("etl", job_set, [NewEvent(clock.now, b"\xff", kind, {"job_id": kind[0]})] * 3)
+            clock.advance(DAY_MS)
+        assert pond.events.compress("1d").days == 4
+        assert pond.events.export(f"{tmp_path}/etl.parquet", "etl", "week*", after="2023-11-15T00:00:00Z").events == 6
+        wanted = [(event.id, event.kind) for event in pond.events.read("etl", "weekly/÷")]
+        assert pond.sql("select job_set, count(*) as n from events group by all order by all").to_pylist() == [
+            {"job_set": "nightly", "n": 9}, {"job_set": "weekly/÷", "n": 9},
+        ]  # fmt: skip
+        rows = pond.sql("select id, kind from events where job_set > 'o' order by id").to_pylist()
+        exported = pq.read_table(f"{tmp_path}/etl.parquet", columns=["id", "kind"]).to_pylist()
+        assert [(row["id"], row["kind"]) for row in rows] == wanted
+        assert rows[3:] == exported
+        one = "select day, headers['job_id'] as job from events where job = 'r' and queue = 'etl' and kind <> 'failed'"
+        assert {(str(row["day"]), row["job"]) for row in pond.sql(one).to_pylist()} == {("2023-11-15", "r")}
+        assert import_file(pond.events, f"{tmp_path}/etl.parquet", "again").events == 6
 
 
 def test_a_user_without_the_right_to_scripts_has_no_access() -> None:

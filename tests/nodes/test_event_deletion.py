@@ -11,6 +11,7 @@ import millpond
 from millpond.errors import Denied, Invalid, NotFound
 from millpond.events.event import NewEvent
 from millpond.events.interface import EventsLike
+from millpond.events.protocol import NoteKind
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
 from tests.nodes.test_event_metrics import LAG, shown
@@ -128,6 +129,13 @@ def test_clients_of_armada_get_no_event_that_was_deleted(node: Served) -> None:
     assert node.post(where, body).body.count(b'"result"') == 2
     node.pond.events.delete("etl", "nightly")
     assert node.post(where, body).body.count(b'"result"') == 0
+
+
+@pytest.mark.settings(events_interval="100d")
+def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> None:
+    node.pond.events.store.notes.put(NoteKind.ERASURE, "damaged", b"{}")
+    run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
+    assert (run["numbers"]["failed"], run["error"].count("the deletion of a job")) == (1, 1)
 
 
 @pytest.mark.settings(

@@ -52,6 +52,9 @@ def test_what_is_appended_is_counted_by_surface(node: Served) -> None:
     node.post("/v1/events?queue=&job_set=j", line)  # refused
     assert shown(node, "millpond_events_appended_total", surface="http") == 4
     assert shown(node, "millpond_events_appended_bytes_total", surface="http") == 16
+    assert shown(node, "millpond_events_past_retention_total", surface="http") == 0
+    node.post("/v1/events?queue=q&job_set=old", b'{"payload": "", "time": "2000-01-01T00:00:00Z"}\n' * 2)
+    assert shown(node, "millpond_events_past_retention_total", surface="http") == 2
 
 
 @pytest.mark.settings(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
 
 pytest.importorskip("redis")
@@ -13,6 +15,11 @@ from millpond import spark as mp
 from millpond.events.days import DAY_MS, format_day
 from millpond.events.event import NewEvent
 from millpond.nodes.tokens import hash_token
+from millpond.spark.events.columns import RowForm
+from millpond.spark.events.places import events_place
+from millpond.spark.events.runs import write_runs
+from millpond.spark.events.sinks import EventsWriter, TaskRuns
+from millpond.spark.places import Rights
 from tests.nodes.conftest import clock as clock
 from tests.nodes.conftest import serve as serve
 from tests.nodes.following import ticking
@@ -111,6 +118,22 @@ def test_rows_are_appended_once(spark: SparkSession, place: Somewhere) -> None:
         writing.option("source", "load-7").mode("append").save()
     found = [event.payload for name in place.events.streams("etl") for event in place.events.read(*name)]
     assert sorted(found) == sorted(f"event {n}".encode() for n in range(50))
+
+
+@pytest.mark.parametrize("place", ["folder", "redis", "node"], indirect=True)
+def test_a_sink_says_how_many_events_are_older_than_the_retention(
+    place: Somewhere, caplog: pytest.LogCaptureFixture
+) -> None:
+    place.events.settings.set("etl", retention="20d")
+    schema = pa.schema([("job_set", pa.string()), ("time", pa.timestamp("us", tz="UTC")), ("payload", pa.string())])
+    times = [datetime(2000, 1, 1, tzinfo=UTC), datetime(2000, 1, 2, tzinfo=UTC), datetime(2100, 1, 1, tzinfo=UTC)]
+    rows = pa.RecordBatch.from_arrays([pa.array(["nightly"] * 3), pa.array(times), pa.array(["x"] * 3)], schema=schema)
+    where, form = events_place({"pond": place.url}, None, Rights()), RowForm(tuple(schema.names), "etl")
+    for _ in range(2):  # what was stored before is not told again
+        EventsWriter(where, form, "load-7").commit([TaskRuns(write_runs([rows], form, None))])
+        warned = [record.message for record in caplog.records if record.name == "millpond.spark.events.sinks"]
+        assert warned == ["2 of 3 new events are older than the retention: the next maintenance drops them"]
+    assert place.events.expire("100000d").events == 2
 
 
 @pytest.mark.full

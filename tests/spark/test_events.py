@@ -109,6 +109,18 @@ def test_options_and_filters_pick_days_ids_and_streams(spark: SparkSession, pond
         spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
+def test_an_exported_file_is_read(spark: SparkSession, pond: millpond.Pond, tmp_path: Path) -> None:
+    filled(pond)
+    pond.events.compress("1d")
+    filled(pond, "other/÷", days=1)
+    assert pond.events.export(tmp_path / "etl.parquet").events == 20
+    frame = spark.read.parquet(str(tmp_path / "etl.parquet"))
+    for job_set in ("nightly", "other/÷"):
+        assert shown(frame, job_set) == stored(pond, job_set)
+    job = frame.where(f"queue = 'etl' and day = date '{format_day(DAY + 1)}' and headers['job_id'] = '1'")
+    assert [(row.job, bytes(row.payload)) for row in job.collect()] == [("1", b"nightly 20001 1")]
+
+
 def test_a_batch_is_appended_once_where_its_source_has_a_name(spark: SparkSession, pond: millpond.Pond) -> None:
     frame = rows_of(spark, 50, job_sets=3)
     for partitions in (2, 5):

@@ -94,9 +94,9 @@ def test_an_epoch_that_is_run_again_appends_what_is_missing(
                     log = EventLog("spark:q", number)
                     try:
                         with dying_after(appends):  # type: ignore[attr-defined]
-                            append_runs(store, tasks_of(known, places, kafka=kafka), log)
+                            append_runs(store.append, tasks_of(known, places, kafka=kafka), log)
                     except Dies:
-                        append_runs(store, tasks_of(known, list(reversed(places)), kafka=kafka), log)
+                        append_runs(store.append, tasks_of(known, list(reversed(places)), kafka=kafka), log)
             for name in SETS:
                 found = everything(store, StreamName("etl", name), bytes_max=1 << 20)
                 wanted = Counter((row[1], row[2]) for row in stored if row[0] == name)

@@ -14,7 +14,7 @@ from millpond.events.deletion import delete_job
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.export import Exporting
 from millpond.events.filters import Filters, filter_of
-from millpond.events.history import with_history
+from millpond.events.history import CountedAppends
 from millpond.events.keyspaces import CLOCK
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.many_watch import ManyWatch, Streams, places_of
@@ -58,12 +58,12 @@ class Events(Exporting):
         self.store = store
         self._clock = clock
         self.watchers = Watchers(store, clock)
-        self.volumes = Volumes(store.append)
+        self.append_batches = CountedAppends(store, clock, lambda: MaintenanceRules().retention_ms)
+        self.volumes = Volumes(self.append_batches)
         self.doubt: Callable[[], Doubt | None] = lambda: None
         if space is not None:
             self.doubt = ClockWitness(space, CLOCK.pack(), store.now_ms, clock).look
         self._forget_ms = (rules or StreamRules()).forget_ms
-        self.retention_ms: Callable[[], int] = lambda: MaintenanceRules().retention_ms
         self.settings: AgeSettings = StoredAges(store)
         self.open_jobs: Marks = open_jobs or NoMarks()
 
@@ -83,7 +83,7 @@ class Events(Exporting):
         now_ms = self._clock.now_ms()
         new = [NewEvent(now_ms, event) if isinstance(event, bytes) else event for event in events]
         batch = EventBatch(StreamName(queue, job_set), new, source, positions)
-        return with_history(batch, self.store.append([batch])[0], self.store, now_ms, self.retention_ms)
+        return self.append_batches([batch])[0]
 
     def appender(self, linger: str | int = LINGER) -> Appender:
         """An appender of single events: those of so long a time are appended together. Close it after use.
@@ -91,7 +91,7 @@ class Events(Exporting):
         Raises:
             Invalid: the duration is not understood.
         """
-        return Appender(self.store.append, self._clock, parse_duration(linger))
+        return Appender(self.append_batches, self._clock, parse_duration(linger))
 
     def read(self, queue: str, job_set: str, after: str = "", *, filters: Filters | None = None) -> Iterator[Event]:
         """The events after an id, up to the newest one when the last page is read.

@@ -111,7 +111,8 @@ class _Pace:
 
 
 class EventMaintenance:
-    """Maintenance of the streams in a store, by rules where there are some. `stopping` ends it between two batches.
+    """One run of maintenance of the streams in a store, by rules where there are some. `stopping` ends it between two
+    batches; its first work on all streams ends the deletions of jobs that were interrupted.
 
     `ages`: those of a caller that read them before, such as the driver of a job.
     """
@@ -121,11 +122,12 @@ class EventMaintenance:
     ) -> None:
         self._store, self._clock, self._rules, self._forget_ms = store, clock, rules, forget_ms
         self.ages = ages or ages_in(store, rules)
+        self._finishes = True
 
     def compress(
         self, stopping: threading.Event | None = None, *, streams: Iterable[StreamName] | None = None
     ) -> MaintenanceReport:
-        """Compress the days that are due, of some streams; or of all, and end the deletions of jobs."""
+        """Compress the days that are due, of some streams, or of all."""
         stopping = stopping or threading.Event()
         report = MaintenanceReport() if streams is not None else self._finished()
         streams = self._pulled_back(streams, stopping)
@@ -149,7 +151,7 @@ class EventMaintenance:
     ) -> MaintenanceReport:
         """Drop the days that are past retention, of some streams; or of all, with what deletions left.
 
-        Of all, streams that are without events for long are forgotten, and the deletions of jobs are ended.
+        Of all, streams that are without events for long are forgotten.
         """
         stopping = stopping or threading.Event()
         report = MaintenanceReport() if streams is not None else self._finished()
@@ -184,9 +186,9 @@ class EventMaintenance:
                 yield due.stream, latest
 
     def _finished(self) -> MaintenanceReport:
-        return sum(
-            (MaintenanceReport().with_fault(fault) for fault in finish_deletions(self._store)), MaintenanceReport()
-        )
+        faults = finish_deletions(self._store) if self._finishes else ()
+        self._finishes = False
+        return sum((MaintenanceReport().with_fault(fault) for fault in faults), MaintenanceReport())
 
     def _days(self, work: Work, now_ms: int, streams: Iterable[StreamName]) -> Iterator[tuple[StreamName, int]]:
         return ((stream, self.ages.latest_day(work, stream, now_ms)) for stream in streams)

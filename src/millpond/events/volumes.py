@@ -17,15 +17,19 @@ Append: TypeAlias = "Callable[[Sequence[EventBatch]], list[Appended]]"
 
 @dataclass(slots=True)
 class Volume:
-    """Events that were stored, and the bytes of their payloads. An append that is uncertain does not count."""
+    """Events that were stored, the bytes of their payloads, and those that retention drops.
+
+    An append that is uncertain does not count.
+    """
 
     append: Append
     events: int = 0
     bytes: int = 0
+    past_retention: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock, repr=False, compare=False)
 
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
-        """As `StreamStore.append`."""
+        """As `Events.append_batches`."""
         outcomes = self.append(batches)
         # Positions never fall, so what was stored before is the beginning of a batch.
         payloads = [
@@ -36,6 +40,7 @@ class Volume:
         with self._lock:
             self.events += len(payloads)
             self.bytes += size
+            self.past_retention += sum(done.past_retention for done in outcomes)
         return outcomes
 
 

@@ -54,7 +54,7 @@ class Node:
     def __init__(self, pond: Pond, settings: Settings, clock: Clock) -> None:
         self.pond, self.settings, self.clock = pond, settings, clock
         pond.events.watchers.watchers_max = settings.events_watchers_max
-        pond.events.retention_ms = lambda: settings.events_retention
+        pond.events.append_batches.retention_ms = lambda: settings.events_retention
         self.url = settings.own_url()
         self.tokens = Tokens(
             TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",

@@ -3,6 +3,7 @@
 | metric | labels | |
 |---|---|---|
 | `millpond_events_appended_total`, `millpond_events_appended_bytes_total` | surface | events, bytes of their payloads |
+| `millpond_events_past_retention_total` | surface | those of days that retention drops with the next maintenance |
 | `millpond_events_streams` | | streams at the last whole count: each run of the job counts 20,000 |
 | `millpond_events_days`, `millpond_events_stored_bytes` | state | their days, and the bytes that these take |
 | `millpond_events_losses_total` | | how often the Redis of the streams lost them |
@@ -52,10 +53,14 @@ class EventMetrics(Collector):
     def _of_appends(self) -> Iterator[Metric]:
         events = CounterMetricFamily("millpond_events_appended", "Events that were stored.", labels=["surface"])
         size = CounterMetricFamily("millpond_events_appended_bytes", "Bytes of their payloads.", labels=["surface"])
+        past = CounterMetricFamily(
+            "millpond_events_past_retention", "Events of days that retention drops.", labels=["surface"]
+        )
         for surface, volume in sorted(self._node.pond.events.volumes.by_surface.items()):
             events.add_metric([surface], volume.events)
             size.add_metric([surface], volume.bytes)
-        yield from (events, size)
+            past.add_metric([surface], volume.past_retention)
+        yield from (events, size, past)
 
     def _of_census(self) -> Iterator[Metric]:
         count = self._node.census.count

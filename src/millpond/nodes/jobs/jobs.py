@@ -30,8 +30,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from millpond.arrays.malloc import give_memory_back
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
-from millpond.events.age_settings import ages_in
-from millpond.events.maintenance import MaintenanceReport, MaintenanceRules
+from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
+from millpond.events.protocol import StreamRules
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -352,18 +352,17 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.pond.events
-    expired = MaintenanceReport()
-    compressed = events.compress(
-        settings.events_compress_after, bytes_per_second=settings.events_bytes_per_second, stopping=stopping
+    rules = MaintenanceRules(
+        settings.events_compress_after, settings.events_retention, settings.events_bytes_per_second
     )
+    maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
+    compressed = maintenance.compress(stopping)
     doubt = events.doubt()
-    if doubt is None:
-        expired = events.expire(settings.events_retention, stopping=stopping)
+    expired = maintenance.expire(stopping) if doubt is None else MaintenanceReport()
     lost, faults = 0, list[str]()
     if settings.events_lost_after and doubt is None:
         lost, faults = node.client_jobs.end_lost(settings.events_lost_after, stopping)
-    own = MaintenanceRules(settings.events_compress_after, settings.events_retention)
-    node.census.turn(stopping, ages_in(events.store, own))
+    node.census.turn(stopping, maintenance.ages)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}
     done = [f"compressed {_many(compressed.days, 'day')}"] if compressed.days else []

@@ -33,7 +33,6 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.errors import Invalid, MillpondError, NotFound
 from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
-from millpond.events.history import with_history
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
@@ -213,8 +212,7 @@ def _add_append(router: Routes, node: Node) -> None:
 
     def append(stream: StreamName, source: str, body: bytes) -> Appended:
         batch = batch_of_lines(stream, body.splitlines(), source, node.clock.now_ms())
-        events, now_ms = node.pond.events, node.clock.now_ms()
-        done = with_history(batch, volume([batch])[0], events.store, now_ms, events.retention_ms)
+        done = volume([batch])[0]
         if stream.queue == REPORTS_QUEUE:
             node.client_jobs.note(stream.job_set, batch.events)
         for event in batch.events if stream.queue == REPORTS_QUEUE else ():

@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
+from millpond.events.ages import OFF
 from millpond.events.event import Appended, EventBatch, Page
+from millpond.events.events import Events
 from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import parse_id
 from millpond.events.index import StreamIndex
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.client.events import RemoteEvents, RemoteWatch
     from millpond.client.transport import Nodes
+    from millpond.events.volumes import Append
 
 __all__ = (
     "EventsPlace",
@@ -38,9 +41,8 @@ __all__ = (
 
 
 class Streams(Protocol):
-    """The part of a `StreamStore` that reading and appending need; nodes have it too."""
+    """The part of a `StreamStore` that reading needs; nodes have it too."""
 
-    def append(self, batches: Sequence[EventBatch]) -> list[Appended]: ...
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page: ...
     def index(self, stream: StreamName) -> StreamIndex | None: ...
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]: ...
@@ -55,6 +57,12 @@ class EventsPlace(Protocol):
         Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no server answers.
         """
 
+    def appending(self) -> AbstractContextManager[Append]:
+        """Open the streams for appends, as `Events.append_batches`.
+
+        Raises: as `open`.
+        """
+
 
 @dataclass(frozen=True, slots=True)
 class PondEvents:
@@ -67,6 +75,12 @@ class PondEvents:
         """Open the pond."""
         with self.place.open() as pond:
             yield pond.events.store
+
+    @contextmanager
+    def appending(self) -> Iterator[Append]:
+        """Open the pond."""
+        with self.place.open() as pond:
+            yield pond.events.append_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,14 @@ class RedisEvents:
             yield store
         finally:
             store.close()
+
+    @contextmanager
+    def appending(self) -> Iterator[Append]:
+        """Connect to Redis, where the ages of queues and job sets are known, and no pond's own."""
+        with self.open() as store:
+            events = Events(store, SystemClock())
+            events.append_batches.retention_ms = lambda: OFF
+            yield events.append_batches
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +125,12 @@ class NodesEvents:
         finally:
             streams.close()
             nodes.close()
+
+    @contextmanager
+    def appending(self) -> Iterator[Append]:
+        """Connect to the nodes."""
+        with self.open() as streams:
+            yield streams.append
 
 
 class _NodeStreams:

@@ -13,9 +13,11 @@ Invariants:
 from __future__ import annotations
 
 import heapq
+import operator
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -24,13 +26,14 @@ import pyarrow as pa
 
 from millpond.errors import Invalid
 from millpond.events.event import EventBatch, NewEvent
+from millpond.events.importing import Imported
 from millpond.events.names import StreamName
 from millpond.kernel.steps import step
 from millpond.spark.events.columns import ORDER, STAGED, event_of
 
 if TYPE_CHECKING:
+    from millpond.events.volumes import Append
     from millpond.spark.events.columns import RowForm
-    from millpond.spark.events.places import Streams
 
 __all__ = ("EventLog", "append_runs", "write_runs")
 
@@ -101,22 +104,22 @@ def _check_message(runs: Sequence[Run]) -> None:
         )  # fmt: skip
 
 
-def append_runs(store: Streams, runs: Sequence[Run], log: EventLog) -> int:
+def append_runs(append: Append, runs: Sequence[Run], log: EventLog) -> Imported:
     """Append the rows of all runs, and count those that are new; what was stored before is left out."""
-    count, pending, events, size = 0, [], 0, 0
+    done, pending, events, size = Imported(), [], 0, 0
     with ExitStack() as opened:
         rows = heapq.merge(*(_rows(opened, run) for run in runs))
         for batch, batch_bytes in _batches(rows, log):
             pending.append(batch)
             events, size = events + len(batch.events), size + batch_bytes
             if size >= APPEND_BYTES or events >= APPEND_EVENTS:
-                count += sum(done.count for done in store.append(pending))
+                done = reduce(operator.add, append(pending), done)
                 step("events.runs_appended")
                 pending, events, size = [], 0, 0
         if pending:
-            count += sum(done.count for done in store.append(pending))
+            done = reduce(operator.add, append(pending), done)
             step("events.runs_appended")
-    return count
+    return done
 
 
 def _rows(opened: ExitStack, run: Run) -> Iterator[Row]:

@@ -8,6 +8,7 @@ so does an epoch whose writer died half-way.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from millpond.spark.events.runs import EventLog, append_runs, write_runs
 from millpond.spark.staging import StagingDir, job_over
 
 __all__ = ("EventsEpochWriter", "EventsWriter", "TaskRuns")
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -57,8 +60,13 @@ def _write_task(
 def _append(place: EventsPlace, tasks: Sequence[TaskRuns], log: EventLog) -> None:
     runs = [run for task in tasks for run in task.runs]
     if runs:
-        with place.open() as store:
-            append_runs(store, runs, log)
+        with place.appending() as append:
+            done = append_runs(append, runs, log)
+        if done.past_retention:
+            _LOG.warning(
+                "%d of %d new events are older than the retention: the next maintenance drops them",
+                done.past_retention, done.events,
+            )  # fmt: skip
 
 
 def _tasks(messages: Sequence[WriterCommitMessage | None]) -> list[TaskRuns]:
