@@ -20,9 +20,11 @@ from millpond.events.codec import Codec, cuts, pack, sizes_of
 from millpond.events.days import day_of, runs_of
 from millpond.events.event import TIME_MS_MAX, Appended, NewEvent
 from millpond.events.redis.merged_read import Joined, joined
+from millpond.events.redis.scripts import APPEND
 from millpond.events.redis.shared_calls import (
     CALL_BYTES,
     FLIGHT_STREAMS,
+    Form,
     Share,
     deliver,
     delivery_numbers,
@@ -94,7 +96,7 @@ def append_batches(
     while queues:
         for flight in _flights(queues):
             shares = [_share(place, stream, deliveries) for stream, deliveries in flight]
-            replies = deliver(servers, shares, now_ms, rules, stored=len(outcomes))
+            replies = deliver(servers, shares, Form(APPEND, now_ms, rules), stored=len(outcomes))
             for (stream, deliveries), answers in zip(flight, replies, strict=True):
                 _settle(queues[stream], deliveries, answers, outcomes)
         queues = {stream: queue for stream, queue in queues.items() if queue}

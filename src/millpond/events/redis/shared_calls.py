@@ -14,7 +14,6 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.events.ids import format_id
 from millpond.events.redis.keys import is_hashed
 from millpond.events.redis.rows import names_in_full
-from millpond.events.redis.scripts import APPEND
 from millpond.events.redis.servers import Call, script_command
 
 if TYPE_CHECKING:
@@ -25,7 +24,8 @@ if TYPE_CHECKING:
     from millpond.events.redis.servers import Servers
 
 __all__ = (
-    "CALL_BYTES", "FLIGHT_STREAMS", "SERVER_TIME", "Share", "deliver", "delivery_numbers", "row_numbers", "used_up",
+    "CALL_BYTES", "FLIGHT_STREAMS", "SERVER_TIME", "Form", "Share", "deliver", "delivery_numbers", "row_numbers",
+    "used_up",
 )  # fmt: skip
 
 SERVER_TIME = -1
@@ -49,6 +49,23 @@ class Share(NamedTuple):
     arguments: Callable[[], Iterable[Argument]]
 
 
+def _deliveries(shares: Sequence[Share]) -> list[Argument]:
+    """The arguments of streams that have any deliveries."""
+    arguments: list[Argument] = []
+    for keys, deliveries, _, made in shares:
+        arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries, *made())
+    return arguments
+
+
+class Form(NamedTuple):
+    """The form of calls: the script, what all calls have, and how it takes the arguments of the shares of a call."""
+
+    script: Script
+    now_ms: int
+    rules: StreamRules
+    arguments: Callable[[Sequence[Share]], list[Argument]] = _deliveries
+
+
 def delivery_numbers(first: int, last: int, events: int, rows: int) -> bytes:
     """The numbers of a delivery, as the script takes them: its first and last position, its events and its rows."""
     return _DELIVERY.pack(first.to_bytes(_POSITION_BYTES, "big"), last.to_bytes(_POSITION_BYTES, "big"), events, rows)
@@ -63,16 +80,14 @@ def used_up(last_id: int = 0) -> Unavailable:
     return Unavailable("the stream has no more ids", kind="event_ids_used_up", last_id=format_id(last_id))
 
 
-def deliver(
-    servers: Servers, shares: Sequence[Share], now_ms: int, rules: StreamRules, *, stored: int, script: Script = APPEND
-) -> list[Sequence[bytes]]:
+def deliver(servers: Servers, shares: Sequence[Share], form: Form, *, stored: int) -> list[Sequence[bytes]]:
     """The answers of the script to the deliveries of each share; a stream has one share.
 
     `stored`: how many batches of the same append were stored before.
 
     Raises: as `StreamStore.append`.
     """
-    calls = list(_calls(shares, _Form(script, now_ms, rules, servers.is_cluster())))
+    calls = list(_calls(shares, form, by_shard=servers.is_cluster()))
     try:
         replies = servers.run([call for call, _ in calls], repeat=False)
     except Unavailable as error:
@@ -93,46 +108,35 @@ def deliver(
     return answers
 
 
-class _Form(NamedTuple):
-    """The form of calls: what they have besides their shares."""
-
-    script: Script
-    now_ms: int
-    rules: StreamRules
-    by_shard: bool
-
-
-def _calls(shares: Sequence[Share], form: _Form) -> Iterator[tuple[Call, Sequence[int]]]:
+def _calls(shares: Sequence[Share], form: Form, *, by_shard: bool) -> Iterator[tuple[Call, Sequence[int]]]:
     """Calls, and the places of the shares that each holds; a stream has one share."""
     if len(shares) == 1:
-        yield _call(shares, (0,), form), (0,)
+        yield _call(shares, (0,), form, by_shard), (0,)
         return
     groups: dict[int, list[int]] = {}
     for place, share in enumerate(shares):
-        groups.setdefault(share.keys.shard if form.by_shard else 0, []).append(place)
+        groups.setdefault(share.keys.shard if by_shard else 0, []).append(place)
     for group in groups.values():
         start = size = 0
         for stop, place in enumerate(group):
             size += shares[place].size
             if stop > start and (size > CALL_BYTES or stop - start >= CALL_STREAMS):
-                yield _call(shares, group[start:stop], form), group[start:stop]
+                yield _call(shares, group[start:stop], form, by_shard), group[start:stop]
                 start, size = stop, shares[place].size
-        yield _call(shares, group[start:], form), group[start:]
+        yield _call(shares, group[start:], form, by_shard), group[start:]
 
 
-def _call(shares: Sequence[Share], places: Sequence[int], form: _Form) -> Call:
+def _call(shares: Sequence[Share], places: Sequence[int], form: Form, by_shard: bool) -> Call:
     some = [shares[place] for place in places]
-    return Call(some[0].keys.shard, partial(_command, some, form), form.script)
+    return Call(some[0].keys.shard, partial(_command, some, form, by_shard), form.script)
 
 
-def _command(shares: Sequence[Share], form: _Form) -> tuple[Argument, ...]:
-    used = [share.keys.head for share in shares] + [share.keys.lost for share in shares]
-    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares)]
-    for keys, deliveries, _, made in shares:
-        if form.script is APPEND:
-            arguments += (names_in_full(keys.stream) if is_hashed(keys.name) else b"", deliveries)
-        arguments += made()
-    if form.by_shard:
+def _command(shares: Sequence[Share], form: Form, by_shard: bool) -> tuple[Argument, ...]:
+    marks = dict.fromkeys(share.keys.lost for share in shares)
+    used = [*(share.keys.head for share in shares), *marks]
+    arguments: list[Argument] = [max(form.now_ms, SERVER_TIME), form.rules.ahead_ms, len(shares), len(marks)]
+    arguments += form.arguments(shares)
+    if by_shard:
         for keys, *_ in shares:
             used += (keys.raw, keys.sources, keys.index, *keys.due, keys.names)
     return script_command(form.script, used, arguments)

@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING
 from millpond.events.codec import size_of
 from millpond.events.days import day_of
 from millpond.events.event import Appended
-from millpond.events.redis.scripts import APPEND_SINGLES
-from millpond.events.redis.shared_calls import FLIGHT_STREAMS, Share, deliver, delivery_numbers, row_numbers, used_up
+from millpond.events.redis.scripts import APPEND, APPEND_SINGLES
+from millpond.events.redis.shared_calls import (
+    FLIGHT_STREAMS,
+    Form,
+    Share,
+    deliver,
+    delivery_numbers,
+    row_numbers,
+    used_up,
+)
 from millpond.events.single import is_deflated, pack_single
 
 if TYPE_CHECKING:
@@ -29,7 +37,9 @@ PAYLOAD_BYTES_MAX = 16 << 10
 DEFLATED_STREAMS_MAX = 32
 """Events of more streams are sent as they are: to deflate one takes as long as all else for it here."""
 
-_NUMBERS = struct.Struct(">16siI")
+_NUMBERS = struct.Struct(">B16siI12s")
+"""The numbers of a stream for the script: flags, position, day, bytes, and the reference of a deflated row."""
+_HAS_SOURCE, _OTHER_SOURCE, _DEFLATED = 1, 2, 4
 
 
 def are_singles(batches: Sequence[EventBatch]) -> bool:
@@ -60,11 +70,14 @@ def append_singles(
         tried = [single for single in flight if some is None or single.keys.head in some]
         if tried:
             shares = [Share(single.keys, 1, single.size, partial(single.few_arguments, some)) for single in tried]
-            answers = deliver(servers, shares, now_ms, rules, stored=stored, script=APPEND_SINGLES)
+            form = Form(APPEND_SINGLES, now_ms, rules, _joined)
+            answers = deliver(servers, shares, form, stored=stored)
             stored += _settled(tried, answers, references)
         while pending := [single for single in flight if single.outcome is None]:
             shares = [Share(single.keys, 1, single.size, partial(single.arguments, some)) for single in pending]
-            stored += _settled(pending, deliver(servers, shares, now_ms, rules, stored=stored), references)
+            stored += _settled(
+                pending, deliver(servers, shares, Form(APPEND, now_ms, rules), stored=stored), references
+            )
     return [single.outcome for single in singles if single.outcome is not None]
 
 
@@ -73,6 +86,24 @@ def _settled(singles: Sequence[_Single], answers: Sequence[Sequence[bytes]], ref
     for single, (answer,) in zip(singles, answers, strict=True):
         single.settle(answer, references)
     return sum(single.outcome is not None for single in singles)
+
+
+def _joined(shares: Sequence[Share]) -> list[Argument]:
+    """The arguments of some streams: all numbers, then rows, each behind its source where that is another one."""
+    numbers = bytearray()
+    rest: list[Argument] = []
+    before: Argument = b""
+    for _, _, _, made in shares:
+        source, own, row = made()
+        start = len(numbers)
+        assert isinstance(own, bytes)
+        numbers += own
+        if source and source != before:
+            numbers[start] |= _OTHER_SOURCE
+            rest.append(source)
+            before = source
+        rest.append(row)
+    return [bytes(numbers), *rest]
 
 
 class _Single:
@@ -88,11 +119,11 @@ class _Single:
         self.outcome: Appended | None = None
 
     def few_arguments(self, references: References | None) -> tuple[Argument, ...]:
-        """The arguments for an open day."""
-        compared = self._packed(references)
-        position, day = self._position(), day_of(self._batch.events[0][0])
-        numbers = _NUMBERS.pack(position.to_bytes(16, "big"), day, self.size)
-        return self._batch.source, numbers + compared if len(compared) > 1 else numbers, self._row
+        """The arguments for an open day: the source, the numbers, and the row."""
+        compared, source = self._packed(references), self._batch.source
+        flags = (_HAS_SOURCE if source else 0) | (_DEFLATED if len(compared) > 1 else 0)
+        position, day = self._position().to_bytes(16, "big"), day_of(self._batch.events[0][0])
+        return source, _NUMBERS.pack(flags, position, day, self.size, compared), self._row
 
     def arguments(self, references: References | None) -> tuple[Argument, ...]:
         """The arguments for any day."""

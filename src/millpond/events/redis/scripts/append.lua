@@ -1,11 +1,12 @@
 -- Appends deliveries to streams of one slot, or of one server: ids, days and source positions are decided here, at once.
 --
--- KEYS  the heads of the streams; the marks of their shards, one for each stream; then, for a cluster, all their other
---           keys, which are named alike
--- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, the number of streams, then for each stream: its
---           names in full, deliveries, then for each delivery: source, its numbers (first and last position, events,
---           rows), then for each row: its numbers (day, events, bytes), row. Of a lone row of one event the numbers end
---           with the id and the checksum of the row that it was deflated with, or with `?`: the reference is unknown.
+-- KEYS  the heads of the streams; the marks of their shards, each once; then, for a cluster, all their other keys, which
+--           are named alike
+-- ARGV  now_ms (-1: the server's), how far ahead of it a time may be, the number of streams, the number of marks, then
+--           for each stream: its names in full, deliveries, then for each delivery: source, its numbers (first and last
+--           position, events, rows), then for each row: its numbers (day, events, bytes), row. Of a lone row of one
+--           event the numbers end with the id and the checksum of the row that it was deflated with, or with `?`: the
+--           reference is unknown.
 -- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream, `c`
 -- (stored up to the middle) and the position, `f` (no ids are left), `p` (another reference is used: send it plain), or
 -- `-`: it comes after a `c` or an `f`. After `?`, behind `n` and the id: the id of the reference, and the row.
@@ -29,11 +30,13 @@ end
 local today, latest = math.floor(now / DAY_MS), math.min(math.floor((now + ARGV[2]) / DAY_MS), DAY_MAX)
 
 -- Heads of another version are found before anything is written, and shards that were lost, as `lost_id` finds them.
-local heads = redis.call('MGET', unpack(KEYS, 1, 2 * streams))
-for place = 1, streams do
-    if not heads[streams + place] then
+local heads = redis.call('MGET', unpack(KEYS, 1, streams + ARGV[4]))
+for place = streams + 1, streams + ARGV[4] do
+    if not heads[place] then
         error('MILLPOND_LOST')
     end
+end
+for place = 1, streams do
     heads[place] = heads[place] and parse_head(heads[place])
 end
 
@@ -102,7 +105,7 @@ local function answer_without(stored, first, last, count)
     return 'r' .. id_bytes(head.ms, head.counter)
 end
 
-local answers, written, changed, ids, at, ended = {}, {}, {}, {}, 4, false
+local answers, written, changed, ids, at, ended = {}, {}, {}, {}, 5, false
 
 local function append_delivery(raw, sources)
     local source, first, last, count, rows = ARGV[at], struct.unpack(DELIVERY, ARGV[at + 1])
