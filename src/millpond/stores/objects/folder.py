@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
+from millpond.kernel.space import WouldBlock
 from millpond.stores.files import (
     begin_writing,
     disk_errors,
@@ -46,7 +47,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-__all__ = ("FolderObjects", "put_all", "settle", "sweep_partial")
+__all__ = ("FolderObjects", "put_all", "read_at_once", "settle", "sweep_partial")
 
 _PARTIAL, _SWAP_LOCK = ".partial", ".swap.lock"
 AT_ONCE_BYTES_MAX = 64 << 10
@@ -148,27 +149,6 @@ class FolderObjects(ObjectStore):
             with pa.memory_map(str(path)) as file:
                 return file.read_buffer()
 
-    def get_range_at_once(self, name: str, start: int, stop: int) -> bytes:
-        """The bytes `[start, stop)` of an object, if there are few and the system need not ask the disk for them.
-
-        Raises: `NotFound`; `WouldBlock`.
-        """
-        data = bytearray(stop - start)
-        if len(data) > AT_ONCE_BYTES_MAX:
-            return super().get_range_at_once(name, start, stop)
-        with _errors(self.where, name):
-            file = os.open(f"{self.where}/{check_name(name)}", os.O_RDONLY)
-            try:
-                count = os.preadv(file, [data], start, os.RWF_NOWAIT)
-            except OSError as error:
-                if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
-                    raise
-                count = -1
-            finally:
-                os.close(file)
-        # Fewer bytes: the rest is on the disk, or the object is shorter. A reader that waits finds out.
-        return bytes(data) if count == len(data) else super().get_range_at_once(name, start, stop)
-
     def get_tagged(self, name: str) -> TaggedObject:
         """All bytes of an object and the tag to `swap` it by.
 
@@ -259,6 +239,33 @@ def put_all(store: ObjectStore, objects: Sequence[tuple[str, bytes]]) -> None:
             Path(file.name).replace(target)
         for folder in {target.parent for target in targets}:
             sync(folder)
+
+
+def read_at_once(store: object, name: str, start: int, stop: int) -> bytes:
+    """The bytes `[start, stop)` of an object below a folder, if there are few and the system need not ask the disk.
+
+    Raises: `NotFound`; `WouldBlock`, also for any other store.
+    """
+    if not isinstance(store, FolderObjects) or stop - start > AT_ONCE_BYTES_MAX:
+        raise _not_held()
+    data = bytearray(stop - start)
+    with _errors(store.where, name):
+        file = os.open(f"{store.where}/{check_name(name)}", os.O_RDONLY)
+        try:
+            count = os.preadv(file, [data], start, os.RWF_NOWAIT)
+        except OSError as error:
+            if error.errno not in (errno.EAGAIN, errno.EOPNOTSUPP):
+                raise
+            raise _not_held() from None
+        finally:
+            os.close(file)
+    if count < len(data):  # the rest is on the disk, or the object is shorter: a reader that waits finds out
+        raise _not_held()
+    return bytes(data)
+
+
+def _not_held() -> WouldBlock:
+    return WouldBlock("the bytes are not held in memory", hint="read them where waiting is allowed")
 
 
 def _ready(root: Path, target: Path) -> Path:

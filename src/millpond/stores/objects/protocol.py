@@ -19,7 +19,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid, NotFound
-from millpond.kernel.space import WouldBlock
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -91,13 +90,6 @@ class Objects(ABC):
         """
         assert start >= 0 or stop is None, "the last bytes are taken whole"
         return bytes(memoryview(self.get(name))[start:stop])
-
-    def get_range_at_once(self, name: str, start: int, stop: int) -> bytes:
-        """The same, for a caller that must not wait: of few bytes, which the system holds in memory.
-
-        Raises: `NotFound`; `WouldBlock`.
-        """
-        raise WouldBlock("the bytes are not held in memory", hint="read them where waiting is allowed")
 
     @abstractmethod
     def size(self, name: str) -> int:

@@ -12,14 +12,13 @@ from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.json_forms import to_json
-from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.byte_ranges import parse_range
 from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
 from millpond.server.lakefs.models import written_page
 from millpond.server.lakefs.stats import byte_headers, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
-from millpond.stores.objects import ObjectStore
+from millpond.stores.objects import read_at_once
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.objects.uploads import physical_addresses, read_bytes
 from millpond.versions.paging import Listing
@@ -29,7 +28,6 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
     from millpond.server.lakefs.call import Call
-    from millpond.stores.objects.sources import Source
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
@@ -51,7 +49,10 @@ def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
         span = parse_range(request.headers.get("range"), entry.size)
         start, stop = span or (0, entry.size)
         place, name = site.place(entry.address)
-        chunks = _bytes_at_once(place, name, start, stop) if call.at_once else read_bytes(place, name, start, stop)
+        if call.at_once:
+            chunks = iter((read_at_once(place, name, start, stop),))
+        else:
+            chunks = read_bytes(place, name, start, stop)
         first = next(chunks, b"")
         gone = not first and (start < stop or place.size(name) < 0)
     except Exception as error:
@@ -66,12 +67,6 @@ def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
         return Response(first, status, headers)
     can_be_continued(request)
     return StreamingResponse(_chain(first, chunks), status, headers)
-
-
-def _bytes_at_once(place: ObjectStore | Source, name: str, start: int, stop: int) -> Iterator[bytes]:
-    if not isinstance(place, ObjectStore):
-        raise WouldBlock("a place of others may make its readers wait")
-    yield place.get_range_at_once(name, start, stop)
 
 
 def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
