@@ -79,7 +79,6 @@ class Server(uvicorn.Server):
 
         What can be continued later is cut off soon, see `transfers.py`.
         """
-        _LOG.info("stopping")
         for act in self._at_stop:
             act()
         seconds = self._node.settings.shutdown_timeout / 1000
@@ -160,7 +159,8 @@ class Service:
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)
-                config, at_stop = self._config(settings, certificates), [self.app.state.watching.close]
+                config = self._config(settings, certificates)
+                at_stop = [partial(_LOG.info, "stopping"), self.app.state.watching.close]
                 if self._readers is not None:
                     at_stop.append(self._readers.stop)
                 self._server = Server(config, self.node, at_stop)
