@@ -10,6 +10,7 @@ The generator is one process with an event loop, and shares the machine with the
 
     PYTHONPATH=. python bench/connections.py            12 s a line
     PYTHONPATH=. python bench/connections.py --quick    3 s a line
+    PYTHONPATH=. python bench/connections.py --readers  a node with reading processes against one without, nothing else
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import pyarrow as pa
 import uvloop
 
 import millpond
+from _readers import compare_readers
 from _results import Run
 from tests.harness.cluster import Cluster
 
@@ -138,7 +140,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true")
     parser.add_argument("--rates", type=int, nargs="*", default=RATES)
+    parser.add_argument("--readers", action="store_true")
     chosen = parser.parse_args()
+    if chosen.readers:
+        compare_readers(chosen.quick)
+        return
     run, seconds = Run("connections"), 3.0 if chosen.quick else 12.0
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, min(hard, 2 * CONNECTIONS)), hard))

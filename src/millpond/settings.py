@@ -159,6 +159,10 @@ class Settings(BaseSettings):
     part_retention: Duration = Field(
         7 * 86_400_000, description="how long merged parts and the log are kept, for nodes that were away and streams"
     )
+    readers: int = Field(
+        0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
+        "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
+    )  # fmt: skip
     threads: int = Field(64, ge=2, le=1000, description="requests that are worked on at once; more of them wait")
     large_threads: int = Field(
         4,

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
-__all__ = ("ConfigFile", "DataFolder", "config", "serve")
+__all__ = ("ConfigFile", "DataFolder", "config", "send_log", "serve")
 
 ConfigFile = Annotated[
     Path | None,
@@ -86,7 +86,7 @@ def serve(
         access_log=access_log,
     )  # fmt: skip
     os.umask(int(settings.umask, 8))
-    _log(settings)
+    send_log(settings)
     _warn_of(unknown_in_environment())
 
     from millpond.arrays.malloc import keep_memory
@@ -108,7 +108,7 @@ def _begin(node: Node, *, as_json: bool) -> None:
     _announce(node, as_json=as_json)
 
 
-def _log(settings: Settings) -> None:
+def send_log(settings: Settings) -> None:
     """Send the node's log to standard error, in UTC; leave out the routine messages of its libraries."""
     import logging
 

@@ -8,6 +8,7 @@ came lately still waits to be entered. A restart ends the draining.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.errors import Unavailable
@@ -37,7 +38,21 @@ class Drain:
         self._receiver, self._url = receiver, url
         self._lock = threading.Lock()
         self._requests = 0
-        self.active = False
+        self._active = False
+        self.changed: Callable[[bool], object] = bool
+        """Called when the draining begins or ends, before anybody is told."""
+        self.elsewhere: Callable[[], int] = int
+        """The count of such requests in other processes of the node."""
+
+    @property
+    def active(self) -> bool:
+        """True while the node takes no new work."""
+        return self._active
+
+    @active.setter
+    def active(self, active: bool) -> None:
+        self._active = active
+        self.changed(active)
 
     def begin_request(self) -> None:
         """Count a request that must end before the node is stopped."""
@@ -57,5 +72,5 @@ class Drain:
         """The state, now."""
         uploads = self._receiver.recent_uploads(LATELY_SECONDS)
         with self._lock:
-            safe = self.active and self._requests == 0 and uploads == 0
-            return DrainStatus(self.active, self._requests, uploads, safe)
+            requests = self._requests + self.elsewhere()
+            return DrainStatus(self.active, requests, uploads, self.active and requests == 0 and uploads == 0)

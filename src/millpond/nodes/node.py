@@ -42,7 +42,7 @@ from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import Pond
 from millpond.settings import Settings
 
-__all__ = ("Node", "is_loopback")
+__all__ = ("Node", "is_loopback", "tokens_of")
 
 DISK_FREE_MIN = 64 << 20
 """With fewer bytes free, a node is not ready: it could not merge."""
@@ -56,10 +56,7 @@ class Node:
         pond.events.watchers.watchers_max = settings.events_watchers_max
         pond.events.append_batches.retention_ms = lambda: settings.events_retention
         self.url = settings.own_url()
-        self.tokens = Tokens(
-            TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
-            required=settings.access == "tokens" or not is_loopback(settings.host),
-        )  # fmt: skip
+        self.tokens = tokens_of(pond, settings, clock)
         self.rate_limits = RateLimits(settings.token_requests_per_second, settings.token_requests_burst, clock)
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
@@ -234,6 +231,14 @@ class Node:
         except OSError as error:
             return [f"the disk cannot be written to: {error.strerror}"]
         return [f"the disk is full: {free >> 20} MiB are free"] if free < DISK_FREE_MIN else []
+
+
+def tokens_of(pond: Pond, settings: Settings, clock: Clock) -> Tokens:
+    """The tokens that a node takes."""
+    return Tokens(
+        TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
+        required=settings.access == "tokens" or not is_loopback(settings.host),
+    )  # fmt: skip
 
 
 def is_loopback(host: str) -> bool:

@@ -2,22 +2,32 @@
 
 Invariants:
 * within any span of s seconds, at most `burst + s * per_second` requests of a token are let through;
+* processes that share their buckets let no more through than one would;
 * a bucket holds at most `burst`; a name that has not come for so long that its bucket is full again takes no memory.
 """
 
 from __future__ import annotations
 
 import math
+import struct
 import threading
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from hashlib import blake2b
 
 from millpond.clock import Clock
 from millpond.errors import Unavailable
 
-__all__ = ("RateLimits",)
+__all__ = ("BUCKETS_BYTES", "RateLimits", "SharedRateLimits")
 
 _NAMES_MAX = 1024
 """Names beside each other before full buckets are looked for."""
+_SHARED_BUCKET = struct.Struct("Qd")
+"""The hash of a name, and the monotonic time at which its bucket is full again."""
+_SHARED_MAX = 4096
+BUCKETS_BYTES = _SHARED_MAX * _SHARED_BUCKET.size
+"""The memory of the buckets that processes share."""
 
 
 @dataclass(slots=True)
@@ -74,3 +84,38 @@ class RateLimits:
         if len(self._buckets) >= _NAMES_MAX:
             left = {name: bucket for name, bucket in self._buckets.items() if self._left(bucket, now) < self.burst}
             self._buckets = left
+
+
+class SharedRateLimits(RateLimits):
+    """The same, of buckets that several processes share: in memory that begins with zeros, under a lock of theirs."""
+
+    def __init__(
+        self, per_second: int, burst: int, clock: Clock, buckets: Callable[[], AbstractContextManager[memoryview]]
+    ) -> None:
+        super().__init__(per_second, burst, clock)
+        self._shared = buckets
+
+    def take(self, name: str) -> float:
+        """As `RateLimits.take`."""
+        if not self.per_second:
+            return 0.0
+        key = int.from_bytes(blake2b(name.encode(), digest_size=8).digest()) or 1
+        with self._lock, self._shared() as table:
+            now = self._clock.monotonic()
+            place = _place(table, key)
+            full_at = max(now, _SHARED_BUCKET.unpack_from(table, place)[1])
+            # The bucket has `burst - (full_at - now) * per_second` left, and one is taken from it.
+            missing = full_at - now - (self.burst - 1) / self.per_second
+            if missing > 0:
+                return float(missing)
+            _SHARED_BUCKET.pack_into(table, place, key, full_at + 1 / self.per_second)
+            return 0.0
+
+
+def _place(table: memoryview, key: int) -> int:
+    """The offset of a name's bucket, or of the free one that it takes; names beyond the last free one share theirs."""
+    for step in range(_SHARED_MAX):
+        place = (key + step) % _SHARED_MAX * _SHARED_BUCKET.size
+        if _SHARED_BUCKET.unpack_from(table, place)[0] in (0, key):
+            return place
+    return key % _SHARED_MAX * _SHARED_BUCKET.size

@@ -27,7 +27,7 @@ from __future__ import annotations
 from asyncio import BaseTransport, TimerHandle
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
@@ -77,6 +77,16 @@ class ConnectionLimits:
             connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
             settings.body_timeout / 1000, settings.idle_timeout / 1000, settings.read_timeout / 1000,
         )  # fmt: skip
+
+    def shared(self, processes: int) -> ConnectionLimits:
+        """The part of one of several processes, which clients reach by chance."""
+        connections, per_address = -(-self.connections_max // processes), -(-self.per_address_max // processes)
+        return replace(self, connections_max=connections, per_address_max=per_address)
+
+    def of_readers(self, processes: int) -> ConnectionLimits:
+        """The limits of what so many reading processes hand on: each request has a connection, and no address."""
+        connections = self.connections_max + processes
+        return replace(self, connections_max=connections, per_address_max=connections)
 
 
 class Connections:

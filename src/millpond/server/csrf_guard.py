@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -25,11 +25,9 @@ from millpond.server.wire import error_answer
 __all__ = ("checking_origin",)
 
 
-def checking_origin(app: ASGIApp, node: Node, metrics: Metrics) -> ASGIApp:
-    """The application, called only for requests that no foreign page makes."""
-    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *node.follower.members.urls)))) | {
-        node.settings.host
-    }
+def checking_origin(app: ASGIApp, node: Node, urls: Iterable[str], metrics: Metrics) -> ASGIApp:
+    """The application, called only for requests that no foreign page makes; `urls` are those of all nodes."""
+    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.host}
 
     def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         error = _foreign(scope, named) if scope["type"] == "http" else None

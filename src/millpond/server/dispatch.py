@@ -169,13 +169,15 @@ class Application:
         self._plain: dict[str, dict[str, Route]] = {}
         self._shaped: dict[str, list[tuple[re.Pattern[str], dict[str, Route]]]] = {}
 
-    def serve(self, routes: Iterable[Route], versions: Api) -> None:
-        """Serve these routes, which are those of the table."""
+    def serve(
+        self, routes: Iterable[Route], versions: Api | None, rows: Iterable[tuple[str, str]] = ROUTES
+    ) -> None:  # fmt: skip
+        """Serve these routes, which are those of the table's rows."""
         self.state.routes, self.state.versions_api = tuple(routes), versions
         by_path: dict[str, dict[str, Route]] = {}
         for route in self.state.routes:
             by_path.setdefault(route.path, {})[route.method] = route
-        unserved = set(ROUTES) - {(method, path) for path, methods in by_path.items() for method in methods}
+        unserved = set(rows) - {(method, path) for path, methods in by_path.items() for method in methods}
         assert not unserved, f"these rows of the table have no route: {unserved}"
         for path, methods in by_path.items():
             if "{" in path:
@@ -191,6 +193,10 @@ class Application:
             await self.state.versions_api.handle(scope, receive, send)
         else:
             await answering(scope, receive, send, self._answer, answer_failure)
+
+    def knows(self, scope: Scope) -> bool:
+        """True when a route takes this request."""
+        return scope["method"] in self._find(scope["path"])[0]
 
     async def _answer(self, request: Request) -> Response:
         methods, names = self._find(request.scope["path"])

@@ -9,6 +9,7 @@
 | `millpond_requests_memory_bytes`, `millpond_requests_memory_bytes_max` | | memory that requests hold, and may hold |
 | `millpond_requests_queued` | | requests that wait for memory |
 | `millpond_connections` | | connections that are open |
+| `millpond_readers`, `millpond_readers_replaced_total` | | reading processes that answer; that were replaced |
 | `millpond_long_polls` | | requests that wait for a change |
 | `millpond_watchers` | protocol | streams that are watched, over `http` or `grpc`: one for each watcher |
 | `millpond_events_left_out_total` | what | events, or payloads, that have no form for Armada's clients |
@@ -36,8 +37,8 @@
 | `process_resident_memory_bytes`, `process_cpu_seconds_total`, `process_open_fds` … | | of the process |
 
 Routes are labelled with their template (`/v1/maps/{name}`), so that names of maps make no new series; what no route
-takes is `none`. State is read when it is asked for. The page is in Prometheus' text format, or in OpenMetrics where
-that is accepted.
+takes is `none`. A reading process has series of its own, with the label `process` (`reader-1`). State is read when it
+is asked for. The page is in Prometheus' text format, or in OpenMetrics where that is accepted.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from functools import partial
 from importlib.metadata import version
-from typing import Any
+from typing import Any, cast
 
 from prometheus_client import (
     CollectorRegistry,
@@ -76,6 +77,7 @@ from millpond.server.connections import Connections
 from millpond.server.dispatch import Routes
 from millpond.server.event_metrics import EventMetrics
 from millpond.server.memory import MemoryBudget
+from millpond.server.readers import Readers
 from millpond.server.routes.table import WORKS
 from millpond.versions.staging.branches import count_layers
 
@@ -113,6 +115,23 @@ class Metrics:
         build = Gauge("millpond_build_info", "The release that runs.", ("version",), registry=self.registry)
         build.labels(version("millpond")).set(1)
         self._known: dict[tuple[str, str, int | str], tuple[Counter, Histogram]] = {}
+        self.readers: Readers | None = None
+
+    def show_readers(self, readers: Readers) -> None:
+        """Show the reading processes, and what they count, at every scrape."""
+        self.readers = readers
+        self.registry.register(readers)
+
+    def collect(self) -> Iterator[Metric]:
+        """All of this process, and those of the reading processes with their names."""
+        families = {family.name: family for family in self.registry.collect()}
+        for process, found in () if self.readers is None else self.readers.metrics():
+            for family in found:
+                mine = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
+                mine.samples += [
+                    sample._replace(labels={**sample.labels, "process": process}) for sample in family.samples
+                ]
+        yield from families.values()
 
     def count_refused(self, surface: str, kind: str) -> None:
         """Count a request or a connection that was refused. `surface`: the API, or `connection`."""
@@ -324,8 +343,8 @@ def routes(node: Node, metrics: Metrics) -> Routes:
     @router.get("/metrics", summary="Counters and measurements, for Prometheus", responses={200: {"content": formats}})
     def scrape(request: Request) -> Response:
         if "application/openmetrics-text" in request.headers.get("accept", ""):
-            page = openmetrics.generate_latest(metrics.registry)  # type: ignore[no-untyped-call]
+            page = openmetrics.generate_latest(metrics)  # type: ignore[no-untyped-call]
             return Response(page, media_type=openmetrics.CONTENT_TYPE_LATEST)
-        return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE)
+        return Response(generate_latest(cast(CollectorRegistry, metrics)), media_type=CONTENT_TYPE)
 
     return router

@@ -19,7 +19,7 @@ import signal
 import socket
 import sys
 import threading
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -30,26 +30,28 @@ import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.clock import Clock, SystemClock
-from millpond.errors import Denied, Invalid, Unavailable
+from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.kernel.worker import wait_ended
 from millpond.nodes.node import Node, is_loopback
+from millpond.nodes.rate_limits import SharedRateLimits
 from millpond.pond import open_pond
 from millpond.server.access import auditing
 from millpond.server.app import make_app
-from millpond.server.armada.watching import Watching
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
 from millpond.server.csrf_guard import checking_origin
+from millpond.server.forward import from_readers
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.readers import Board, Readers
 from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
 from millpond.settings import Settings
 from millpond.versions.place import VersionsPlace
 
-__all__ = ("Service",)
+__all__ = ("Server", "Service", "connections_of", "uvicorn_config")
 
 BACKLOG = 2048
 END_SECONDS = 4.0
@@ -58,20 +60,27 @@ _LOG = logging.getLogger("millpond.server")
 _SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 
 
-class _Server(uvicorn.Server):
+class Server(uvicorn.Server):
     """uvicorn, but a signal that stops it is no failure: the process goes on to close its pond."""
 
-    def __init__(self, config: uvicorn.Config, node: Node, watching: Watching) -> None:
+    def __init__(self, config: uvicorn.Config, node: Node, stopping: Sequence[Callable[[], object]] = ()) -> None:
+        """`stopping` are called first when it stops."""
         super().__init__(config)
-        self._node, self._watching = node, watching
+        self._node, self._at_stop = node, stopping
+        self.tick: Callable[[], object] = bool
+
+    async def on_tick(self, counter: int) -> bool:
+        """Do what is due ten times a second."""
+        self.tick()
+        return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """Let requests finish; those that wait for something fail, because the node is stopping.
 
         What can be continued later is cut off soon, see `transfers.py`.
         """
-        _LOG.info("stopping")
-        self._watching.close()
+        for act in self._at_stop:
+            act()
         seconds = self._node.settings.shutdown_timeout / 1000
         self._node.stop_due = self._node.clock.monotonic() + seconds
         threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
@@ -123,15 +132,19 @@ class Service:
         Raises: `Unavailable` for a port or folder in use; `Denied` for an open address without tokens; `Invalid`.
         """
         clock = clock or SystemClock()
-        self._socket = _listen(settings)
+        self._sockets = _listen(settings)
+        self._readers: Readers | None = None
         try:
-            port = self._socket.getsockname()[1]
+            port = self._sockets[0].getsockname()[1]
             grpc_port = choose_port(settings, port)
             settings = settings.model_copy(
                 update={"port": port, "url": settings.own_url(port), "grpc_port": grpc_port or "off"}
             )
             _check_listed(settings)
-            self._certificates = Certificates(settings) if settings.secure else None
+            certificates = Certificates(settings) if settings.secure else None
+            if settings.readers > 1:
+                self._readers, certificates = Readers(settings, self._sockets), None  # the readers speak TLS
+                self._sockets = [self._readers.socket]
             versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
             self._pond = open_pond(
                 Path(settings.data).absolute(),
@@ -146,36 +159,60 @@ class Service:
             try:
                 self.node = Node(self._pond, settings, clock)
                 _check_access(self.node)
-                self._server = _Server(self._config(settings), self.node, self.app.state.watching)
+                config = self._config(settings, certificates)
+                at_stop = [partial(_LOG.info, "stopping"), self.app.state.watching.close]
+                if self._readers is not None:
+                    at_stop.append(self._readers.stop)
+                self._server = Server(config, self.node, at_stop)
+                if self._readers is not None:
+                    self._server.tick = partial(self._tell, self._readers.board)
             except BaseException:
                 self._pond.close()
                 raise
         except BaseException:
-            self._socket.close()
+            self._close_sockets()
             raise
         self._failed: BaseException | None = None
 
-    def _config(self, settings: Settings) -> uvicorn.Config:
+    def _config(self, settings: Settings, certificates: Certificates | None) -> uvicorn.Config:
         self.app = app = make_app(self.node)
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
         either = _by_method(app, auditing(app, self.node))
-        checked = checking_origin(either, self.node, self.metrics)
+        checked = checking_origin(either, self.node, self.node.follower.members.urls, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
-        self.connections = Connections(ConnectionLimits.of(settings), partial(self.metrics.count_refused, "connection"))
-        self.connections.busy = lambda: self.memory.queued > 0
-        self.metrics.show_connections(self.connections)
-        logging.getLogger("uvicorn.access").addFilter(_without_signature)
-        certificates = self._certificates
-        config = uvicorn.Config(
-            counted, interface="asgi3", loop="uvloop", proxy_headers=False,
-            ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
-            http=cast(Any, self.connections), ws="none", lifespan="on", log_config=None,
-            access_log=settings.access_log, server_header=False, backlog=BACKLOG,
-            timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
-        )  # fmt: skip
-        config.app = cast(Any, behind_proxies(counted, config.forwarded_allow_ips))
+        limits = ConnectionLimits.of(settings)
+        if self._readers is not None:
+            limits = limits.of_readers(len(self._readers))
+            self._share(self._readers)
+        self.connections = connections_of(limits, self.metrics, self.memory)
+        config = uvicorn_config(counted, settings, self.connections, certificates)
+        outermost = behind_proxies(counted, config.forwarded_allow_ips)
+        if self._readers is not None:
+            outermost = from_readers(outermost)
+            config.access_log = False  # the readers write it
+        config.app = cast(Any, outermost)
         return config
+
+    def _share(self, readers: Readers) -> None:
+        """Have the node and its readers know of each other."""
+        node, settings = self.node, self.node.settings
+        node.rate_limits = SharedRateLimits(
+            settings.token_requests_per_second, settings.token_requests_burst, SystemClock(), readers.board.buckets
+        )
+        node.drain.elsewhere = readers.requests
+        node.drain.changed = lambda _draining: self._tell(readers.board)
+        self.metrics.show_readers(readers)
+
+    def _tell(self, board: Board) -> None:
+        """Tell the readers if they may answer: of several nodes, only this process knows if its lease holds."""
+        node = self.node
+        try:
+            if node.tokens.wanted():
+                board.want()
+            board.allow(node.role == "alone" and (node.answers or node.unready() is None))
+        except MillpondError:  # nobody knows who may ask
+            board.allow(False)
 
     def run(self, ready: Callable[[], None] | None = None) -> None:
         """Serve until stopped, by `stop` or, in the main thread, by SIGINT or SIGTERM.
@@ -185,8 +222,10 @@ class Service:
         starter = threading.Thread(target=self._start, args=(ready,), name="start-node", daemon=True)
         starter.start()
         try:
-            self._server.run(sockets=[self._socket])
+            self._server.run(sockets=self._sockets)
         finally:
+            if self._readers is not None:
+                self._readers.stop()
             self.app.state.begun.set()
             self.node.stop()
             wait_ended(starter, "the start of the node")
@@ -197,6 +236,8 @@ class Service:
     def _start(self, ready: Callable[[], None] | None) -> None:
         try:
             self.node.start()
+            if self._readers is not None:
+                self._readers.start()
         except BaseException as error:
             self._failed = error
             self._server.should_exit = True
@@ -211,9 +252,15 @@ class Service:
 
     def close(self) -> None:
         """Close the pond and the socket."""
+        self._close_sockets()
         self._pond.close()
         self.node.audit.close()
-        self._socket.close()
+
+    def _close_sockets(self) -> None:
+        if self._readers is not None:
+            self._readers.close()
+        for each in self._sockets:
+            each.close()
 
     def __enter__(self) -> Self:
         return self
@@ -240,8 +287,30 @@ def _without_signature(record: logging.LogRecord) -> bool:
     return True
 
 
-def _listen(settings: Settings) -> socket.socket:
-    """A socket that listens where the settings say."""
+def connections_of(limits: ConnectionLimits, metrics: Metrics, memory: MemoryBudget) -> Connections:
+    """The connections of a process, counted."""
+    connections = Connections(limits, partial(metrics.count_refused, "connection"))
+    connections.busy = lambda: memory.queued > 0
+    metrics.show_connections(connections)
+    return connections
+
+
+def uvicorn_config(
+    app: ASGIApp, settings: Settings, connections: Connections, certificates: Certificates | None
+) -> uvicorn.Config:
+    """The configuration of a process that serves an application."""
+    logging.getLogger("uvicorn.access").addFilter(_without_signature)
+    return uvicorn.Config(
+        app, interface="asgi3", loop="uvloop", proxy_headers=False,
+        ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
+        http=cast(Any, connections), ws="none", lifespan="on", log_config=None,
+        access_log=settings.access_log, server_header=False, backlog=BACKLOG,
+        timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
+    )  # fmt: skip
+
+
+def _listen(settings: Settings) -> list[socket.socket]:
+    """The sockets that listen where the settings say: one, or one for each reading process."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(
             settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -250,13 +319,15 @@ def _listen(settings: Settings) -> socket.socket:
         raise Invalid(
             "no machine has this address", kind="host_unknown", host=settings.host, reason=error.strerror
         ) from error
-    made = socket.socket(family, socket.SOCK_STREAM)
+    made: list[socket.socket] = []
+    count = max(1, settings.readers)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(BACKLOG)
+        for number in range(count):
+            made.append(_bound(family, address, of=count, first=number == 0))
+            address = made[0].getsockname()  # the port, where any will do
     except OSError as error:
-        made.close()
+        for each in made:
+            each.close()
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
                 "the port is in use", kind="port_in_use", host=settings.host, port=settings.port,
@@ -266,6 +337,24 @@ def _listen(settings: Settings) -> socket.socket:
             "the node cannot listen there", kind="host_refused", host=settings.host, port=settings.port,
             reason=error.strerror, hint="choose another --host or --port",
         ) from error  # fmt: skip
+    return made
+
+
+def _bound(family: int, address: Any, *, of: int, first: bool) -> socket.socket:
+    """A socket that listens, one of so many."""
+    made = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # The first shares its port only once it has it: so it fails where another node listens, which shares too.
+        if not first:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.bind(address)
+        if of > 1:
+            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        made.listen(BACKLOG)
+    except BaseException:
+        made.close()
+        raise
     return made
 
 

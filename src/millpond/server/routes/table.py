@@ -126,6 +126,8 @@ class RouteNeeds:
     """The route answers from the rows of maps: 503 while the node is not ready."""
     audited: bool = False
     """True when the request changes something: it is a line of the audit log."""
+    at_readers: bool = False
+    """True when a reading process answers it from the files of maps; all else it hands on (`readers.py`)."""
 
 
 def _everybody() -> RouteNeeds:
@@ -151,15 +153,17 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
     ("GET", "/openapi-versions.json"): _everybody(),
     ("POST", "/v1/oauth/token"): RouteNeeds(None, On.NOTHING, Work.SMALL, CREDENTIALS_BYTES_MAX),
     # -- maps
-    ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL),
+    ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL, at_readers=True),
     ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True),
-    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
+    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True, at_readers=True),
     ("PATCH", "/v1/maps/{name}"): _order(On.MAP),
     ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, audited=True),
     ("POST", "/v1/maps/{name}/maintenance"): _order(On.MAP),
     # -- questions
-    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
-    ("POST", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True),
+    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True, at_readers=True),
+    ("POST", "/v1/maps/{name}/get"): RouteNeeds(
+        "read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True, at_readers=True
+    ),
     ("POST", "/v1/maps/{name}/lookup"): RouteNeeds(
         "read",
         On.MAP,
@@ -167,9 +171,10 @@ ROUTES: dict[tuple[str, str], RouteNeeds] = {
         LOOKUP_BYTES_MAX,
         "ask in several requests, or read a snapshot",
         when_ready=True,
+        at_readers=True,
     ),
     ("POST", "/v1/maps/{name}/scan"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=SCAN_BYTES, when_ready=True
+        "read", On.MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=SCAN_BYTES, when_ready=True, at_readers=True
     ),
     ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds(
         "read", On.MAP, Work.LARGE, memory_bytes=DIGEST_BYTES, when_ready=True

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-__all__ = ("Environment", "Limits", "Reading")
+__all__ = ("Environment", "Limits", "Reading", "free_dead_readers")
 
 _READERS_POOLED = 16
 _OWNER_ONLY = 0o600
@@ -144,6 +144,11 @@ class Environment:
             if self._closed:
                 raise self._over()
             return int(self._environment.info()["last_txnid"])
+
+    def free_dead_readers(self) -> int:
+        """Free the slots of processes that died; how many."""
+        with self._entry:
+            return 0 if self._closed else int(self._environment.reader_check())
 
     def read(self, *, wait: bool = True) -> Reading:
         """A transaction that reads one unchanging moment; use it as a context manager.
@@ -385,6 +390,16 @@ _SHARED: dict[tuple[int, int], Environment] = {}
 _LOCKS: WeakValueDictionary[Hashable, threading.RLock] = WeakValueDictionary()
 _SHARED_LOCK = threading.RLock()
 """Of the two tables above, for as long as it takes to look something up: nobody touches a disk while holding it."""
+
+
+def free_dead_readers() -> int:
+    """Free the slots that processes which died have in the files that are open here; how many.
+
+    The moment that such a transaction saw is kept in the file until then, so it would grow with every change.
+    """
+    with _SHARED_LOCK:
+        environments = list(_SHARED.values())
+    return sum(environment.free_dead_readers() for environment in environments)
 
 
 _CLOSING = threading.Lock()

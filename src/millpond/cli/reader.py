@@ -1,0 +1,25 @@
+"""The program of a reading process, which a node starts: `python -m millpond.cli.reader`, with its channel."""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
+
+from millpond.arrays.malloc import keep_memory
+from millpond.cli.serve import send_log
+from millpond.server.reader import serve_reads
+
+if TYPE_CHECKING:
+    from millpond.server.readers import Order
+
+
+def _prepare(order: Order) -> None:
+    os.umask(int(order.settings.umask, 8))
+    send_log(order.settings)
+    keep_memory()
+
+
+if __name__ == "__main__":
+    serve_reads(Connection(int(sys.argv[1])), _prepare)

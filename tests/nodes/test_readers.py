@@ -1,0 +1,377 @@
+"""A node with reading processes: `docs/decisions/0022-reading-processes.md` says what holds."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+import millpond
+from millpond.clock import ManualClock, SystemClock
+from millpond.errors import AlreadyExists, MillpondError, Unavailable, Uncertain
+from millpond.nodes.rate_limits import BUCKETS_BYTES, SharedRateLimits
+from millpond.nodes.tokens import TokenFile
+from millpond.server.readers import Readers
+from millpond.server.run import Service
+from millpond.settings import load_settings
+from tests.nodes.conftest import Served
+
+pytestmark = pytest.mark.sample(3, of="file")
+CLOCK = SystemClock()
+CONNECTIONS = 24
+"""So many reach each of two readers, but for one time in millions."""
+
+
+def readers_of(node: Served) -> Readers:
+    readers = node.service._readers  # tests kill them
+    assert readers is not None
+    return readers
+
+
+def connections(stack: ExitStack, url: str, count: int = CONNECTIONS) -> list[http.client.HTTPConnection]:
+    """Connections that stay open, so that each belongs to one reader."""
+    host = url.removeprefix("http://")
+    made = [http.client.HTTPConnection(host, timeout=30) for _ in range(count)]
+    for connection in made:
+        stack.callback(connection.close)
+        connection.connect()
+    return made
+
+
+def ask(connection: http.client.HTTPConnection, path: str, **headers: str) -> tuple[int, Any]:
+    connection.request("GET", path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    answer = connection.getresponse()
+    return answer.status, json.loads(answer.read())
+
+
+def counted(node: Served, name: str) -> dict[str, float]:
+    """A metric of each process, added up; of the process that writes it is that of `""`."""
+    accept = {"Accept": "application/openmetrics-text"}
+    counts: dict[str, float] = {}
+    for family in text_string_to_metric_families(node.get("/metrics", headers=accept).body.decode()):
+        for sample in family.samples:
+            if sample.name == name:
+                process = sample.labels.get("process", "")
+                counts[process] = counts.get(process, 0) + sample.value
+    return counts
+
+
+def wait_until(true: Callable[[], object], seconds: float = 60.0) -> None:
+    due = CLOCK.monotonic() + seconds
+    while not true():
+        assert CLOCK.monotonic() < due, "it did not come true"
+        threading.Event().wait(0.02)
+
+
+def kill(node: Served, number: int) -> None:
+    """Kill a reader, and wait until another process has its place."""
+    readers = readers_of(node)
+    before = readers.replaced
+    wait_until(lambda: len(readers.processes()) == len(readers))
+    os.kill(readers.processes()[number], signal.SIGKILL)
+    wait_until(lambda: readers.replaced > before and len(readers.processes()) == len(readers))
+
+
+# -- questions and changes ----------------------------------------------------------------------------
+
+
+def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    with ExitStack() as stack, millpond.open(node.url, synchronise=True) as pond:
+        asked = connections(stack, node.url)
+        weather = pond.create_map("weather", kind="state", value="long")
+        for number in range(8):
+            weather.load([{"key": "a", "value": number}])
+            answers = [ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in asked]
+            assert answers == [number] * CONNECTIONS
+        assert weather.lookup(["a", "b"]).to_pylist() == [7, None]
+        assert weather.scan().read_all().num_rows == 1
+        assert {row["rows"] for connection in asked for row in ask(connection, "/v1/maps")[1]["maps"]} == {1}
+        pond.drop_map("weather")
+        assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {404}
+        pond.create_map("weather", kind="state", value="string").load([{"key": "a", "value": "b"}])
+        assert {ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in asked} == {"b"}
+
+    requests = counted(node, "millpond_requests_total")
+    assert min(requests["reader-1"], requests["reader-2"]) > 10, "both answered"
+    assert counted(node, "millpond_readers") == {"": 2.0}
+    assert set(counted(node, "process_resident_memory_bytes")) >= {"reader-1", "reader-2"}
+
+
+def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    assert node.get("/healthz").json() == {"status": "ok"}
+    assert node.get("/readyz").status == 200
+    assert node.request("HEAD", "/healthz").status == 200
+    assert node.get("/nothing").json()["kind"] == "route_not_found"
+    refused = node.post("/v1/maps/weather/get", b"{" * 9)
+    assert (refused.status, refused.headers["Content-Type"]) == (404, "application/json") or refused.status == 400
+    assert node.delete("/v1/maps/weather/get").headers["Allow"] == "GET, POST"
+    assert node.post("/v1/maps", {"name": "x", "kind": "state", "wrong": 1}).status == 400
+    foreign = node.get("/v1/maps", headers={"Origin": "http://evil.example"})
+    assert (foreign.status, foreign.json()["kind"]) == (403, "origin_foreign")
+    foreign = node.post("/v1/maps", {"name": "x", "kind": "state"}, headers={"Origin": "http://evil.example"})
+    assert (foreign.status, foreign.json()["kind"]) == (403, "origin_foreign")
+    own = {"Origin": node.url, "X-Millpond-Sender": "https 1 10.0.0.1"}
+    assert node.post("/v1/maps", {"name": "x", "kind": "state"}, headers=own).status == 200, (
+        "its scheme is the reader's"
+    )
+    with socket.create_connection((node.url.split("/")[2].split(":")[0], node.service.node.settings.port)) as raw:
+        raw.sendall(
+            b"POST /v1/maps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+            b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
+        )
+        assert raw.recv(100).startswith(b"HTTP/1.1 100 ")
+        raw.sendall(b'10\r\n{"name":"y","kin\r\n')
+        raw.sendall(b'0b\r\nd":"state"}\r\n0\r\n\r\n')
+        answer = b"".join(iter(lambda: raw.recv(1 << 16), b""))
+    assert answer.startswith(b"HTTP/1.1 200 ")
+    assert {opened.name for opened in node.pond.maps()} == {"x", "y"}
+
+
+def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> None:
+    from tests.ports import free_ports
+
+    [port] = free_ports(1)
+    node = serve(
+        readers=2, port=port, nodes=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"], serve_without_peers=True
+    )
+    node.wait_ready()
+    assert node.get("/v1/maps").json() == {"maps": []}
+    assert set(counted(node, "millpond_requests_total")) == {""}
+
+
+# -- readers that die ---------------------------------------------------------------------------------
+
+
+def test_killed_readers_lose_no_answer_and_double_no_change(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    done = threading.Event()
+    failures: list[BaseException] = []
+    made: list[str] = []
+    with millpond.open(node.url, send_part_attempts=50, send_part_retry_delay="20ms", synchronise=True) as pond:
+        pond.create_map("weather", kind="state", value="long").load([{"key": "a", "value": 1}])
+
+        def reading() -> None:
+            weather = pond.map("weather")
+            while not done.is_set():
+                try:
+                    assert weather.get("a") == 1
+                except BaseException as error:
+                    failures.append(error)
+                    return
+
+        def changing(thread: int) -> None:
+            number = 0
+            while not done.is_set():
+                number += 1
+                try:
+                    made.append(pond.create_map(f"m{thread}_{number}", kind="state").name)
+                except AlreadyExists as error:
+                    failures.append(error)  # it was made twice
+                except Uncertain:
+                    made.append(f"m{thread}_{number}") if f"m{thread}_{number}" in names(node) else None
+                except Unavailable:
+                    pass
+
+        threads = [threading.Thread(target=reading) for _ in range(3)]
+        threads += [threading.Thread(target=changing, args=(thread,)) for thread in range(2)]
+        for thread in threads:
+            thread.start()
+        try:
+            for number in (0, 1, 0):
+                kill(node, number)
+        finally:
+            done.set()
+            for thread in threads:
+                thread.join()
+    assert not failures
+    assert set(made) | {"weather"} == names(node)
+    assert counted(node, "millpond_readers_replaced_total") == {"": 3.0}
+
+
+def names(node: Served) -> set[str]:
+    return {opened.name for opened in node.pond.maps()}
+
+
+def test_a_dead_reader_keeps_no_old_pages(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    with millpond.open(node.url, synchronise=True) as pond:
+        weather = pond.create_map("weather", kind="state", value="long")
+        weather.load([{"key": "a", "value": 1}])
+        assert weather.get("a") == 1
+    generation = node.pond.map("weather").shard.cached
+    assert generation is not None and generation.env is not None
+    with ExitStack() as stack:
+        for connection in connections(stack, node.url):
+            assert ask(connection, "/v1/maps/weather/get?key=a")[0] == 200
+        killed = readers_of(node).processes()
+        assert all(f"{pid}" in generation.env.handle.readers() for pid in killed)
+        kill(node, 0)
+        kill(node, 1)
+        assert not any(f"{pid}" in generation.env.handle.readers() for pid in killed)
+
+
+# -- who may, and how much ----------------------------------------------------------------------------
+
+
+def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served], tmp_path: Path) -> None:
+    node = serve(readers=2)
+    file = TokenFile(node.pond.folder)
+    node.post("/v1/maps", {"name": "weather", "kind": "state"})
+    with ExitStack() as stack:
+        asked = connections(stack, node.url)
+        path = "/v1/maps/weather/get?key=a"
+        assert {ask(connection, path)[0] for connection in asked} == {200}
+        token = "secret"
+        file.add("reader", token, {"read": ["*"]})
+        assert {ask(connection, path)[0] for connection in asked} == {401}
+        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in asked} == {200}
+        file.revoke("reader")
+        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in asked} == {401}
+        file.path.unlink()
+        kill(node, 0)
+        kill(node, 1)
+    with ExitStack() as stack:
+        refused = {ask(connection, path)[0] for connection in connections(stack, node.url)}
+    assert refused == {401}, "that the file went away opens nothing, to a process that begins after it neither"
+
+
+def test_the_rate_of_a_token_is_one_for_all_processes(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2, token_requests_per_second=1, token_requests_burst=CONNECTIONS // 2)
+    TokenFile(node.pond.folder).add("reader", "secret", {"read": ["*"]})
+    with ExitStack() as stack:
+        asked = connections(stack, node.url)
+        began = CLOCK.monotonic()
+        statuses = [ask(each, "/v1/maps", Authorization="Bearer secret")[0] for each in asked]
+        through = statuses.count(200)
+        assert CONNECTIONS // 2 <= through <= CONNECTIONS // 2 + CLOCK.monotonic() - began
+
+
+def test_shared_buckets_are_as_those_of_one_process() -> None:
+    table, clock = bytearray(BUCKETS_BYTES), ManualClock(0)
+
+    @contextmanager
+    def shared() -> Iterator[memoryview]:
+        yield memoryview(table)
+
+    one, two = (SharedRateLimits(10, 3, clock, shared) for _ in range(2))
+    assert [limits.take("a") for limits in (one, two, one)] == [0, 0, 0]
+    assert two.take("a") == pytest.approx(0.1)
+    assert one.take("b") == 0
+    clock.advance(150)
+    assert (two.take("a"), one.take("a")) == (0, pytest.approx(0.05))
+    assert SharedRateLimits(0, 3, clock, shared).take("a") == 0
+
+
+def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    node.post("/v1/maps", {"name": "weather", "kind": "state"})
+    with ExitStack() as stack:
+        asked = connections(stack, node.url)
+        for _ in range(5):
+            assert node.post("/v1/nodes/drain", {"draining": True}).json()["draining"]
+            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {503}
+            assert node.get("/v1/nodes/drain").json()["safe"]
+            node.post("/v1/nodes/drain", {"draining": False})
+            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {200}
+        readers_of(node).board.put_running(1, 1)
+        node.post("/v1/nodes/drain", {"draining": True})
+        assert not node.get("/v1/nodes/drain").json()["safe"], "a reader is at work"
+        readers_of(node).board.put_running(1, 0)
+
+
+def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served]) -> None:
+    node = serve(readers=2)
+    node.get("/v1/maps")
+    before = counted(node, "process_resident_memory_bytes")
+    body = bytes(1 << 20)
+
+    def pieces() -> Iterator[bytes]:
+        yield from (body for _ in range(64))
+
+    connection = http.client.HTTPConnection(node.url.removeprefix("http://"))
+    with suppress(OSError):  # it was refused before all of it was sent
+        connection.request(
+            "PUT", f"/v1/parts/{'0' * 32}/upload", pieces(), {"Upload-Map": "weather"}, encode_chunked=True
+        )
+        assert connection.getresponse().status >= 400
+    connection.close()
+    after = counted(node, "process_resident_memory_bytes")
+    assert all(after[name] - before[name] < 16 << 20 for name in ("reader-1", "reader-2"))
+
+
+# -- the beginning and the end ------------------------------------------------------------------------
+
+
+def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> None:
+    node = serve(readers=2)
+    settings = load_settings(data=str(tmp_path / "b"), port=node.node.settings.port, readers=2, grpc_port="off")
+    with pytest.raises(MillpondError) as refused:
+        Service(settings)
+    assert refused.value.kind == "port_in_use"
+
+
+@contextmanager
+def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A node with two readers as a process, and its address."""
+    started = subprocess.Popen(
+        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "readers=2", "--json",
+         *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )  # fmt: skip
+    try:
+        assert started.stdout is not None
+        yield started, json.loads(started.stdout.readline())["url"]
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def gone(pid: int) -> bool:
+    try:
+        return "\nState:\tZ" in Path(f"/proc/{pid}/status").read_text()
+    except FileNotFoundError:
+        return True
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks for processes as Linux shows them")
+def test_all_processes_end_in_time(tmp_path: Path) -> None:
+    with process(tmp_path, "--set", "shutdown_timeout=3s") as (started, url):
+        readers = threads_children(started.pid)
+        assert len(readers) == 2
+        with ExitStack() as stack:
+            idle, waiting = connections(stack, url, 2)
+            assert ask(idle, "/v1/maps")[0] == 200
+            waiting.request("GET", "/v1/log?wait=30")
+            time.sleep(0.5)  # noqa: TID251  # until it waits
+            began = CLOCK.monotonic()
+            started.send_signal(signal.SIGTERM)
+            _, said = started.communicate(timeout=20)
+        assert CLOCK.monotonic() - began < 3 + 5
+        assert started.returncode == 0 and "Traceback" not in said
+        assert all(gone(pid) for pid in readers)
+
+    with process(tmp_path) as (started, url):
+        readers = threads_children(started.pid)
+        started.kill()
+        wait_until(lambda: all(gone(pid) for pid in readers), 20)
+
+
+def threads_children(pid: int) -> list[int]:
+    """The children of a process, whichever of its threads started them."""
+    tasks = Path(f"/proc/{pid}/task").iterdir()
+    return [int(child) for task in tasks for child in (task / "children").read_text().split()]
