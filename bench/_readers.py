@@ -53,7 +53,7 @@ def node(folder: Path, readers: int) -> Iterator[tuple[str, psutil.Process]]:
 
 def processor_seconds(process: psutil.Process) -> float:
     """Of a process and its children."""
-    every = [each.cpu_times() for each in (process, *process.children(recursive=True))]
+    every = [part.cpu_times() for part in (process, *process.children(recursive=True))]
     return sum(times.user + times.system for times in every)
 
 
@@ -63,12 +63,12 @@ def gets(url: str, seconds: float) -> int:
     request = b"GET /v1/maps/state/get?key=device-00000007 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
     count, due = 0, time.perf_counter() + seconds
     with ExitStack() as stack:
-        asked = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(CONNECTIONS)]
+        connections = [stack.enter_context(socket.create_connection((host, int(port)))) for _ in range(CONNECTIONS)]
         ready = stack.enter_context(select.epoll())
-        of = {each.fileno(): each for each in asked}
-        for number, each in of.items():
+        of = {connection.fileno(): connection for connection in connections}
+        for number, connection in of.items():
             ready.register(number, select.EPOLLIN)
-            each.sendall(request)
+            connection.sendall(request)
         while time.perf_counter() < due:
             for number, _ in ready.poll(1.0):
                 answer = of[number].recv(1 << 16)

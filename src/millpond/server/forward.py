@@ -160,7 +160,7 @@ def _head(scope: Scope, chunked: bool) -> bytes:
 def from_readers(app: ASGIApp) -> ASGIApp:
     """The application as the process that writes serves it to readers: with the clients' addresses and schemes."""
 
-    def told(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+    def unwrapped(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         if scope["type"] == "http":
             headers: list[tuple[bytes, Any]] = scope["headers"]
             sender = next(value for name, value in headers if name == _SENDER)
@@ -169,4 +169,4 @@ def from_readers(app: ASGIApp) -> ASGIApp:
             scope["scheme"], scope["client"] = scheme, (host, int(port)) if host else None
         return app(scope, receive, send)
 
-    return told
+    return unwrapped

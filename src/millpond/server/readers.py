@@ -130,7 +130,7 @@ class _Reader:
     listener: socket.socket
     process: subprocess.Popen[bytes] | None = None
     channel: Connection | None = None
-    asked: int = 0
+    requests: int = 0
     ready: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     thread: threading.Thread | None = None
@@ -274,10 +274,10 @@ def _metrics_of(reader: _Reader) -> list[Metric]:
     """The counters of a reader, none when it does not tell them in time."""
     if reader.channel is None or not reader.ready.is_set():
         return []
-    reader.asked += 1
-    reader.channel.send(reader.asked)
+    reader.requests += 1
+    reader.channel.send(reader.requests)
     while reader.channel.poll(ANSWER_SECONDS):
         number, metrics = reader.channel.recv()
-        if number == reader.asked:  # else an earlier answer came late
+        if number == reader.requests:  # else an earlier answer came late
             return list(metrics)
     return []

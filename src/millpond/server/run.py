@@ -259,8 +259,8 @@ class Service:
     def _close_sockets(self) -> None:
         if self._readers is not None:
             self._readers.close()
-        for each in self._sockets:
-            each.close()
+        for bound in self._sockets:
+            bound.close()
 
     def __enter__(self) -> Self:
         return self
@@ -326,8 +326,8 @@ def _listen(settings: Settings) -> list[socket.socket]:
             made.append(_bound(family, address, of=count, first=number == 0))
             address = made[0].getsockname()  # the port, where any will do
     except OSError as error:
-        for each in made:
-            each.close()
+        for bound in made:
+            bound.close()
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
                 "the port is in use", kind="port_in_use", host=settings.host, port=settings.port,

@@ -393,13 +393,9 @@ _SHARED_LOCK = threading.RLock()
 
 
 def free_dead_readers() -> int:
-    """Free the slots that processes which died have in the files that are open here; how many.
-
-    The moment that such a transaction saw is kept in the file until then, so it would grow with every change.
-    """
+    """Free the slots of dead processes in the files that are open here, which grow while one is held; how many."""
     with _SHARED_LOCK:
-        environments = list(_SHARED.values())
-    return sum(environment.free_dead_readers() for environment in environments)
+        return sum(environment.free_dead_readers() for environment in list(_SHARED.values()))
 
 
 _CLOSING = threading.Lock()
