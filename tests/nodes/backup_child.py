@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import mkdtemp
 from typing import Any
 
-from millpond.clock import ManualClock
 from millpond.events.event import NewEvent
 from millpond.nodes.backups.create import create_backup
 from millpond.nodes.backups.layout import find_backup
@@ -27,19 +26,20 @@ from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import FolderObjects
 from millpond.testing.faults import arm
+from tests.harness.interleaving.stores import PassingClock
 
 FIRST_MS = 1_700_000_000_000
 
 
 class Story:
-    """Tasks on one folder. Each begins an hour after the one before: whoever was killed holds the lease no more."""
+    """Tasks on one folder, each an hour after the one before. Time passes for who awaits the lease of a dead one."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.place = folder, FolderObjects(folder / "place")
         hours = folder / "hours"
         passed = int(hours.read_text()) + 1 if hours.exists() else 1
         hours.write_text(str(passed))
-        self.clock = ManualClock(now=FIRST_MS + passed * 3_600_000, ids=passed << 20)
+        self.clock = PassingClock(now=FIRST_MS + passed * 3_600_000, ids=passed << 20)
 
     def load(self, *rounds: int) -> None:
         from tests.nodes.test_backups import fill

@@ -19,6 +19,7 @@ import pytest
 from millpond.client.transport import Connection
 from millpond.clock import ManualClock
 from millpond.errors import Conflict, Corrupt, Fenced, Invalid, NotFound
+from millpond.events.days import DAY_MS
 from millpond.nodes.backups.create import BackupReport, create_backup
 from millpond.nodes.backups.layout import BACKUP_FORMAT, Backup, find_backup, list_backups
 from millpond.nodes.backups.lease import LEASE_SECONDS, leased
@@ -31,7 +32,9 @@ from millpond.pond import Pond, open_pond
 from millpond.settings import load_settings
 from millpond.stores.objects import FolderObjects, ObjectStore
 from millpond.testing.faults import flip_byte, occurrences
+from tests.harness.interleaving.stores import PassingClock
 from tests.nodes.backup_child import Story
+from tests.nodes.holder_clock import HolderLives
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
@@ -88,7 +91,7 @@ class Place:
     """A place for backups, and what is done with it."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.clock = folder, ManualClock(now=1_700_000_000_000)
+        self.folder, self.clock = folder, PassingClock(now=1_700_000_000_000)
         self.objects: ObjectStore = FolderObjects(folder / "place")
         self._count = 0
 
@@ -327,11 +330,14 @@ def test_one_at_a_time_changes_a_place(tmp_path: Path, place: Place) -> None:
                 lease.extend()
 
 
-def test_a_backup_whose_lease_was_taken_by_another_clock_is_not_listed(tmp_path: Path, place: Place) -> None:
+@pytest.mark.parametrize("jump", [0, -2 * DAY_MS, 2 * DAY_MS])
+def test_a_backup_whose_lease_was_taken_by_another_machine_is_not_listed(
+    tmp_path: Path, place: Place, jump: int
+) -> None:
     def taken(_: int) -> None:
-        ahead = ManualClock(place.clock.now_ms() + LEASE_SECONDS * 1000)
-        with leased(place.objects, ahead):
-            pass
+        other = PassingClock(place.clock.now_ms() + LEASE_SECONDS * 1000 + jump)
+        with leased(place.objects, other):
+            assert other.monotonic() >= LEASE_SECONDS, "it watched the row for the time of a lease"
 
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1)
@@ -340,21 +346,37 @@ def test_a_backup_whose_lease_was_taken_by_another_clock_is_not_listed(tmp_path:
     assert list_backups(place.objects) == []
 
 
-@pytest.mark.parametrize("jump", [-86_400_000, 86_400_000])
-def test_a_lease_is_extended_in_time_whatever_its_clock_says(place: Place, jump: int) -> None:
+@pytest.mark.parametrize("jump", [-2 * DAY_MS, -LEASE_SECONDS * 1000, 0, LEASE_SECONDS * 1000, 2 * DAY_MS])
+def test_a_holder_that_lives_keeps_its_lease_whatever_the_clocks_say(place: Place, jump: int) -> None:
     with leased(place.objects, place.clock) as lease:
         place.clock.now += jump
         place.clock.advance(LEASE_SECONDS * 1000 - 1)
         lease.extend()
-        place.clock.advance(1_000)
-        with pytest.raises(Conflict, match="at work"), leased(place.objects, place.clock):
+        other = HolderLives(place.clock.now_ms() - jump, lease)
+        with pytest.raises(Conflict, match="at work"), leased(place.objects, other):
             pass
+        assert other.monotonic() < LEASE_SECONDS
+        lease.confirm()
 
 
-def test_a_dead_holder_whose_clock_was_ahead_blocks_nobody_for_as_long(place: Place) -> None:
-    leased(place.objects, ManualClock(place.clock.now_ms() + 86_400_000)).__enter__()
+@pytest.mark.parametrize("jump", [-2 * DAY_MS, 2 * DAY_MS])
+def test_a_dead_holder_of_another_time_blocks_nobody_for_longer_than_its_lease(place: Place, jump: int) -> None:
+    leased(place.objects, ManualClock(place.clock.now_ms() + jump)).__enter__()
+    begun = place.clock.monotonic()
     with leased(place.objects, place.clock) as lease:
         lease.confirm()
+    assert LEASE_SECONDS <= place.clock.monotonic() - begun < LEASE_SECONDS + 1
+    with leased(place.objects, place.clock):
+        pass
+    assert place.clock.monotonic() - begun < LEASE_SECONDS + 1, "who gave it back is not waited for"
+
+
+def test_the_lease_of_an_earlier_release_is_read(place: Place) -> None:
+    for until in (0, 1):
+        place.objects.put("current.json", b'{"owner":"a","until_ms":%d}' % until)
+        begun = place.clock.monotonic()
+        with leased(place.objects, place.clock):
+            assert (place.clock.monotonic() - begun >= LEASE_SECONDS) == bool(until)
 
 
 def test_a_restore_spares_what_is_there(tmp_path: Path, place: Place) -> None:

@@ -25,7 +25,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.stores.objects.sources import FolderSource, SourceFile, open_source, split_address
 from millpond.versions.commits import Message
-from millpond.versions.imports.jobs import ALIVE_MS, ImportRecord, ImportState
+from millpond.versions.imports.jobs import ALIVE_SECONDS, ImportRecord, ImportState
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
 from millpond.versions.objects.entries import Entry
 from millpond.versions.repositories import Repositories
@@ -441,7 +441,11 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
         written = len(list(repository.site.ranges.list("ranges")))
         assert repository.collect(grace_ms=0).ranges == 0, "what it writes stays"
         assert len(list(repository.site.ranges.list("ranges"))) == written
-        clock.now += ALIVE_MS
+        clock.now += 2 * 86_400_000
+        assert repositories.imports.get(repository.site, "main", id_).state is ImportState.RUNNING, (
+            "a clock that jumped"
+        )
+        clock.advance(round(1000 * ALIVE_SECONDS))
         record = repositories.imports.get(repository.site, "main", id_)
         assert (record.state, record.error) == (
             ImportState.FAILED, "the process that imported has ended: import again",

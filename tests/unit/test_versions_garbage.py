@@ -27,7 +27,8 @@ from millpond.versions.resets import reset_all
 from millpond.versions.staging.branches import BranchRecord, get_branch
 from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
-    COLLECTING_MS_MAX,
+    COLLECTING_SECONDS,
+    DELETING,
     begin_collecting,
     collections,
     renew_collecting,
@@ -159,16 +160,20 @@ class QueuedSpace:
         """Close nothing: the inner space is another's."""
 
 
-def test_a_lease_that_ended_while_its_renewal_had_to_wait_is_over(repository: Repository, clock: ManualClock) -> None:
+def test_a_lease_that_was_ended_while_its_renewal_had_to_wait_is_over(
+    repository: Repository, clock: ManualClock
+) -> None:
     site = repository.site
-    until = begin_collecting(site)
-    clock.advance(COLLECTING_MS_MAX - 1)
+    lease = begin_collecting(site)
+    assert collections(site) == DELETING
+    clock.advance(round(1000 * COLLECTING_SECONDS) - 1)
+    assert collections(site) == DELETING
 
     def passes() -> None:
         clock.advance(1)
         assert collections(site) == 1, "builders may publish what the collection is about to delete"
 
-    assert renew_collecting(replace(site, space=QueuedSpace(site.space, passes)), until) is None
+    assert renew_collecting(replace(site, space=QueuedSpace(site.space, passes)), lease) is None
 
 
 class OvertakenWork(LocalWork):

@@ -31,7 +31,7 @@ from millpond.arrays.xxh3 import hash_keys
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
 from millpond.versions.graph.commits import Commit, read_commits
-from millpond.versions.imports.jobs import running_imports
+from millpond.versions.imports.jobs import end_dead_imports, running_imports
 from millpond.versions.keyspaces import BRANCH, TAG, UPLOAD
 from millpond.versions.multipart import OPEN_MS_MAX, OpenUpload, open_uploads
 from millpond.versions.objects.uploads import DATA, relative_address, stem_of, time_of
@@ -45,6 +45,7 @@ from millpond.versions.unreferenced import Unneeded
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from millpond.kernel.lease import Lease
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.stores.objects import ObjectInfo
     from millpond.versions.repository_context import Site
@@ -106,7 +107,7 @@ class Marked:
                 {commit.id: commit for commit in read_commits(tx, site.graph.commits)}, _branches(tx, site.uid),
                 {row.decode() for _, row in tx.scan(TAG[site.uid].range())}, read_setting(tx, site.uid, Retention)[0],
                 {upload.address: upload for upload in open_uploads(tx, site.uid)},
-                running_imports(tx, site.uid, site.clock.now_ms()),
+                running_imports(tx, site.uid),
             )  # fmt: skip
 
     @property
@@ -175,13 +176,14 @@ def collect(
     """Delete what nothing needs, or count it. `readers_ms`: the grace time of ranges, if it is another.
 
     `grace_ms` is to be longer than any upload takes until it is staged: it may await a collection that died for
-    `COLLECTING_MS_MAX`. Where another collection took files of a state that was being marked, marking begins anew.
+    `COLLECTING_SECONDS`. Where another collection took files of a state that was being marked, marking begins anew.
 
     Raises: `Conflict` when another collection deletes; `NotFound`, `Corrupt` for ranges: nothing is deleted then.
     """
     work = work or LocalWork(site)
     before = site.clock.now_ms() - grace_ms
     if not dry_run:
+        end_dead_imports(site)
         _end_uploads(site)
     state, active, needed = steadily(lambda: _mark(site, work))
     garbage = Garbage(dry_run, len(active), len(state.commits) - len(active))
@@ -333,7 +335,7 @@ def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbag
 def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:
     """Delete files, but those that were named meanwhile; the names that need no other look."""
     gone: list[str] = []
-    until: int | None = begin_collecting(site)
+    lease: Lease | None = begin_collecting(site)
     try:
         step("collect.deleting")
         later = Marked.read(site)
@@ -341,8 +343,8 @@ def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[s
             return gone
         needed = _files(site, later.trees - state.trees)
         for at in range(0, len(unneeded), FILES_A_LEASE):
-            until = None if until is None else renew_collecting(site, until)
-            if until is None:
+            lease = None if lease is None else renew_collecting(site, lease)
+            if lease is None:
                 break  # the next collection goes on
             block = unneeded[at : at + FILES_A_LEASE]
             names = [name for name in block if name not in needed]
@@ -350,8 +352,8 @@ def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[s
             _count(garbage, names)
             gone += block
     finally:
-        if until is not None:
-            end_collecting(site, until)
+        if lease is not None:
+            end_collecting(site, lease)
     step("collect.deleted")
     return gone
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from math import ceil
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from millpond.clock import ManualClock
@@ -84,7 +85,7 @@ class PassingClock(ManualClock):
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
         while not event.is_set() and (due is None or self.monotonic() < due):
-            self.advance(1)
+            self.advance(1 if due is None else max(1, ceil(10 * (due - self.monotonic()))))
         return event.is_set()
 
 

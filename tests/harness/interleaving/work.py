@@ -22,7 +22,7 @@ import pyarrow as pa
 from millpond.errors import Conflict, Invalid, NotFound, Unavailable
 from millpond.versions.collect import collect
 from millpond.versions.objects.uploads import data_name, upload
-from millpond.versions.staging.publishing import COLLECTING_MS_MAX
+from millpond.versions.staging.publishing import COLLECTING_SECONDS
 from tests.harness.interleaving.history import History, Moment, Operation, state_of, three_way
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("BRANCHES", "GRACE_MS", "OPERATIONS", "Doing")
 
 BRANCHES = ("main", "fix")
-GRACE_MS = COLLECTING_MS_MAX + 30_000
+GRACE_MS = round(1000 * COLLECTING_SECONDS) + 30_000
 """A push may await a collection that died before it stages what it uploaded."""
 PATHS = ("a", "a/1", "a/2", "a/3", "b", "b/1", "b/2", "c")
 PREFIXES = ("a/", "b", "c")

@@ -1,11 +1,12 @@
 """Imports that run in the background: started, watched and cancelled through rows of the space.
 
-Any process of the pond shows the state of an import and cancels it; the one that started it runs it. It says by
-`alive_until_ms` that it lives: an import whose process died is over when that has passed.
+Any process of the pond shows the state of an import and cancels it; the one that started it runs it. Its row is a lease
+(`kernel/lease.py`) that it renews: an import is over when another process has seen its row stand still for
+`ALIVE_SECONDS`, and that one says so in the row.
 
 Invariants:
 * An import that cannot read its source is refused when it is started: it has no row.
-* A row that is over does not change. What was cancelled while it ran changed no branch.
+* A row that is over does not change. What was cancelled while it ran, or taken for dead, changed no branch.
 * A collection of garbage leaves ranges alone while an import runs.
 """
 
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, Fenced, MillpondError, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.lease import Lease
 from millpond.kernel.steps import step
 from millpond.versions.imports.importing import Imported, Imports, Watch
 from millpond.versions.keyspaces import IMPORT
@@ -32,13 +34,13 @@ if TYPE_CHECKING:
     from millpond.versions.imports.locations import Location
     from millpond.versions.repository_context import Site
 
-__all__ = ("ImportJobs", "ImportRecord", "ImportState", "running_imports")
+__all__ = ("ImportJobs", "ImportRecord", "ImportState", "end_dead_imports", "running_imports")
 
 _LOG = logging.getLogger(__name__)
 RUNNING_MAX = 8
 SHOWN_SECONDS = 1.0
 """The pause between two rows of progress."""
-ALIVE_MS = 60_000
+ALIVE_SECONDS = 60.0
 FORGOTTEN_MS = 7 * 24 * 3_600_000
 """The time that an import is shown after its last change."""
 
@@ -54,25 +56,71 @@ class ImportState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ImportRecord:
-    """An import; `commit` and `index` are ids, `error` a sentence, empty while there are none."""
+    """An import; `commit` and `index` are ids, `error` a sentence, empty while there are none.
+
+    `beat` counts the rows so far; `alive_until_ms` was read by earlier releases.
+    """
 
     id: str
     branch: str
     state: ImportState
     updated_ms: int
-    alive_until_ms: int
+    alive_until_ms: int = 0
     entries: int = 0
     commit: str = ""
     index: str = ""
     error: str = ""
+    beat: int = 0
+
+    @property
+    def lease(self) -> Lease:
+        """The lease of the process that runs it; free when it is over."""
+        running = self.state is ImportState.RUNNING
+        return Lease(self.id, 1, self.beat, self.updated_ms) if running else Lease()
 
 
 _FORM = JsonForm(ImportRecord)
 
 
-def running_imports(tx: ReadTransaction, uid: str, now_ms: int) -> bool:
-    """True while an import of the repository runs."""
-    return any(_is_running(record, now_ms) for record in _records(tx, uid))
+def running_imports(tx: ReadTransaction, uid: str) -> bool:
+    """True while an import of the repository runs, for all that its rows say."""
+    return any(record.state is ImportState.RUNNING for record in _records(tx, uid))
+
+
+def end_dead_imports(site: Site) -> None:
+    """Say of imports whose processes died that they failed; what does not show that it lives is waited for."""
+    with site.space.read() as tx:
+        running = [record for record in _records(tx, site.uid) if record.state is ImportState.RUNNING]
+    for record in running:
+        key = IMPORT[site.uid].pack(record.id)
+
+        def read(key: bytes = key, record: ImportRecord = record) -> Lease:
+            with site.space.read() as tx:
+                row = tx.get(key)
+            return Lease() if row is None else _parse(row, record.id).lease
+
+        if site.turns.watch.wait_free(key, read, ALIVE_SECONDS) is not None:
+            _end_dead(site, record.id)
+
+
+def _end_dead(site: Site, id_: str) -> None:
+    """Say of an import that it failed, if its process counts as dead."""
+    key = IMPORT[site.uid].pack(id_)
+
+    def end(tx: Transaction) -> None:
+        row = tx.get(key)
+        record = None if row is None else _parse(row, id_)
+        if record is not None and _is_dead(site, record):
+            error = "the process that imported has ended: import again"
+            over = replace(record, state=ImportState.FAILED, error=error, updated_ms=site.clock.now_ms())
+            tx.put(key, _FORM.encode(over))
+
+    site.space.write(end)
+
+
+def _is_dead(site: Site, record: ImportRecord) -> bool:
+    lease = record.lease
+    return bool(lease.holder) and not site.turns.watch.left(IMPORT[site.uid].pack(record.id), lease, ALIVE_SECONDS)
 
 
 def _records(tx: ReadTransaction, uid: str) -> Iterator[ImportRecord]:
@@ -85,10 +133,6 @@ def _parse(row: bytes, id_: str) -> ImportRecord:
         return _FORM.decode(row)
     except FormError as error:
         raise Corrupt("an import cannot be read", kind="import_damaged", id=id_) from error
-
-
-def _is_running(record: ImportRecord, now_ms: int) -> bool:
-    return record.state is ImportState.RUNNING and now_ms < record.alive_until_ms
 
 
 class ImportJobs:
@@ -109,7 +153,7 @@ class ImportJobs:
         """
         Imports(site, branch).check(locations, force=force, staged=message is None)
         id_, now = site.clock.random_id(), site.clock.now_ms()
-        record = ImportRecord(id_, branch, ImportState.RUNNING, now, now + ALIVE_MS)
+        record = ImportRecord(id_, branch, ImportState.RUNNING, now)
 
         def begin(tx: Transaction) -> None:
             for old in _records(tx, site.uid):
@@ -145,7 +189,12 @@ class ImportJobs:
         Raises: `NotFound`.
         """
         with site.space.read() as tx:
-            return _get(tx, site, branch, id_)
+            record = _get(tx, site, branch, id_)
+        if _is_dead(site, record):
+            _end_dead(site, id_)
+            with site.space.read() as tx:
+                record = _get(tx, site, branch, id_)
+        return record
 
     def cancel(self, site: Site, branch: str, id_: str) -> None:
         """End an import; its process stops at the next block.
@@ -179,8 +228,6 @@ def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord
     found = None if row is None else _parse(row, id_)
     if found is None or found.branch != branch:
         raise NotFound("not found", kind="import_not_found", id=id_)
-    if found.state is ImportState.RUNNING and not _is_running(found, site.clock.now_ms()):
-        return replace(found, state=ImportState.FAILED, error="the process that imported has ended: import again")
     return found
 
 
@@ -224,7 +271,7 @@ class _Job(Watch):
         if self._site.clock.monotonic() >= self._due:
             self._due = self._site.clock.monotonic() + SHOWN_SECONDS
             now = self._site.clock.now_ms()
-            self._record = replace(self._record, entries=entries, updated_ms=now, alive_until_ms=now + ALIVE_MS)
+            self._record = replace(self._record, entries=entries, updated_ms=now, beat=self._record.beat + 1)
             self._site.space.write(lambda tx: self._put(tx, self._record))
 
     def done(self, tx: Transaction, imported: Imported) -> None:

@@ -1,33 +1,32 @@
 """Turns: those who move the head of one branch go one after another, in this process and in others.
 
-A turn is a lock in this process, and a row in the space that other processes respect until it ends or its holder is
-silent for too long. It is taken and given back within writes that its holder makes anyway, so it costs none.
+A turn is a lock in this process, and a lease in the space (`kernel/lease.py`), which is deleted when it ends. It is
+taken and given back within writes that its holder makes anyway, so it costs none.
 
 Invariants:
 * A turn only saves work: whoever moves a head compares the branch with what it was, and a late holder loses.
-* Nobody waits for a holder that died longer than `LEASE_MS`.
+* Nobody waits for a holder that died longer than `LEASE_SECONDS`.
 """
 
 from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.errors import Unavailable
-from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.lease import LeaseRow, LeaseWatch
 from millpond.versions.keyspaces import TURN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from millpond.clock import Clock
-    from millpond.kernel.space import Space, Transaction
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
 
 __all__ = ("Turn", "TurnTaken", "Turns")
 
-LEASE_MS = 10_000
+LEASE_SECONDS = 10.0
 LOOK_SECONDS = 0.02
 WAIT_SECONDS_MAX = 300.0
 
@@ -38,56 +37,36 @@ class TurnTaken(Unavailable):
     kind = "branch_busy"
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    holder: str
-    until_ms: int
-
-
-_FORM = JsonForm(_Lease)
-
-
-@dataclass(frozen=True, slots=True)
 class Turn:
     """A turn at one branch, to be written down within the holder's own writes."""
 
-    key: bytes
-    holder: str
-    clock: Clock
+    def __init__(self, row: LeaseRow, holder: str) -> None:
+        self._row, self._holder = row, holder
 
     def take(self, tx: Transaction) -> None:
         """Note in the space that it is ours, or go on holding it.
 
         Raises: `TurnTaken`.
         """
-        row = tx.get(self.key)
-        lease = None if row is None else _parse(row)
-        now = self.clock.now_ms()
-        # A lease that ends later than any may was written under another time of day.
-        if lease is not None and lease.holder != self.holder and now < lease.until_ms <= now + LEASE_MS:
+        if self._row.take(tx, self._holder) is None:
             raise TurnTaken("another process moves the head of the branch", hint="try again")
-        tx.put(self.key, _FORM.encode(_Lease(self.holder, now + LEASE_MS)))
+
+    def noted(self, tx: ReadTransaction) -> bool:
+        """True while the space says that it is ours."""
+        return self._row.read(tx).holder == self._holder
 
     def give_back(self, tx: Transaction) -> None:
         """Note in the space that it is over."""
-        row = tx.get(self.key)
-        lease = None if row is None else _parse(row)
-        if lease is not None and lease.holder == self.holder:
-            tx.delete(self.key)
-
-
-def _parse(row: bytes) -> _Lease | None:
-    try:
-        return _FORM.decode(row)
-    except FormError:
-        return None
+        if self.noted(tx):
+            tx.delete(self._row.key)
 
 
 class Turns:
-    """The turns of a process: one queue a branch."""
+    """The turns of a process: one queue a branch. `watch` sees the leases of the whole space."""
 
     def __init__(self, space: Space, clock: Clock) -> None:
         self._space, self._clock = space, clock
+        self.watch = LeaseWatch(clock)
         self._locks: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
         self._guard = threading.Lock()
 
@@ -108,7 +87,8 @@ class Turns:
                     hint="try again",
                 )  # fmt: skip
             try:
-                yield from self._held(Turn(TURN[uid].pack(branch), self._clock.random_id(), self._clock))
+                row = LeaseRow(TURN[uid].pack(branch), LEASE_SECONDS, self.watch)
+                yield from self._held(Turn(row, self._clock.random_id()))
             finally:
                 lock.release()
         finally:
@@ -124,9 +104,8 @@ class Turns:
             yield turn
         finally:
             with self._space.read() as tx:
-                row = tx.get(turn.key)
-                lease = None if row is None else _parse(row)
-            if lease is not None and lease.holder == turn.holder:
+                noted = turn.noted(tx)
+            if noted:
                 self._space.write(turn.give_back)
 
     def write(self, turn: Turn, change: Callable[[Transaction], object]) -> object:

@@ -9,8 +9,9 @@ names, and that a collection is about to delete. So collections are counted, and
 Invariants:
 * Nothing is published while a collection deletes, nor after one that deleted during any part of the build: then the
   builder looks whether its files are there, and begins to look when no collection deletes.
-* A collection that died is over when its lease is. One that lives renews it before each hundred files, and deletes
-  nothing more when that comes too late; it ends no lease but its own.
+* The row of the count is a lease (`kernel/lease.py`): its term is the count, and it is held while a collection deletes.
+  A builder that waits for one that died ends its lease. One that lives renews it before each hundred files, and deletes
+  nothing more when another one ended it; it ends no lease but its own.
 * A builder or a reader at work on a state that nobody names any more may find its files gone: that is no damage. The
   builder builds again, the reader reads the state that is there now.
 """
@@ -18,11 +19,10 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Conflict, NotFound, Unavailable
-from millpond.json_forms import FormError, JsonForm
+from millpond.kernel.lease import Lease, LeaseRow
 from millpond.ranges import index_name, range_name
 from millpond.versions.keyspaces import COLLECTION
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from millpond.versions.repository_context import Site
 
 __all__ = (
-    "COLLECTING_MS_MAX",
+    "COLLECTING_SECONDS",
     "Collected",
     "begin_collecting",
     "check_published",
@@ -46,9 +46,10 @@ __all__ = (
     "unless_collected",
 )
 
-COLLECTING_MS_MAX = 60_000
+COLLECTING_SECONDS = 60.0
 LOOK_SECONDS = 0.02
-TRIES_MAX = 1_000
+TRIES_MAX = 4_000
+"""More looks than a collection that died has time for."""
 DELETING = -1
 """The number of a collection that is not over: what is built meanwhile is published after another look."""
 MISSING_KINDS = ("range_not_found", "index_not_found")
@@ -57,34 +58,30 @@ MISSING_KINDS = ("range_not_found", "index_not_found")
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class _Count:
-    count: int = 0
-    deleting_until_ms: int = 0
-
-
-_FORM = JsonForm(_Count)
-
-
 class Collected(Unavailable):
     """A collection deleted meanwhile; it stays between a publication and its builder."""
 
     kind = "ranges_collected"
 
 
-def _read(tx: ReadTransaction, uid: str) -> _Count:
-    row = tx.get(COLLECTION.pack(uid))
-    try:
-        return _Count() if row is None else _FORM.decode(row)
-    except FormError:
-        return _Count()
+def _row(site: Site) -> LeaseRow:
+    return LeaseRow(COLLECTION.pack(site.uid), COLLECTING_SECONDS, site.turns.watch)
+
+
+def _lease(site: Site) -> Lease:
+    with site.space.read() as tx:
+        return _row(site).read(tx)
 
 
 def collections(site: Site) -> int:
-    """The number of collections so far, to be read before building; `DELETING` while one deletes."""
-    with site.space.read() as tx:
-        found = _read(tx, site.uid)
-    return DELETING if site.clock.now_ms() < found.deleting_until_ms else found.count
+    """The number of collections so far, to be read before building; `DELETING` while one deletes.
+
+    The lease of one that died is ended here: it deletes nothing more, should it only have been slow.
+    """
+    lease, row = _lease(site), _row(site)
+    if lease.holder and row.over(lease):
+        lease = site.space.write(row.end_dead)
+    return DELETING if lease.holder else lease.term
 
 
 def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
@@ -92,8 +89,8 @@ def check_published(site: Site, tx: ReadTransaction, count: int) -> None:
 
     Raises: `Collected`.
     """
-    found = _read(tx, site.uid)
-    if found.count != count or site.clock.now_ms() < found.deleting_until_ms:
+    lease = _row(site).read(tx)
+    if lease.holder or lease.term != count:
         raise Collected("garbage was collected meanwhile", hint="try again")
 
 
@@ -165,43 +162,24 @@ def steadily(read: Callable[[], T]) -> T:
     raise Collected("garbage is being collected for too long", hint="try again")
 
 
-def begin_collecting(site: Site) -> int:
-    """Begin to delete; the time, in milliseconds, by which it must end.
+def begin_collecting(site: Site) -> Lease:
+    """Begin to delete; the lease to do so. A collection that seems to have died is watched before, for its lease.
 
     Raises: `Conflict` when another collection deletes.
     """
-    now = site.clock.now_ms()
-
-    def begin(tx: Transaction) -> int:
-        found = _read(tx, site.uid)
-        if now < found.deleting_until_ms <= now + COLLECTING_MS_MAX:
-            raise Conflict("garbage is being collected", kind="collection_running", hint="wait until it is over")
-        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count + 1, now + COLLECTING_MS_MAX)))
-        return now + COLLECTING_MS_MAX
-
-    return site.space.write(begin)
+    row, holder = _row(site), site.clock.random_id()
+    free = row.wait_free(lambda: _lease(site))
+    lease = None if free is None else site.space.write(lambda tx: row.take(tx, holder))
+    if lease is None:
+        raise Conflict("garbage is being collected", kind="collection_running", hint="wait until it is over")
+    return lease
 
 
-def renew_collecting(site: Site, until_ms: int) -> int | None:
-    """Go on deleting: the new time by which it must end; None when its time is over: others may have published."""
-
-    def renew(tx: Transaction) -> int | None:
-        # The time is that of the transaction: while it waited for its turn, others may have published.
-        found, now = _read(tx, site.uid), site.clock.now_ms()
-        if found.deleting_until_ms != until_ms or now >= until_ms:
-            return None
-        tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count, now + COLLECTING_MS_MAX)))
-        return now + COLLECTING_MS_MAX
-
-    return site.space.write(renew)
+def renew_collecting(site: Site, lease: Lease) -> Lease | None:
+    """Go on deleting; None when another one ended the lease: others may have published."""
+    return site.space.write(lambda tx: _row(site).renew(tx, lease))
 
 
-def end_collecting(site: Site, until_ms: int) -> None:
+def end_collecting(site: Site, lease: Lease) -> None:
     """Let others publish again, unless another collection has begun to delete since."""
-
-    def end(tx: Transaction) -> None:
-        found = _read(tx, site.uid)
-        if found.deleting_until_ms == until_ms:
-            tx.put(COLLECTION.pack(site.uid), _FORM.encode(_Count(found.count)))
-
-    site.space.write(end)
+    site.space.write(lambda tx: _row(site).give_back(tx, lease))

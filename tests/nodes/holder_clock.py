@@ -1,0 +1,23 @@
+"""The clock of a machine that waits for a lease of backups whose holder lives."""
+
+from __future__ import annotations
+
+import threading
+
+from millpond.nodes.backups.lease import LEASE_SECONDS, PlaceLease
+from tests.harness.interleaving.stores import PassingClock
+
+
+class HolderLives(PassingClock):
+    """The clock of a machine that waits for a lease: its holder goes on meanwhile, on another machine."""
+
+    __slots__ = ("lease",)
+
+    def __init__(self, now: int, lease: PlaceLease) -> None:
+        super().__init__(now)
+        self.lease = lease
+
+    def wait(self, event: threading.Event, due: float | None) -> bool:
+        if self.monotonic() > LEASE_SECONDS / 2:
+            self.lease.confirm()
+        return super().wait(event, due)

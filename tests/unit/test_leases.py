@@ -1,0 +1,187 @@
+"""Leases of all parts, on two machines whose clocks differ and jump by days: each is right, none blocks for long."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict
+from millpond.json_forms import JsonForm
+from millpond.kernel.lease import Lease, LeaseWatch
+from millpond.stores.memory import MemorySpace
+from millpond.stores.objects import FolderObjects
+from millpond.versions.collect import collect
+from millpond.versions.commits import Message
+from millpond.versions.imports.jobs import ALIVE_SECONDS, ImportRecord, ImportState
+from millpond.versions.imports.locations import PrefixLocation
+from millpond.versions.keyspaces import IMPORT, TURN
+from millpond.versions.repositories import Repositories
+from millpond.versions.repository import Repository
+from millpond.versions.staging.head_lock import LEASE_SECONDS, Turn
+from millpond.versions.staging.publishing import (
+    COLLECTING_SECONDS,
+    DELETING,
+    begin_collecting,
+    collections,
+    end_collecting,
+    renew_collecting,
+)
+from tests.harness.interleaving.stores import PassingClock
+from tests.version_sites import TINY
+
+NOW = 1_700_000_000_000
+DAYS = 2 * 86_400_000
+JUMPS = pytest.mark.parametrize("jump", [-DAYS, -60_000, 0, 60_000, DAYS])
+
+
+class Machines:
+    """Two machines on one space, the clock of the second off by `jump`; `restarted`: a process that has just begun."""
+
+    def __init__(self, folder: Path, jump: int) -> None:
+        self.space, self.jump, self.objects = MemorySpace(), jump, FolderObjects(folder)
+        self.clocks: list[ManualClock] = []
+        self.one = self.restarted(0)
+        self.one.create("leases")
+        self.other = self.restarted(jump)
+
+    def restarted(self, jump: int) -> Repositories:
+        now = self.clocks[0].now if self.clocks else NOW
+        clock = PassingClock(now + jump, ids=len(self.clocks) << 32)
+        self.clocks.append(clock)
+        return Repositories(self.space, clock, lambda where: self.objects, boundaries=TINY)
+
+    def repositories(self) -> tuple[Repository, Repository]:
+        return self.one.get("leases"), self.other.get("leases")
+
+    def pass_time(self, seconds: float) -> None:
+        for clock in self.clocks:
+            clock.advance(round(1000 * seconds))
+
+
+@pytest.fixture
+def machines(tmp_path: Path) -> Callable[[int], Machines]:
+    return lambda jump: Machines(tmp_path, jump)
+
+
+def test_a_process_that_waits_sees_a_holder_that_lives() -> None:
+    clock = PassingClock(NOW)
+    leases = iter(Lease("holder", 1, beat) for beat in (0, 0, 0, 1))
+    assert LeaseWatch(clock).wait_free("key", lambda: next(leases), 60.0) is None
+    assert clock.monotonic() < 4
+
+
+@JUMPS
+def test_the_turn_of_another_machine_holds(machines: Callable[[int], Machines], jump: int) -> None:
+    both = machines(jump)
+    site = both.repositories()[0].site
+    entered: list[float] = []
+
+    def waits(turn: Turn) -> None:
+        begun = both.clocks[1].monotonic()
+        both.other.get("leases").site.turns.write(turn, lambda tx: None)
+        entered.append(both.clocks[1].monotonic() - begun)
+
+    with site.turns.turn(site.uid, "main") as mine:
+        site.turns.write(mine, lambda tx: None)
+        with both.other.get("leases").site.turns.turn(site.uid, "main") as theirs:
+            waits(theirs)  # the first one is silent from now on
+            assert entered[0] >= LEASE_SECONDS
+    with site.space.read() as tx:
+        assert tx.get(TURN[site.uid].pack("main")) is None, "given back"
+    with both.other.get("leases").site.turns.turn(site.uid, "main") as theirs:
+        waits(theirs)
+    assert entered[1] == 0
+
+
+@JUMPS
+def test_a_collection_of_another_machine_holds(machines: Callable[[int], Machines], jump: int) -> None:
+    both = machines(jump)
+    mine, theirs = (repository.site for repository in both.repositories())
+    lease = begin_collecting(mine)
+    for _ in range(4):
+        assert collections(theirs) == DELETING
+        both.pass_time(COLLECTING_SECONDS - 1)
+        assert collections(theirs) == DELETING
+        renewed = renew_collecting(mine, lease)
+        assert renewed is not None, "it lives"
+        lease = renewed
+    both.clocks[1].now += DAYS
+    assert collections(theirs) == DELETING, "a jump is no time"
+    both.pass_time(COLLECTING_SECONDS)
+    assert collections(theirs) == 1, "it has been silent for a lease"
+    assert renew_collecting(mine, lease) is None
+    end_collecting(mine, lease)
+    end_collecting(theirs, begin_collecting(theirs))
+    assert collections(mine) == 2
+
+
+@JUMPS
+def test_a_new_process_watches_a_collection_that_died(machines: Callable[[int], Machines], jump: int) -> None:
+    both = machines(jump)
+    begin_collecting(both.repositories()[0].site)
+    both.pass_time(2 * COLLECTING_SECONDS)  # nobody watched
+    fresh = both.restarted(jump)
+    site, clock = fresh.get("leases").site, both.clocks[-1]
+    clock.now += round(2000 * COLLECTING_SECONDS)
+    if 0 <= clock.now_ms() - NOW < 1000 * COLLECTING_SECONDS:
+        with pytest.raises(Conflict):  # it looks young
+            begin_collecting(site)
+        clock.advance(round(1000 * COLLECTING_SECONDS))
+    begun = clock.monotonic()
+    assert begin_collecting(site).term == 2
+    assert COLLECTING_SECONDS <= clock.monotonic() - begun < COLLECTING_SECONDS + 2
+
+
+@JUMPS
+def test_an_import_of_another_machine_is_alive_while_its_row_moves(
+    machines: Callable[[int], Machines], tmp_path: Path, jump: int
+) -> None:
+    both = machines(jump)
+    mine, theirs = both.repositories()
+    source = tmp_path / "files"
+    source.mkdir()
+    (source / "a").write_bytes(b"a")
+    id_ = both.one.imports.start(mine.site, "main", [PrefixLocation(f"local://{source}/", "x")], Message())
+    both.one.close()
+    assert both.other.imports.get(theirs.site, "main", id_).state is not ImportState.RUNNING, "a clean end"
+
+
+@JUMPS
+def test_an_import_that_died_is_watched_for_a_lease(machines: Callable[[int], Machines], jump: int) -> None:
+    both = machines(jump)
+    mine, theirs = both.repositories()
+    record = ImportRecord("import", "main", ImportState.RUNNING, both.clocks[0].now_ms())
+
+    def show() -> None:
+        nonlocal record
+        record = replace(record, beat=record.beat + 1, updated_ms=both.clocks[0].now_ms())
+        key, row = IMPORT[mine.site.uid].pack("import"), JsonForm(ImportRecord).encode(record)
+        mine.site.space.write(lambda tx: tx.put(key, row))
+
+    def state() -> ImportState:
+        return both.other.imports.get(theirs.site, "main", "import").state
+
+    for _ in range(3):
+        show()
+        assert state() is ImportState.RUNNING
+        both.pass_time(ALIVE_SECONDS - 1)
+        assert state() is ImportState.RUNNING
+    show()
+    assert state() is ImportState.RUNNING
+    both.clocks[1].now += DAYS
+    assert state() is ImportState.RUNNING
+    both.pass_time(ALIVE_SECONDS)
+    assert state() is ImportState.FAILED
+    show()
+    both.pass_time(2 * ALIVE_SECONDS)
+    fresh = both.restarted(jump)
+    begun = both.clocks[-1].monotonic()
+    both.clocks[-1].now += round(3000 * ALIVE_SECONDS)
+    repository = fresh.get("leases")
+    collect(repository.site)
+    assert fresh.imports.get(repository.site, "main", "import").state is ImportState.FAILED
+    assert both.clocks[-1].monotonic() - begun < ALIVE_SECONDS + 2
