@@ -1,4 +1,4 @@
-"""Writes docs/reference/routes.md from the table of routes in the code: `make docs`. A test compares the two.
+"""Writes docs/reference/routes.md from the routes of a node: `make docs`. A test compares the two.
 
 python tools/routes_page.py            prints the page
 python tools/routes_page.py --write    writes docs/reference/routes.md
@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from millpond.server.lakefs.table import PREFIX, ROWS
-from millpond.server.routes.table import ROUTES, On, RouteNeeds
-from millpond.settings import size_in_words
+from millpond.server.dispatch import Route
+from millpond.server.routes.table import On, RouteNeeds
+from millpond.server.run import Service
+from millpond.settings import load_settings, size_in_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "routes.md"
 OPENING = """\
 # Routes of a node
 
-<!-- written by `make docs` from the table of routes in the code -->
+<!-- written by `make docs` from the routes of a node -->
 
 What each route needs. `/docs` on a node shows parameters, bodies and responses.
 
@@ -40,9 +43,18 @@ right.
 """
 
 
+def routes() -> tuple[Route, ...]:
+    """The routes of a node, in the order in which they are declared."""
+    with TemporaryDirectory() as folder:
+        settings = load_settings(data=folder, port=0, grpc_port="off")
+        with Service(settings) as service:
+            found: tuple[Route, ...] = service.app.state.routes
+            return found
+
+
 def page() -> str:
     """The page."""
-    maps = "".join(_row(method, path, needs) for (method, path), needs in ROUTES.items())
+    maps = "".join(_row(route.method, route.path, route.needs) for route in routes())
     versions = "".join(_row(method, PREFIX + path, row.needs) for (method, path), row in ROWS.items())
     return OPENING + _HEAD + maps + _VERSIONS + _HEAD + versions
 

@@ -1,4 +1,4 @@
-"""The table of routes against the node: every route × every right, on maps that the token may and may not touch."""
+"""What routes need against the node: every route × every right, on maps that the token may and may not touch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from millpond.nodes.tokens import RIGHTS, hash_token
 from millpond.server.dispatch import Route
-from millpond.server.routes.table import ROUTES, On, RouteNeeds, Work
+from millpond.server.routes.table import On, RouteNeeds, Work
 from tests.nodes.conftest import Answer, Served
 from tests.nodes.test_limits import Sender
 
@@ -115,15 +115,16 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
     return somewhere
 
 
-def by_route() -> list[tuple[str, str]]:
-    """Every row; the one that drops the map last."""
-    return sorted(ROUTES, key=lambda row: row == ("DELETE", "/v1/maps/{name}"))
+def rows_of(node: Served) -> list[tuple[str, str, RouteNeeds]]:
+    """Method, template and needs of every route; that which drops the map comes last."""
+    routes: tuple[Route, ...] = node.service.app.state.routes
+    rows = [(route.method, route.path, route.needs) for route in routes]
+    return sorted(rows, key=lambda row: row[:2] == ("DELETE", "/v1/maps/{name}"))
 
 
 @pytest.mark.parametrize("bearer", BEARERS, ids=lambda bearer: bearer.secret)
 def test_every_route_answers_as_it_states(guarded: Served, bearer: Bearer) -> None:
-    for method, template in by_route():
-        needs = ROUTES[method, template]
+    for method, template, needs in rows_of(guarded):
         for map in (THEIRS, OURS):
             for path, headers, body in variants(method, template, needs, map):
                 answer = guarded.request(method, path, body=body, headers={**headers, **bearer.headers})
@@ -137,7 +138,7 @@ def test_every_route_answers_as_it_states(guarded: Served, bearer: Bearer) -> No
 @pytest.mark.parametrize("bearer", BEARERS, ids=lambda bearer: bearer.secret)
 def test_access_and_size_are_decided_before_a_body_is_read(guarded: Served, bearer: Bearer) -> None:
     """Each request announces a body and sends none of it: an answer shows that none was waited for."""
-    for (method, template), needs in ROUTES.items():
+    for method, template, needs in rows_of(guarded):
         refused = not allowed(bearer, needs, THEIRS, "")
         if needs.on is On.BODY_MAPS:
             refused = needs.right is not None and not bearer.may(needs.right, bearer.where)
@@ -159,8 +160,7 @@ def test_maps_that_a_token_may_not_touch_are_as_if_absent(guarded: Served) -> No
 
     def answers(bearer: Bearer, map: str) -> list[tuple[str, int, bytes]]:
         found: list[tuple[str, int, bytes]] = []
-        for method, template in by_route():
-            needs = ROUTES[method, template]
+        for method, template, needs in rows_of(guarded):
             if (
                 method == "DELETE"
                 or needs.right is None
@@ -179,23 +179,22 @@ def test_maps_that_a_token_may_not_touch_are_as_if_absent(guarded: Served) -> No
     assert THEIRS.encode() not in misspelt.body
 
 
-def test_the_table_is_the_application(node: Served) -> None:
-    routes: tuple[Route, ...] = node.service.app.state.routes
-    assert {(route.method, route.path) for route in routes} == set(ROUTES)
-    assert all(route.needs is ROUTES[route.method, route.path] for route in routes)
+def test_every_route_is_declared_once_and_described_as_declared(node: Served) -> None:
+    rows = rows_of(node)
+    assert len({(method, template) for method, template, _ in rows}) == len(rows)
     documented = {
         (verb.upper(), path): operation
         for path, verbs in node.get("/openapi.json").json()["paths"].items()
         for verb, operation in verbs.items()
     }
-    for (method, template), needs in ROUTES.items():
+    for method, template, needs in rows:
         operation = documented.get((method, template.replace(":path}", "}")))
         if operation is None:
             assert not template.startswith("/v1/") or method == "HEAD", f"{template} is not described"
             continue
         assert ("security" in operation) == (needs.right is not None), template
         assert ("requestBody" in operation) <= (needs.body_bytes_max != 0), f"{template} takes a body, and states none"
-    assert {needs.work for needs in ROUTES.values()} == set(Work)
+    assert {needs.work for _, _, needs in rows} == set(Work)
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])

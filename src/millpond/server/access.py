@@ -1,6 +1,6 @@
 """The decision about a request: its caller, and the right that its route needs.
 
-    route ─▶ row in `routes/table.py` ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
+    route ─▶ its needs ─▶ caller of the token ─▶ right on the map that path, query or header name ─▶ body
 
 A handler with a parameter of type `Caller` gets the caller: to check maps which only the body names, or to answer with
 what the caller may read. On a node without tokens it is `ANYBODY`.

@@ -5,16 +5,16 @@
       ▼                 ▼                ▼          ▼              ▼
    404, 405          401, 403           503        400      any error, as `wire.py` writes it
 
-A route is declared by its handler; `routes/table.py` says what it needs, and `parameters.py` what it takes:
+A route is declared by its handler, with what it needs (`routes/table.py`) and what it takes (`parameters.py`):
 
-    @routes.get("/{name}", summary="One map", answer=MapResponse)
+    @routes.get("/{name}", RouteNeeds("read", On.MAP, Work.SMALL), summary="One map", answer=MapResponse)
     def get_map(name: str) -> dict[str, Any]: ...
 
 A handler that is no coroutine runs in a thread. It returns a response, or what becomes the JSON of `answer`. With
 `at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a thread costs.
 
 Invariants:
-* every route has its row in the table, and every row its route: else the node does not start;
+* all else about a route is read from its declaration: its way, its description, the page of routes, audit and metrics;
 * nothing of a request is read before its sender is known to have the right, its size to be within the route's limit,
   and its room to be there; the room is given back when the last byte of the answer is sent;
 * a query with a parameter that the route would pass over is refused before the handler runs;
@@ -46,7 +46,7 @@ from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
 from millpond.server.memory import MemoryBudget, put_room
 from millpond.server.parameters import Parameters
-from millpond.server.routes.table import ROUTES, On, RouteNeeds, needs_of
+from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.thread_limits import in_short_thread
 from millpond.server.wire import answer_failure, error_answer
 
@@ -90,10 +90,11 @@ class Facts:
 class Route:
     """A route: its template, what it needs and takes, its handler, and the words about it."""
 
-    def __init__(self, method: str, path: str, handler: Callable[..., Any], facts: Facts) -> None:
+    def __init__(
+        self, method: str, path: str, needs: RouteNeeds, handler: Callable[..., Any], facts: Facts
+    ) -> None:  # fmt: skip
         self.method, self.path, self.path_format = method, path, path
-        self.handler, self.facts = handler, facts
-        self.needs: RouteNeeds = needs_of(method, path)
+        self.needs, self.handler, self.facts = needs, handler, facts
         self.taken = Parameters(handler, path)
         self.answer = self.taken.answer if facts.answer is None else facts.answer
         self._waits = not inspect.iscoroutinefunction(handler)
@@ -150,11 +151,12 @@ class Routes:
         declared = (partial(self.add, method) for method in methods)
         self.get, self.head, self.post, self.put, self.patch, self.delete = declared
 
-    def add(self, method: str, path: str, *, tag: str = "", **facts: Any) -> Declaration:
+    def add(self, method: str, path: str, needs: RouteNeeds, *, tag: str = "", **facts: Any) -> Declaration:
         """Declare a route by its handler; `facts` are those of `Facts`."""
 
         def declared(handler: Handler) -> Handler:
-            self.routes.append(Route(method, self._prefix + path, handler, Facts(tags=(tag or self._tag,), **facts)))
+            described = Facts(tags=(tag or self._tag,), **facts)
+            self.routes.append(Route(method, self._prefix + path, needs, handler, described))
             return handler
 
         return declared
@@ -169,16 +171,12 @@ class Application:
         self._plain: dict[str, dict[str, Route]] = {}
         self._shaped: dict[str, list[tuple[re.Pattern[str], dict[str, Route]]]] = {}
 
-    def serve(
-        self, routes: Iterable[Route], versions: Api | None, rows: Iterable[tuple[str, str]] = ROUTES
-    ) -> None:  # fmt: skip
-        """Serve these routes, which are those of the table's rows."""
+    def serve(self, routes: Iterable[Route], versions: Api | None) -> None:
+        """Serve these routes."""
         self.state.routes, self.state.versions_api = tuple(routes), versions
         by_path: dict[str, dict[str, Route]] = {}
         for route in self.state.routes:
             by_path.setdefault(route.path, {})[route.method] = route
-        unserved = set(rows) - {(method, path) for path, methods in by_path.items() for method in methods}
-        assert not unserved, f"these rows of the table have no route: {unserved}"
         for path, methods in by_path.items():
             if "{" in path:
                 self._shaped.setdefault(_beginning(path), []).append((compile_path(path)[0], methods))

@@ -2,8 +2,7 @@
 
     request ─▶ route ─▶ right of the caller ─▶ room for the work ─▶ announced size ─▶ room for the body ─▶ read
 
-Each route states its limit in `routes/table.py`. Parts go to the disk as they come, and have limits of their
-own.
+Each route states its limit where it is declared. Parts go to the disk as they come, and have limits of their own.
 
 Invariants:
 * no route holds more bytes of a body than its limit, nor more than the whole budget;

@@ -5,7 +5,7 @@
                                ▼                                             ▼
                         503, Retry-After                              503, Retry-After
 
-A route states in `routes/table.py` what its work takes. The room of a request is given back when its answer is sent.
+A route states what its work takes where it is declared. The room of a request is given back when its answer is sent.
 
 Invariants:
 * the rooms of all requests together hold at most `bytes_max`, the setting `max_request_memory`;

@@ -78,7 +78,7 @@ from millpond.server.dispatch import Routes
 from millpond.server.event_metrics import EventMetrics
 from millpond.server.memory import MemoryBudget
 from millpond.server.readers import Readers
-from millpond.server.routes.table import WORKS
+from millpond.server.routes.table import MONITOR, WORKS
 from millpond.versions.staging.branches import count_layers
 
 __all__ = ("Metrics", "routes")
@@ -340,7 +340,9 @@ def routes(node: Node, metrics: Metrics) -> Routes:
         media_type.partition(";")[0]: {} for media_type in (CONTENT_TYPE, openmetrics.CONTENT_TYPE_LATEST)
     }
 
-    @router.get("/metrics", summary="Counters and measurements, for Prometheus", responses={200: {"content": formats}})
+    @router.get(
+        "/metrics", MONITOR, summary="Counters and measurements, for Prometheus", responses={200: {"content": formats}}
+    )  # fmt: skip
     def scrape(request: Request) -> Response:
         if "application/openmetrics-text" in request.headers.get("accept", ""):
             page = openmetrics.generate_latest(metrics)  # type: ignore[no-untyped-call]

@@ -12,6 +12,7 @@ from millpond.json_forms import to_json
 from millpond.server.description import described
 from millpond.server.dispatch import Application, Routes
 from millpond.server.lakefs.description import described as described_versions
+from millpond.server.routes.table import EVERYBODY
 
 __all__ = ("routes",)
 
@@ -27,23 +28,23 @@ def routes(app: Application) -> Routes:
     """`/docs` and `/docs/versions`, and the documents that they show."""
     router = Routes()
 
-    @router.get("/openapi.json", hidden=True)
+    @router.get("/openapi.json", EVERYBODY, hidden=True)
     def openapi() -> dict[str, Any]:
         return described(app.state.routes)
 
-    @router.get("/openapi-versions.json", hidden=True)
+    @router.get("/openapi-versions.json", EVERYBODY, hidden=True)
     def openapi_of_versions() -> dict[str, Any]:
         return described_versions(app.state.versions_api)
 
-    @router.get("/docs", hidden=True)
+    @router.get("/docs", EVERYBODY, hidden=True)
     def docs() -> HTMLResponse:
         return HTMLResponse("".join(_page(openapi(), "/openapi.json")))
 
-    @router.get("/docs/versions", hidden=True)
+    @router.get("/docs/versions", EVERYBODY, hidden=True)
     def docs_of_versions() -> HTMLResponse:
         return HTMLResponse("".join(_page(openapi_of_versions(), "/openapi-versions.json")))
 
-    @router.get("/", hidden=True)
+    @router.get("/", EVERYBODY, hidden=True)
     async def front() -> RedirectResponse:
         return RedirectResponse("/docs")
 

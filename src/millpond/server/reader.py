@@ -39,7 +39,6 @@ from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
 from millpond.server.readers import Board, Order
 from millpond.server.routes import maps, questions
-from millpond.server.routes.table import ROUTES
 from millpond.server.run import Server, connections_of, uvicorn_config
 from millpond.server.thread_limits import FairThreads
 
@@ -132,8 +131,7 @@ def _application(node: Node) -> Application:
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     declared = [route for module in (maps, questions) for route in module.routes(node).routes]
-    rows = {place for place, needs in ROUTES.items() if needs.at_readers}
-    app.serve([route for route in declared if route.needs.at_readers], None, rows)
+    app.serve([route for route in declared if route.needs.at_readers], None)
     return app
 
 

@@ -22,6 +22,7 @@ from millpond.nodes.node import Node
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import names_in
+from millpond.server.routes.table import ORDER_BYTES_MAX, SCAN_BYTES, On, RouteNeeds, Work, read
 from millpond.server.thread_limits import in_large_thread, in_short_thread, in_thread
 from millpond.server.wire import RequestBody
 
@@ -34,17 +35,25 @@ Owner = Callable[[Mapping[str, str]], Any]
 def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes()
-    owners: tuple[tuple[type, str, Owner], ...] = (
-        (MapOperations, "maps", lambda names: node.pond.map(names["name"])),
-        (EventsOperations, "events", lambda _names: node.pond.events),
+    owners: tuple[tuple[type, str, On, Owner], ...] = (
+        (MapOperations, "maps", On.MAP, lambda names: node.pond.map(names["name"])),
+        (EventsOperations, "events", On.STREAM, lambda _names: node.pond.events),
     )
-    for interface, tag, owner in owners:
+    for interface, tag, on, owner in owners:
         for operation in operations_of(interface):
             if operation.right:
                 summary = operation.summary.split("\n")[0].rstrip(".")
-                declare = router.add(operation.method, operation.path, tag=tag, summary=summary)
+                needs = _needs(operation, on)
+                declare = router.add(operation.method, operation.path, needs, tag=tag, summary=summary)
                 declare(_handler(node, operation, owner))
     return router
+
+
+def _needs(operation: Operation, on: On) -> RouteNeeds:
+    body_bytes_max = 0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX
+    if operation.right != "read":
+        return RouteNeeds(operation.right, on, Work.ADMINISTRATION, body_bytes_max, audited=True)
+    return read(on, body_bytes_max, memory_bytes=SCAN_BYTES if operation.large else 0, when_ready=True)
 
 
 def _handler(node: Node, operation: Operation, owner: Owner) -> Callable[..., Any]:

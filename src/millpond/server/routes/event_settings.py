@@ -22,6 +22,7 @@ from millpond.events.names import StreamName
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import On, order, read
 from millpond.server.stream_rights import may_see_queue, may_stream, need_queue, need_stream
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody
@@ -67,7 +68,7 @@ def routes(node: Node) -> Routes:
     router = Routes(prefix="/v1/events/settings", tag="events")
     settings = node.pond.events.settings
 
-    @router.get("", summary="The ages of queues and job sets", answer=AgeRulesResponse)
+    @router.get("", read(On.ANY_STREAM), summary="The ages of queues and job sets", answer=AgeRulesResponse)
     def list_rules(caller: Caller, queue: str | None = None) -> dict[str, Any]:
         return {"rules": [rule.shown() for rule in settings.rules(queue) if _may_see(caller, rule)]}
 
@@ -76,7 +77,7 @@ def routes(node: Node) -> Routes:
         ages = {"compress_after": wanted.compress_after, "retention": wanted.retention}
         return settings.set(wanted.queue, wanted.job_set, **ages).shown()
 
-    @router.put("", summary="Set the ages of a queue or a job set", answer=AgeRuleResponse)
+    @router.put("", order(On.ANY_STREAM), summary="Set the ages of a queue or a job set", answer=AgeRuleResponse)
     async def set_rule(request: Request, caller: Caller, wanted: AgeRuleRequest) -> dict[str, Any]:
         """It takes the place of the rule that was there; an age that is left out is that of what is less specific."""
         _need(caller, wanted.queue, wanted.job_set)
@@ -88,7 +89,7 @@ def routes(node: Node) -> Routes:
         node.need_primary()
         settings.remove(queue, job_set)
 
-    @router.delete("", summary="Remove the ages of a queue or a job set", status=204)
+    @router.delete("", order(On.ANY_STREAM, 0), summary="Remove the ages of a queue or a job set", status=204)
     async def remove_rule(request: Request, caller: Caller, queue: str, job_set: str | None = None) -> Response:
         _need(caller, queue, job_set)
         await in_thread(request, drop, queue, job_set)

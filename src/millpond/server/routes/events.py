@@ -44,6 +44,7 @@ from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change, share_in
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, order, read, write
 from millpond.server.stream_rights import may_stream, need_stream
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, shown_to
@@ -220,7 +221,9 @@ def _add_append(router: Routes, node: Node) -> None:
                 node.pond.reports.leave_to_client(event.headers["job_id"])
         return done
 
-    @router.post("", summary="Append events", answer=AppendedResponse, body=_BODY)
+    @router.post(
+        "", write(On.STREAM, JSON_BYTES_MAX, audited=True), summary="Append events", answer=AppendedResponse, body=_BODY
+    )  # fmt: skip
     async def append_events(request: Request, queue: Queue, job_set: JobSet, source: str = "") -> dict[str, Any]:
         """Append events, all or none. With `source`, each line has its `position`, and what comes again is left out."""
         done = await in_thread(request, append, StreamName(queue, job_set), source, await request.body())
@@ -235,7 +238,8 @@ def _add_append(router: Routes, node: Node) -> None:
 
 def _add_read(router: Routes, node: Node) -> None:
     @router.get(
-        "", summary="Read events, and follow", responses=_LINES, parameters=_FILTERS
+        "", read(On.STREAM, memory_bytes=EVENTS_BYTES), summary="Read events, and follow", responses=_LINES,
+        parameters=_FILTERS,
     )  # fmt: skip
     async def read_events(
         request: Request, queue: Queue, job_set: JobSet,
@@ -248,7 +252,10 @@ def _add_read(router: Routes, node: Node) -> None:
             begun.callback(watch.close)
             return _Lines(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
-    @router.post("/watch", summary="Watch several streams", responses=_LINES)
+    @router.post(
+        "/watch", read(On.ANY_STREAM, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES),
+        summary="Watch several streams", responses=_LINES,
+    )  # fmt: skip
     async def watch_events(request: Request, caller: Caller, wanted: WatchRequest) -> Response:
         """The events after the given ids, each with `stream`: the place of its stream in the request."""
         places = {(one.queue, one.job_set): one.after for one in wanted.streams}
@@ -353,7 +360,7 @@ class _Lines(StreamingResponse):
 
 
 def _add_lists(router: Routes, node: Node) -> None:
-    @router.get("/index", summary="The days of a stream", answer=IndexResponse)
+    @router.get("/index", read(On.STREAM), summary="The days of a stream", answer=IndexResponse)
     def get_index(queue: Queue, job_set: JobSet) -> dict[str, Any]:
         index = node.pond.events.index(queue, job_set)
         if index is None:
@@ -365,7 +372,7 @@ def _add_lists(router: Routes, node: Node) -> None:
         return stream._asdict() | ({} if index is None else {"index": shown_index(index)})
 
     @router.get(
-        "/streams", summary="Streams that the caller may watch", answer=StreamsResponse,
+        "/streams", read(On.ANY_STREAM), summary="Streams that the caller may watch", answer=StreamsResponse,
     )  # fmt: skip
     def list_streams(
         caller: Caller, queue: str | None = None, after_queue: str | None = None, after_job_set: str = "",
@@ -385,7 +392,7 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         node.need_primary()
         return node.pond.events.delete(queue, job_set, job=job)
 
-    @router.delete("", summary="Delete a job set or a job", answer=DeletedResponse)
+    @router.delete("", order(On.STREAM, 0), summary="Delete a job set or a job", answer=DeletedResponse)
     async def delete_events(request: Request, queue: Queue, job_set: JobSet, job: str | None = None) -> dict[str, int]:
         """The events of the job set, or those whose header `job_id` is `job`. Ids are not used again."""
         events = await in_thread(request, delete, queue, job_set, job)
@@ -400,12 +407,12 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         node.need_primary()
         return dict(plain(node.pond.events.expire(rules.after_ms)))
 
-    @router.post("/compress", summary="Compress old days now", answer=MaintenanceOfEvents)
+    @router.post("/compress", order(), summary="Compress old days now", answer=MaintenanceOfEvents)
     async def compress_events(request: Request, rules: CompressRequest) -> dict[str, Any]:
         """The faults of single streams are in the response; the others are compressed."""
         return await in_thread(request, compress, rules)
 
-    @router.post("/expire", summary="Drop old days now", answer=MaintenanceOfEvents)
+    @router.post("/expire", order(), summary="Drop old days now", answer=MaintenanceOfEvents)
     async def expire_events(request: Request, rules: ExpireRequest) -> dict[str, Any]:
         """Days are dropped whole, with their events."""
         return await in_thread(request, expire, rules)

@@ -12,6 +12,7 @@ from millpond.json_forms import plain
 from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import EVERYBODY, OPERATOR, order
 from millpond.server.wire import POSITION_MAX, relative
 
 __all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes")
@@ -95,34 +96,36 @@ def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(tag="health")
 
-    @router.head("/healthz", hidden=True)
-    @router.get("/healthz", summary="Whether the process answers", answer=Alive)
+    @router.head("/healthz", EVERYBODY, hidden=True)
+    @router.get("/healthz", EVERYBODY, summary="Whether the process answers", answer=Alive)
     async def healthz() -> dict[str, str]:
         return {"status": "ok"}
 
-    @router.head("/readyz", hidden=True)
-    @router.get("/readyz", summary="Whether the node may be sent work", answer=Ready,
+    @router.head("/readyz", EVERYBODY, hidden=True)
+    @router.get("/readyz", EVERYBODY, summary="Whether the node may be sent work", answer=Ready,
                 responses={503: Ready})  # fmt: skip
     def readyz() -> JSONResponse:
         reasons = relative(node.reasons(), node.pond.folder)
         return JSONResponse({"ready": not reasons, "reasons": reasons}, 503 if reasons else 200)
 
-    @router.get("/v1/node", summary="What this node is", answer=NodeResponse)
+    @router.get("/v1/node", EVERYBODY, summary="What this node is", answer=NodeResponse)
     def facts() -> dict[str, Any]:
         return dict(relative(node.facts(), node.pond.folder))
 
-    @router.get("/v1/nodes/drain", summary="Whether it is safe to stop the node", tag="nodes")
+    @router.get("/v1/nodes/drain", OPERATOR, summary="Whether it is safe to stop the node", tag="nodes")
     def drained() -> dict[str, Any]:
         """`safe` is true when the node is drained and nothing runs any more."""
         return dict(plain(node.drain.status()))
 
-    @router.post("/v1/nodes/drain", summary="Take no new work, or take it again", tag="nodes")
+    @router.post("/v1/nodes/drain", order(audited=False), summary="Take no new work, or take it again", tag="nodes")
     def drain(order: DrainOrder) -> dict[str, Any]:
         """Questions, uploads and changes are refused with 503; what runs goes on."""
         node.drain.active = order.draining
         return dict(plain(node.drain.status()))
 
-    @router.post("/v1/nodes/status", summary="Exchange status with a peer", answer=PeerStatus, tag="nodes")
+    @router.post(
+        "/v1/nodes/status", order(audited=False), summary="Exchange status with a peer", answer=PeerStatus, tag="nodes"
+    )  # fmt: skip
     def exchange(status: PeerStatus) -> dict[str, Any]:
         """The caller is heard by this node, and this node by the caller."""
         return node.follower.survey.receive(NodeStatus.from_dict(msgspec.structs.asdict(status))).to_dict()

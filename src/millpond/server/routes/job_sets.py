@@ -25,6 +25,7 @@ from millpond.server.armada.ndjson import ALL_LINES, LINES, NDJSON, error_line
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
 from millpond.server.parameters import IN_HEADER
+from millpond.server.routes.table import ORDER_BYTES_MAX, On, read
 from millpond.server.wire import RequestBody, shown_to, understood
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def routes(_node: Node) -> Routes:
     router = Routes(prefix="/v1/job-set", tag="events")
 
     @router.post(
-        "/{queue}/{id:path}", summary="The events of a job set",
+        "/{queue}/{id:path}", read(On.JOB_SET, ORDER_BYTES_MAX), summary="The events of a job set",
         responses={200: {"content": {NDJSON: {}}, "description": "one event a line"}},
     )  # fmt: skip
     async def events(

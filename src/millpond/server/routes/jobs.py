@@ -27,6 +27,7 @@ from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import polls_of
+from millpond.server.routes.table import JSON_BYTES_MAX, MONITOR, On, order, read
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 
@@ -134,27 +135,29 @@ def routes(node: Node) -> Routes:
 
 
 def _add_jobs(router: Routes, node: Node) -> None:
-    @router.get("/jobs", summary="What the node does by itself", answer=Jobs, tag="jobs")
+    @router.get("/jobs", MONITOR, summary="What the node does by itself", answer=Jobs, tag="jobs")
     def list_jobs() -> dict[str, Any]:
         jobs = [_job(node, job) for job in node.scheduler.status()]
         return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
 
-    @router.get("/jobs/{name}", summary="One job, or the end of one of its runs", answer=JobResponse, tag="jobs")
+    @router.get(
+        "/jobs/{name}", MONITOR, summary="One job, or the end of one of its runs", answer=JobResponse, tag="jobs"
+    )  # fmt: skip
     async def get_job(
         request: Request, name: str, run: Annotated[int, Meta(ge=0)] = 0, wait: Wait = 0.0,
     ) -> dict[str, Any]:  # fmt: skip
         return await _waited(request, node, name, run, wait)
 
-    @router.post("/jobs/{name}/run", summary="Run a job now, also a paused one", answer=Called, tag="jobs")
+    @router.post("/jobs/{name}/run", order(), summary="Run a job now, also a paused one", answer=Called, tag="jobs")
     async def run_job(request: Request, name: str, wait: Wait = 0.0) -> dict[str, Any]:
         number = node.scheduler.call(name)
         return await _waited(request, node, name, number, wait) | {"run": number}
 
-    @router.post("/jobs/{name}/pause", summary="Do not run it by itself", answer=JobResponse, tag="jobs")
+    @router.post("/jobs/{name}/pause", order(), summary="Do not run it by itself", answer=JobResponse, tag="jobs")
     def pause_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.pause(name))
 
-    @router.post("/jobs/{name}/resume", summary="Run it by itself again", answer=JobResponse, tag="jobs")
+    @router.post("/jobs/{name}/resume", order(), summary="Run it by itself again", answer=JobResponse, tag="jobs")
     def resume_job(name: str) -> dict[str, Any]:
         return _job(node, node.scheduler.resume(name))
 
@@ -185,23 +188,26 @@ def _add_maintenance(router: Routes, node: Node) -> None:
         return {"position": node.pond.log.position()[0], "report": plain(report)}
 
     @router.post(
-        "/maps/{name}/maintenance",
-        summary="Condense, retain or compact now",
-        answer=MaintenanceResponse,
-        tag="maps",
-    )
+        "/maps/{name}/maintenance", order(On.MAP), summary="Condense, retain or compact now",
+        answer=MaintenanceResponse, tag="maps",
+    )  # fmt: skip
     async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
         return await in_thread(request, tend, name, order)
 
 
 def _add_parts(router: Routes, node: Node) -> None:
-    @router.get("/parts", summary="Parts that wait, were quarantined or are kept", answer=Parts, tag="parts")
+    @router.get(
+        "/parts", read(On.QUERY_MAP), summary="Parts that wait, were quarantined or are kept", answer=Parts, tag="parts"
+    )  # fmt: skip
     def list_parts(caller: Caller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         name = None if map is None else node.pond.map(map).name
         found = node.pond.parts.list(name, state)
         # The reason for which a part was quarantined may name its file.
         return {"parts": [relative(plain(part), node.pond.folder) for part in found if caller.may("read", part.map)]}
 
-    @router.post("/parts/retry", summary="Merge once more what was quarantined", answer=Parts, tag="parts")
+    @router.post(
+        "/parts/retry", order(body_bytes_max=JSON_BYTES_MAX),
+        summary="Merge once more what was quarantined", answer=Parts, tag="parts",
+    )  # fmt: skip
     def retry_parts(retry: Retry) -> dict[str, Any]:
         return {"parts": [relative(plain(part), node.pond.folder) for part in node.pond.parts.retry(retry.parts)]}

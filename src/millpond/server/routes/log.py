@@ -41,6 +41,18 @@ from millpond.nodes.tokens import Caller
 from millpond.server.byte_ranges import file_chunks, ranged, tag_wanted
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached, polls_of, until
+from millpond.server.routes.table import (
+    DIGEST_BYTES,
+    FILE_BYTES,
+    JSON_BYTES_MAX,
+    OPERATOR,
+    ORDER_BYTES_MAX,
+    On,
+    RouteNeeds,
+    Work,
+    order,
+    read,
+)
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import RequestBody, relative
 from millpond.stores.files import checksum_file
@@ -104,7 +116,10 @@ def routes(node: Node) -> Routes:
 
 
 def _add_log(router: Routes, node: Node) -> None:
-    @router.get("/log", tag="nodes", summary="Entries after a position")
+    @router.get(
+        "/log", RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),
+        tag="nodes", summary="Entries after a position",
+    )  # fmt: skip
     async def log(
         request: Request,
         after: Annotated[int, Meta(ge=0)] = 0,
@@ -122,7 +137,10 @@ def _add_log(router: Routes, node: Node) -> None:
             await until(request, node.pond.log.position, lambda last: last[0] > after or node.stopping, wait)
         return await in_thread(request, _log, node, after, limit, map)
 
-    @router.post("/log/replication", tag="nodes", summary="Wait until this node has caught up")
+    @router.post(
+        "/log/replication", RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
+        tag="nodes", summary="Wait until this node has caught up",
+    )  # fmt: skip
     async def replicate(
         caller: Caller,
         request: Request,
@@ -146,7 +164,10 @@ def _add_log(router: Routes, node: Node) -> None:
 
 
 def _add_acknowledgement(router: Routes, node: Node) -> None:
-    @router.post("/log/acknowledgement", tag="nodes", summary="Wait until a load may be acknowledged without nodes")
+    @router.post(
+        "/log/acknowledgement", RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+        tag="nodes", summary="Wait until a load may be acknowledged without nodes",
+    )  # fmt: skip
     async def acknowledgement(
         request: Request,
         wanted: Acknowledgement,
@@ -247,18 +268,18 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
 
 
 def _add_copies(router: Routes, node: Node) -> None:
-    @router.get("/log/state", tag="nodes", summary="What a clone takes of the space")
+    @router.get("/log/state", OPERATOR, tag="nodes", summary="What a clone takes of the space")
     def state(request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
         copy = _resumed(node, request, 0) or node.copies.state()
         return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.log.pond_id})
 
-    @router.get("/log/quarantine", tag="nodes", summary="Which parts were quarantined")
+    @router.get("/log/quarantine", OPERATOR, tag="nodes", summary="Which parts were quarantined")
     def quarantine(request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
         return _sent(request, _resumed(node, request, 0) or node.copies.quarantine(), {})
 
-    @router.get("/maps/{name}/shard", tag="nodes", summary="A compact copy of a shard")
+    @router.get("/maps/{name}/shard", OPERATOR, tag="nodes", summary="A compact copy of a shard")
     async def shard(
         request: Request,
         name: str,
@@ -273,7 +294,10 @@ def _add_copies(router: Routes, node: Node) -> None:
             copy = await in_thread(request, _shard, node, name, position, incarnation, left)
         return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
 
-    @router.get("/parts/{part_id}/stream", tag="parts", summary="A part as nodes send it")
+    @router.get(
+        "/parts/{part_id}/stream", read(On.OWN_PART, memory_bytes=FILE_BYTES),
+        tag="parts", summary="A part as nodes send it",
+    )  # fmt: skip
     def stream(caller: Caller, request: Request, part_id: str) -> Response:
         """The head and the files of the part one after another; the tag is the xxh3_128 of its manifest."""
         head = _where_it_lies(node, part_id, PartStream).head
@@ -286,18 +310,18 @@ def _add_copies(router: Routes, node: Node) -> None:
 
 
 def _add_own(router: Routes, node: Node) -> None:
-    @router.get("/log/own", tag="nodes", summary="The rows that only this folder has")
+    @router.get("/log/own", OPERATOR, tag="nodes", summary="The rows that only this folder has")
     def own(request: Request) -> Response:
         """Repositories, streams of events, runs of workflows, as an Arrow stream of rows of the space."""
         return _sent(request, _resumed(node, request, 0) or node.copies.own(), {})
 
-    @router.get("/log/objects", tag="nodes", summary="The objects of repositories in this folder")
+    @router.get("/log/objects", OPERATOR, tag="nodes", summary="The objects of repositories in this folder")
     def objects(after: Annotated[str, Meta(max_length=4096)] = "") -> dict[str, Any]:
         """A page of `objects`, each with `name` and `bytes`, in the order of names; an empty one is the end."""
         page = own_objects(node.pond.folder, after)
         return {"objects": [{"name": info.name, "bytes": info.size} for info in page]}
 
-    @router.get("/log/objects/{name:path}", tag="nodes", summary="An object of a repository")
+    @router.get("/log/objects/{name:path}", OPERATOR, tag="nodes", summary="An object of a repository")
     def own_object(request: Request, name: str) -> Response:
         """Its bytes. They never change under this name."""
         file = objects_folder(node.pond.folder) / check_name(name)
@@ -369,7 +393,10 @@ def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
 
 
 def _add_checks(router: Routes, node: Node) -> None:
-    @router.get("/maps/{name}/digest", tag="nodes", summary="Rows and content digest of a map")
+    @router.get(
+        "/maps/{name}/digest", read(On.MAP, memory_bytes=DIGEST_BYTES),
+        tag="nodes", summary="Rows and content digest of a map",
+    )  # fmt: skip
     async def digest(
         request: Request,
         name: str,
@@ -380,7 +407,7 @@ def _add_checks(router: Routes, node: Node) -> None:
         left = await map_reached(request, node, name, position, timeout)
         return await in_thread(request, node.local_peer.digest, name, position, left)
 
-    @router.post("/verify", tag="nodes", summary="Check every invariant on the data")
+    @router.post("/verify", order(audited=False), tag="nodes", summary="Check every invariant on the data")
     async def verify(
         request: Request,
         wanted: Verification | None = None,
@@ -389,7 +416,7 @@ def _add_checks(router: Routes, node: Node) -> None:
         report = plain(await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full))
         return dict(relative(report, node.pond.folder))
 
-    @router.post("/repair", tag="nodes", summary="Begin a repair", status=202)
+    @router.post("/repair", order(), tag="nodes", summary="Begin a repair", status=202)
     def repair(
         wanted: Repair | None = None,
     ) -> dict[str, Any]:
@@ -397,7 +424,7 @@ def _add_checks(router: Routes, node: Node) -> None:
         source, over = (None, False) if wanted is None else (wanted.source, wanted.over)
         return dict(relative(node.repairs.begin(source, over=over), node.pond.folder))
 
-    @router.get("/repair", tag="nodes", summary="What became of the last repair")
+    @router.get("/repair", OPERATOR, tag="nodes", summary="What became of the last repair")
     def repaired() -> dict[str, Any]:
         """`state` is never, running, done or failed."""
         return dict(relative(node.repairs.status(), node.pond.folder))

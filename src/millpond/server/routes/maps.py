@@ -13,6 +13,7 @@ from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
 __all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
@@ -93,7 +94,7 @@ def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(prefix="/v1/maps", tag="maps")
 
-    @router.get("", summary="All maps that you may read", answer=Maps)
+    @router.get("", read(On.ANY_MAP, at_readers=True), summary="All maps that you may read", answer=Maps)
     def list_maps(
         caller: Caller,
         unready: Annotated[bool, Meta(description="also when the node is not ready; needs admin")] = False,
@@ -104,11 +105,11 @@ def routes(node: Node) -> Routes:
             node.need_ready()
         return {"maps": [_as_json(pond_map) for pond_map in node.pond.maps() if caller.may("read", pond_map.name)]}
 
-    @router.get("/{name}", summary="One map", answer=MapResponse)
+    @router.get("/{name}", read(On.MAP, when_ready=True, at_readers=True), summary="One map", answer=MapResponse)
     def get_map(name: str) -> dict[str, Any]:
         return _as_json(node.pond.map(name))
 
-    @router.post("", summary="Make a map", answer=MapChanged)
+    @router.post("", order(On.BODY_MAPS), summary="Make a map", answer=MapChanged)
     def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
@@ -116,13 +117,13 @@ def routes(node: Node) -> Routes:
             opened = node.pond.create_map(**msgspec.structs.asdict(made))
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
-    @router.patch("/{name}", summary="Change the settings of a map", answer=MapChanged)
+    @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
     def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
         with node.appending():
             opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
-    @router.delete("/{name}", summary="Drop a map with all its rows", answer=Dropped)
+    @router.delete("/{name}", order(On.MAP, 0), summary="Drop a map with all its rows", answer=Dropped)
     def drop_map(name: str) -> dict[str, Any]:
         with node.appending():
             node.pond.drop_map(name)

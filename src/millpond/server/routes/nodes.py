@@ -24,6 +24,7 @@ from millpond.nodes.promotion import give_promise, promote_without_primary
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import ORDER_BYTES_MAX, On, RouteNeeds, Work, order
 from millpond.server.thread_limits import in_thread
 from millpond.server.wire import POSITION_MAX, RequestBody
 
@@ -97,7 +98,7 @@ def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(prefix="/v1/nodes", tag="nodes")
 
-    @router.post("/promote", summary="Make another node the primary", answer=Changed)
+    @router.post("/promote", order(), summary="Make another node the primary", answer=Changed)
     async def promote(request: Request, order: PromoteOrder) -> dict[str, Any]:
         """The primary hands over when the node has every entry. Loads wait meanwhile, and go on at the new primary."""
         url = _noted(request, order.url)
@@ -110,23 +111,26 @@ def routes(node: Node) -> Routes:
             )  # fmt: skip
         return (await in_thread(request, promote_without_primary, node)).to_dict()
 
-    @router.post("/add", summary="Make a node that is level a member", answer=Changed)
+    @router.post("/add", order(), summary="Make a node that is level a member", answer=Changed)
     async def add(request: Request, order: NodeOrder) -> dict[str, Any]:
         """503 `node_not_level` until it has everything: ask again."""
         return (await in_thread(request, node.changes.add, _noted(request, order.url))).to_dict()
 
-    @router.post("/remove", summary="Take a node out of the pond", answer=Changed)
+    @router.post("/remove", order(), summary="Take a node out of the pond", answer=Changed)
     async def remove(request: Request, order: RemoveOrder) -> dict[str, Any]:
         """Its copy is no longer waited for, and it answers nothing any more."""
         return (await in_thread(request, _remove, node, _noted(request, order.url), order.lost)).to_dict()
 
-    @router.post("/promise", summary="Promise to follow a candidate", answer=Promised)
+    @router.post("/promise", order(), summary="Promise to follow a candidate", answer=Promised)
     async def promise(request: Request, order: PromiseOrder) -> dict[str, Any]:
         """Asked by a node that is promoted without the primary; from then on nothing of the old primary is entered."""
         wanted = Promise(order.epoch, _noted(request, order.candidate))
         return await in_thread(request, give_promise, node, wanted)
 
-    @router.post("/confirmation", summary="Wait until other nodes have a load")
+    @router.post(
+        "/confirmation", RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
+        summary="Wait until other nodes have a load",
+    )  # fmt: skip
     async def confirmation(request: Request, wanted: Confirmation, caller: Caller) -> dict[str, int]:
         """For a writer that may send its token to this node only."""
         caller.need_all("write", wanted.maps)

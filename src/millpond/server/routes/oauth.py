@@ -20,6 +20,7 @@ from millpond.errors import Denied
 from millpond.json_forms import to_json
 from millpond.nodes.node import Node
 from millpond.server.dispatch import Routes
+from millpond.server.routes.table import CREDENTIALS_BYTES_MAX, On, RouteNeeds, Work
 
 __all__ = ("VALID_SECONDS", "AccessToken", "routes")
 
@@ -49,8 +50,10 @@ def routes(node: Node) -> Routes:
     """The routes of one node."""
     router = Routes(tag="nodes")
 
-    @router.post("/v1/oauth/token", summary="A token for a client that speaks OAuth 2.0", answer=AccessToken,
-                 body=_BODY)  # fmt: skip
+    @router.post(
+        "/v1/oauth/token", RouteNeeds(None, On.NOTHING, Work.SMALL, CREDENTIALS_BYTES_MAX),
+        summary="A token for a client that speaks OAuth 2.0", answer=AccessToken, body=_BODY,
+    )  # fmt: skip
     async def token(request: Request) -> Response:
         """The grant is `client_credentials`; the id is the name of a token, the secret the token."""
         form = {name: values[-1] for name, values in parse_qs((await request.body()).decode("latin-1")).items()}

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import parse_qsl
@@ -31,6 +32,7 @@ from millpond.server.dispatch import Routes
 from millpond.server.incarnation_guard import incarnation_of
 from millpond.server.limits import parameter_unknown
 from millpond.server.memory import room_of
+from millpond.server.routes.table import JSON_BYTES_MAX, LOOKUP_BYTES_MAX, ORDER_BYTES_MAX, SCAN_BYTES, On, Work, read
 from millpond.server.thread_limits import in_large_thread
 from millpond.server.wire import RequestBody
 
@@ -39,11 +41,17 @@ if TYPE_CHECKING:
 
 __all__ = ("LongKey", "Scan", "routes")
 
+_GET = read(On.MAP, when_ready=True, at_readers=True)
+_POST = replace(_GET, body_bytes_max=ORDER_BYTES_MAX)
+_LOOKUP = replace(
+    _GET, work=Work.LARGE, body_bytes_max=LOOKUP_BYTES_MAX, hint="ask in several requests, or read a snapshot"
+)
+_SCAN = replace(_GET, work=Work.LARGE, body_bytes_max=JSON_BYTES_MAX, memory_bytes=SCAN_BYTES)
 _DONE = object()
 _PARAMETERS = frozenset(("key", "key_hex", "at"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
-_GET: tuple[dict[str, Any], ...] = tuple(
+_ASKED: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
     for name, description in (
         ("key", "text; a number, for ranged maps"),
@@ -84,17 +92,17 @@ def routes(node: Node) -> Routes:
             return None
         return None if answer is None else _json(answer)
 
-    @router.get("/get", parameters=_GET, summary="The value of a key", at_once=at_once)
+    @router.get("/get", _GET, parameters=_ASKED, summary="The value of a key", at_once=at_once)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         return _json(answers.get(node.pond.map(name), *_question_in(request.scope)))
 
-    @router.post("/get", summary="The value of a key that is too long for a URL")
+    @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
     def get_long(name: str, question: LongKey) -> Response:
         """As GET."""
         return _json(answers.get(node.pond.map(name), _key_of(question.key, question.key_hex), question.at))
 
-    @router.post("/lookup", summary="Values of many keys", body=_BODY, responses=_ARROW)
+    @router.post("/lookup", _LOOKUP, summary="Values of many keys", body=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, name: str,
         at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
@@ -114,7 +122,7 @@ def routes(node: Node) -> Routes:
         room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
-    @router.post("/scan", summary="Rows that a condition takes", responses=_ARROW)
+    @router.post("/scan", _SCAN, summary="Rows that a condition takes", responses=_ARROW)
     async def scan(request: Request, name: str, wanted: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         # What is wrong with the question shows before the first batch, while it can still be said.

@@ -25,6 +25,7 @@ from millpond.nodes.snapshots import PIN_MS_MAX, Publisher
 from millpond.server.byte_ranges import file_chunks, ranged
 from millpond.server.dispatch import Routes
 from millpond.server.long_polls import map_reached
+from millpond.server.routes.table import DIGEST_BYTES, FILE_BYTES, On, read
 from millpond.server.thread_limits import in_thread
 
 if TYPE_CHECKING:
@@ -54,8 +55,9 @@ def routes(node: Node) -> Routes:
         return publisher.same_rows(name, entry, pin_ms=pin_ms)
 
     @router.get(
-        "/snapshot", summary="The manifest of the snapshot", responses={304: {"description": "it is still the same"}}
-    )
+        "/snapshot", read(On.MAP, memory_bytes=DIGEST_BYTES, when_ready=True), summary="The manifest of the snapshot",
+        responses={304: {"description": "it is still the same"}},
+    )  # fmt: skip
     async def manifest(
         request: Request, name: str,
         key_from: Annotated[str | None, _LOWER] = None, key_to: Annotated[str | None, _UPPER] = None,
@@ -81,8 +83,10 @@ def routes(node: Node) -> Routes:
             return Response(status_code=304, headers=headers)
         return Response(chosen.to_bytes(), media_type="application/json", headers=headers)
 
-    @router.head("/objects/{file:path}", hidden=True)
-    @router.get("/objects/{file:path}", summary="A file of a snapshot")
+    @router.head("/objects/{file:path}", read(On.MAP, when_ready=True), hidden=True)
+    @router.get(
+        "/objects/{file:path}", read(On.MAP, memory_bytes=FILE_BYTES, when_ready=True), summary="A file of a snapshot"
+    )  # fmt: skip
     async def file(request: Request, name: str, file: str) -> Response:
         """A file of a snapshot. It is named by its content, so it may be kept for ever."""
         tag = PurePosixPath(file).stem

@@ -1,10 +1,9 @@
-"""The routes of a node: the right that each needs, the largest body it takes, and its class of work.
+"""The needs of a route: the right on what, the largest body, the class of work. Each stands beside its handler.
 
-    ROUTES["POST", "/v1/maps/{name}/scan"]  ─▶  read, on the map of the path; 16 MiB; a large question
+    @router.post("/scan", RouteNeeds("read", On.MAP, Work.LARGE, JSON_BYTES_MAX), summary=…)
 
 Invariants:
-* every route of the application stands here, and nothing else: a node with a route that is missing does not start;
-* `access.py` decides a request by its row, before any of its body is read;
+* `access.py` decides a request by the needs of its route, before any of its body is read;
 * the map is known before the body wherever that is possible. Where only the body names the maps, the right on any map
   at all is checked first, and the endpoint checks each map when it has read the body (`On.BODY_MAPS`, `On.OWN_PART`).
 """
@@ -13,25 +12,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-
-from millpond.events.operations import EventsOperations
-from millpond.kernel.operations import Operation, operations_of
-from millpond.maps.parts.stream import HEAD_BYTES_MAX
-from millpond.maps.protocols import MapOperations
+from typing import Any
 
 __all__ = (
-    "CREDENTIALS_BYTES_MAX",
-    "JSON_BYTES_MAX",
-    "LOOKUP_BYTES_MAX",
-    "ORDER_BYTES_MAX",
-    "WHOLE_LOAD_BYTES_MAX",
-    "ROUTES",
-    "On",
-    "RouteNeeds",
-    "WORKS",
-    "Work",
-    "needs_of",
-)
+    "CREDENTIALS_BYTES_MAX", "DIGEST_BYTES", "EVENTS_BYTES", "EVERYBODY", "FILE_BYTES", "JSON_BYTES_MAX",
+    "LOOKUP_BYTES_MAX", "MONITOR", "OPERATOR", "ORDER_BYTES_MAX", "SCAN_BYTES", "WHOLE_LOAD_BYTES_MAX", "WORKS", "On",
+    "RouteNeeds", "Work", "order", "read", "write",
+)  # fmt: skip
 
 JSON_BYTES_MAX = 16 << 20
 """A load of a hundred thousand parts fits into it, and a condition with a long list."""
@@ -53,8 +40,6 @@ WORKS = "millpond.work"
 """The key of a scope whose request is counted as work: what to call when the request has ended."""
 WHOLE_LOAD_BYTES_MAX = 4 << 20
 """The largest load that comes with its parts in one request, which is held in memory."""
-_LESS = "send less at once"
-_UPLOAD = "upload the parts one by one, then enter them"
 
 
 class On(StrEnum):
@@ -110,7 +95,7 @@ class Work(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class RouteNeeds:
-    """A row of the table."""
+    """The needs of a route, which its handler is declared with."""
 
     right: str | None
     """`read`, `write` or `admin`; None: none is needed."""
@@ -118,7 +103,7 @@ class RouteNeeds:
     work: Work
     body_bytes_max: int | None = 0
     """The largest body; 0: it takes none; None: it goes to the disk as it comes, within `max_upload_bytes`."""
-    hint: str = _LESS
+    hint: str = "send less at once"
     """The way out for a body that is too large."""
     memory_bytes: int = 0
     """The memory that the route takes, whatever its body. It is waited for, before the body is read."""
@@ -130,145 +115,22 @@ class RouteNeeds:
     """True when a reading process answers it from the files of maps; all else it hands on (`readers.py`)."""
 
 
-def _everybody() -> RouteNeeds:
-    return RouteNeeds(None, On.NOTHING, Work.ADMINISTRATION)
+EVERYBODY = RouteNeeds(None, On.NOTHING, Work.ADMINISTRATION)
+MONITOR = RouteNeeds("read", On.POND, Work.ADMINISTRATION)
+OPERATOR = RouteNeeds("admin", On.POND, Work.ADMINISTRATION)
 
 
-def _order(on: On) -> RouteNeeds:
-    return RouteNeeds("admin", on, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True)
+def read(on: On, body_bytes_max: int = 0, *, memory_bytes: int = 0, **more: Any) -> RouteNeeds:
+    """The needs of a question: a large one, if it takes memory."""
+    work = Work.LARGE if memory_bytes else Work.SMALL
+    return RouteNeeds("read", on, work, body_bytes_max, memory_bytes=memory_bytes, **more)
 
 
-ROUTES: dict[tuple[str, str], RouteNeeds] = {
-    # -- health and pages
-    ("GET", "/healthz"): _everybody(),
-    ("HEAD", "/healthz"): _everybody(),
-    ("GET", "/readyz"): _everybody(),
-    ("HEAD", "/readyz"): _everybody(),
-    ("GET", "/v1/node"): _everybody(),
-    ("GET", "/metrics"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
-    ("GET", "/"): _everybody(),
-    ("GET", "/docs"): _everybody(),
-    ("GET", "/docs/versions"): _everybody(),
-    ("GET", "/openapi.json"): _everybody(),
-    ("GET", "/openapi-versions.json"): _everybody(),
-    ("POST", "/v1/oauth/token"): RouteNeeds(None, On.NOTHING, Work.SMALL, CREDENTIALS_BYTES_MAX),
-    # -- maps
-    ("GET", "/v1/maps"): RouteNeeds("read", On.ANY_MAP, Work.SMALL, at_readers=True),
-    ("POST", "/v1/maps"): RouteNeeds("admin", On.BODY_MAPS, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True),
-    ("GET", "/v1/maps/{name}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True, at_readers=True),
-    ("PATCH", "/v1/maps/{name}"): _order(On.MAP),
-    ("DELETE", "/v1/maps/{name}"): RouteNeeds("admin", On.MAP, Work.ADMINISTRATION, audited=True),
-    ("POST", "/v1/maps/{name}/maintenance"): _order(On.MAP),
-    # -- questions
-    ("GET", "/v1/maps/{name}/get"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True, at_readers=True),
-    ("POST", "/v1/maps/{name}/get"): RouteNeeds(
-        "read", On.MAP, Work.SMALL, ORDER_BYTES_MAX, when_ready=True, at_readers=True
-    ),
-    ("POST", "/v1/maps/{name}/lookup"): RouteNeeds(
-        "read",
-        On.MAP,
-        Work.LARGE,
-        LOOKUP_BYTES_MAX,
-        "ask in several requests, or read a snapshot",
-        when_ready=True,
-        at_readers=True,
-    ),
-    ("POST", "/v1/maps/{name}/scan"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, JSON_BYTES_MAX, memory_bytes=SCAN_BYTES, when_ready=True, at_readers=True
-    ),
-    ("GET", "/v1/maps/{name}/snapshot"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, memory_bytes=DIGEST_BYTES, when_ready=True
-    ),
-    ("GET", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds(
-        "read", On.MAP, Work.LARGE, memory_bytes=FILE_BYTES, when_ready=True
-    ),
-    ("HEAD", "/v1/maps/{name}/objects/{file:path}"): RouteNeeds("read", On.MAP, Work.SMALL, when_ready=True),
-    ("GET", "/v1/maps/{name}/digest"): RouteNeeds("read", On.MAP, Work.LARGE, memory_bytes=DIGEST_BYTES),
-    ("GET", "/v1/maps/{name}/shard"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    # -- parts and loads
-    ("GET", "/v1/parts"): RouteNeeds("read", On.QUERY_MAP, Work.SMALL),
-    ("POST", "/v1/parts/retry"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, JSON_BYTES_MAX, audited=True),
-    ("GET", "/v1/parts/{part_id}/stream"): RouteNeeds("read", On.OWN_PART, Work.LARGE, memory_bytes=FILE_BYTES),
-    ("GET", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD),
-    ("POST", "/v1/parts/{part_id}/upload"): RouteNeeds(
-        "write", On.HEADER_MAP, Work.UPLOAD, HEAD_BYTES_MAX, "the body is the head of a part's stream"
-    ),
-    ("PUT", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.HEADER_MAP, Work.UPLOAD, None),
-    ("DELETE", "/v1/parts/{part_id}/upload"): RouteNeeds("write", On.OWN_PART, Work.UPLOAD, audited=True),
-    ("PUT", "/v1/loads/{load_id}"): RouteNeeds(
-        "write", On.BODY_MAPS, Work.UPLOAD, WHOLE_LOAD_BYTES_MAX, _UPLOAD, audited=True
-    ),
-    ("POST", "/v1/loads"): RouteNeeds("write", On.BODY_MAPS, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
-    # -- the log
-    ("GET", "/v1/log"): RouteNeeds("read", On.QUERY_MAP_OR_POND, Work.ADMINISTRATION),
-    ("POST", "/v1/log/replication"): RouteNeeds("write", On.BODY_MAPS, Work.ADMINISTRATION, JSON_BYTES_MAX),
-    ("POST", "/v1/log/acknowledgement"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("GET", "/v1/log/state"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("GET", "/v1/log/quarantine"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("GET", "/v1/log/own"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("GET", "/v1/log/objects"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("GET", "/v1/log/objects/{name:path}"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    # -- streams of events
-    ("POST", "/v1/events"): RouteNeeds("write", On.STREAM, Work.UPLOAD, JSON_BYTES_MAX, audited=True),
-    ("GET", "/v1/events"): RouteNeeds("read", On.STREAM, Work.LARGE, memory_bytes=EVENTS_BYTES),
-    ("POST", "/v1/events/watch"): RouteNeeds(
-        "read", On.ANY_STREAM, Work.LARGE, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES
-    ),
-    ("GET", "/v1/events/index"): RouteNeeds("read", On.STREAM, Work.SMALL),
-    ("GET", "/v1/events/streams"): RouteNeeds("read", On.ANY_STREAM, Work.SMALL),
-    ("POST", "/v1/events/compress"): _order(On.POND),
-    ("POST", "/v1/events/expire"): _order(On.POND),
-    ("DELETE", "/v1/events"): RouteNeeds("admin", On.STREAM, Work.ADMINISTRATION, audited=True),
-    ("GET", "/v1/events/settings"): RouteNeeds("read", On.ANY_STREAM, Work.SMALL),
-    ("PUT", "/v1/events/settings"): _order(On.ANY_STREAM),
-    ("DELETE", "/v1/events/settings"): RouteNeeds("admin", On.ANY_STREAM, Work.ADMINISTRATION, audited=True),
-    ("POST", "/v1/job-set/{queue}/{id:path}"): RouteNeeds("read", On.JOB_SET, Work.SMALL, ORDER_BYTES_MAX),
-    # -- nodes
-    ("GET", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("POST", "/v1/nodes/drain"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("POST", "/v1/nodes/promote"): _order(On.POND),
-    ("POST", "/v1/nodes/add"): _order(On.POND),
-    ("POST", "/v1/nodes/remove"): _order(On.POND),
-    ("POST", "/v1/nodes/promise"): _order(On.POND),
-    ("POST", "/v1/nodes/confirmation"): RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("POST", "/v1/nodes/status"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    # -- jobs, checks, repairs
-    ("GET", "/v1/jobs"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
-    ("GET", "/v1/jobs/{name}"): RouteNeeds("read", On.POND, Work.ADMINISTRATION),
-    ("POST", "/v1/jobs/{name}/run"): _order(On.POND),
-    ("POST", "/v1/jobs/{name}/pause"): _order(On.POND),
-    ("POST", "/v1/jobs/{name}/resume"): RouteNeeds(
-        "admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX, audited=True
-    ),
-    ("POST", "/v1/verify"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION, ORDER_BYTES_MAX),
-    ("GET", "/v1/repair"): RouteNeeds("admin", On.POND, Work.ADMINISTRATION),
-    ("POST", "/v1/repair"): _order(On.POND),
-}
+def write(on: On, body_bytes_max: int | None = 0, **more: Any) -> RouteNeeds:
+    """The needs of an upload."""
+    return RouteNeeds("write", on, Work.UPLOAD, body_bytes_max, **more)
 
 
-def _declared(operation: Operation, on: On) -> RouteNeeds:
-    reads = operation.right == "read"
-    return RouteNeeds(
-        operation.right, on, Work.ADMINISTRATION if not reads else Work.LARGE if operation.large else Work.SMALL,
-        0 if operation.method in ("GET", "DELETE") else ORDER_BYTES_MAX,
-        memory_bytes=SCAN_BYTES if operation.large and reads else 0, when_ready=reads, audited=not reads,
-    )  # fmt: skip
-
-
-ROUTES |= {
-    (operation.method, operation.path): _declared(operation, on)
-    for interface, on in ((MapOperations, On.MAP), (EventsOperations, On.STREAM))
-    for operation in operations_of(interface)
-    if operation.right
-}
-
-
-def needs_of(method: str, path: str) -> RouteNeeds:
-    """The row of a route, by its template.
-
-    >>> needs_of("GET", "/v1/maps/{name}").on
-    <On.MAP: 'the map'>
-    """
-    needs = ROUTES.get((method, path))
-    assert needs is not None, f"{method} {path} is not in the table of routes"
-    return needs
+def order(on: On = On.POND, body_bytes_max: int = ORDER_BYTES_MAX, *, audited: bool = True) -> RouteNeeds:
+    """The needs of an order to the node."""
+    return RouteNeeds("admin", on, Work.ADMINISTRATION, body_bytes_max, audited=audited)

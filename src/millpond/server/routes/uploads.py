@@ -26,7 +26,7 @@ from starlette.requests import ClientDisconnect, Request
 
 from millpond.errors import Invalid, NotFound, Unavailable
 from millpond.json_forms import plain
-from millpond.maps.parts.stream import MEDIA_TYPE, split_streams
+from millpond.maps.parts.stream import HEAD_BYTES_MAX, MEDIA_TYPE, split_streams
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.nodes.uploads.receiver import TURN_SECONDS, Receiver
@@ -35,6 +35,7 @@ from millpond.server.access import note_change, share_in
 from millpond.server.dispatch import Routes
 from millpond.server.memory import room_of
 from millpond.server.parameters import IN_HEADER
+from millpond.server.routes.table import JSON_BYTES_MAX, WHOLE_LOAD_BYTES_MAX, On, write
 from millpond.server.thread_limits import in_thread
 from millpond.server.transfers import can_be_continued
 from millpond.server.wire import RequestBody, RequestError, reporting_damage
@@ -58,6 +59,10 @@ UploadMap = Annotated[str, IN_HEADER, Meta(description="the map the part is for"
 UploadChecksum = Annotated[str, IN_HEADER, Meta(description="xxh3_128 of manifest.json, hexadecimal")]
 Rejected = Annotated[int, Meta(ge=0, description="rows that were left out")]
 Epoch = Annotated[int, Meta(ge=0, description="of the list of nodes that the writer has, and waits for")]
+_HEAD = write(On.HEADER_MAP, HEAD_BYTES_MAX, hint="the body is the head of a part's stream")
+_WHOLE = write(
+    On.BODY_MAPS, WHOLE_LOAD_BYTES_MAX, hint="upload the parts one by one, then enter them", audited=True
+)  # fmt: skip
 _STREAM: dict[str, Any] = {MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}}}
 
 
@@ -107,14 +112,16 @@ def routes(node: Node) -> Routes:
     _add_sending(router, node)
     _add_loading(router, node)
 
-    @router.get("/parts/{part_id}/upload", summary="Whether a part is here", answer=Upload)
+    @router.get("/parts/{part_id}/upload", write(On.OWN_PART), summary="Whether a part is here", answer=Upload)
     async def state(request: Request, part_id: str, caller: Caller) -> UploadState:
         found: UploadState = await in_thread(request, node.receiver.state_between, part_id)
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
         return found if name is None or caller.may("write", name) else UploadState("absent")
 
-    @router.delete("/parts/{part_id}/upload", summary="Forget an upload", answer=Discarded)
+    @router.delete(
+        "/parts/{part_id}/upload", write(On.OWN_PART, audited=True), summary="Forget an upload", answer=Discarded
+    )  # fmt: skip
     def discard(part_id: str, caller: Caller) -> dict[str, bool]:
         # Without a map, as after a restart: only with the right to write everything. Others wait for its expiry.
         may = caller.may("write", node.receiver.map_of_upload(part_id))
@@ -126,7 +133,7 @@ def routes(node: Node) -> Routes:
 def _add_sending(router: Routes, node: Node) -> None:
     pieces = _Pieces()
 
-    @router.post("/parts/{part_id}/upload", summary="Begin to send a part", answer=Upload, body=_STREAM)
+    @router.post("/parts/{part_id}/upload", _HEAD, summary="Begin to send a part", answer=Upload, body=_STREAM)
     async def open_upload(
         request: Request,
         part_id: str,
@@ -143,7 +150,9 @@ def _add_sending(router: Routes, node: Node) -> None:
         async with _knowing_maps(node):
             return await in_thread(request, _open, node.receiver, offer, await request.body())
 
-    @router.put("/parts/{part_id}/upload", summary="Send a part", answer=Upload, body=_STREAM)
+    @router.put(
+        "/parts/{part_id}/upload", write(On.HEADER_MAP, None), summary="Send a part", answer=Upload, body=_STREAM
+    )  # fmt: skip
     async def upload(
         request: Request,
         part_id: str,
@@ -174,13 +183,16 @@ def _add_sending(router: Routes, node: Node) -> None:
 
 
 def _add_loading(router: Routes, node: Node) -> None:
-    @router.post("/loads", summary="Enter uploaded parts as one load", answer=Entered)
+    @router.post(
+        "/loads", write(On.BODY_MAPS, JSON_BYTES_MAX, audited=True),
+        summary="Enter uploaded parts as one load", answer=Entered,
+    )  # fmt: skip
     async def load(request: Request, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
         return _noted(request, await _in_thread(_enter, node, wanted, caller))
 
     @router.put(
-        "/loads/{load_id}", summary="Send the parts of a small load, and enter it", answer=Entered, body=_STREAM
+        "/loads/{load_id}", _WHOLE, summary="Send the parts of a small load, and enter it", answer=Entered, body=_STREAM
     )
     async def bring(
         request: Request,
