@@ -1,4 +1,4 @@
-"""What routes need against the node: every route × every right, on maps that the token may and may not touch."""
+"""The needs of routes against the node: every route × every right, on maps that the token may and may not touch."""
 
 from __future__ import annotations
 

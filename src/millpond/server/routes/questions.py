@@ -51,7 +51,7 @@ _DONE = object()
 _PARAMETERS = frozenset(("key", "key_hex", "at"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
-_ASKED: tuple[dict[str, Any], ...] = tuple(
+_QUERY: tuple[dict[str, Any], ...] = tuple(
     {"name": name, "in": "query", "description": description, "schema": {"type": "string"}}
     for name, description in (
         ("key", "text; a number, for ranged maps"),
@@ -92,7 +92,7 @@ def routes(node: Node) -> Routes:
             return None
         return None if answer is None else _json(answer)
 
-    @router.get("/get", _GET, parameters=_ASKED, summary="The value of a key", at_once=at_once)
+    @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
         return _json(answers.get(node.pond.map(name), *_question_in(request.scope)))
