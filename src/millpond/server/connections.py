@@ -17,6 +17,8 @@ Invariants:
 * a client that takes nothing of its response for `stalled_seconds` is disconnected; while others wait for memory, for
   `STALLED_SECONDS_BUSY`;
 * a body that has not come when its request is answered may come for a moment more: see `lingering_close.py`;
+* a request that waits for nothing is answered where its head is read: `quick.py`; of those that one read brings, the
+  first alone, so that nobody else waits for long;
 * bytes that are no request, such as those by which a body is longer than its length, are not read, and cost no request
   before them its answer;
 * at most `PIPELINED_MAX` requests of a connection wait for the one that is answered, and those of one read.
@@ -30,7 +32,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from starlette.responses import Response
+from starlette.types import Scope
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
@@ -51,6 +55,8 @@ GATHERED_BYTES = 256 << 10
 GATHERING_SECONDS = 0.01
 
 Refused = Callable[[str], None]
+AtOnce = Callable[[Scope], Response | None]
+"""The answer to a request that waits for nothing; None for any other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +100,7 @@ class Connections:
 
     def __init__(self, limits: ConnectionLimits, refused: Refused) -> None:
         self.limits, self.refused = limits, refused
+        self.at_once: AtOnce = lambda _scope: None
         self.busy: Callable[[], bool] = bool  # True while others wait for what a response holds
         self.total = 0
         self._by_address: Counter[str] = Counter()
@@ -143,6 +150,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._address: str | None = None
         self._unused = 0  # bytes given to the parser since anything came of them
         self._in_head = True
+        self._fresh = False  # while the first request of a read is parsed
         self._begun = False  # also by bytes that came with the end of the request before
         self._head_timer: TimerHandle | None = None
         self._body_timer: TimerHandle | None = None
@@ -199,7 +207,7 @@ class LimitedConnection(HttpToolsProtocol):
         if self._linger is not None:
             self._linger.take(data)
             return
-        rest = memoryview(data)  # its pieces are no copies
+        rest, self._fresh = memoryview(data), True  # its pieces are no copies
         while rest and not self.garbled and not self.transport.is_closing():
             # What is left of a body of a stated length is no head: it is not cut, because each piece of it is copied.
             room = max(self._limits.head_bytes_max - self._unused, self._body_left)
@@ -212,6 +220,7 @@ class LimitedConnection(HttpToolsProtocol):
             if len(self.pipeline) > PIPELINED_MAX:
                 self._counted.refused("pipeline_long")
                 self.transport.abort()
+        self._fresh = False
         if self.garbled and self._linger is None:
             self.flow.pause_reading()
             return
@@ -297,6 +306,24 @@ class LimitedConnection(HttpToolsProtocol):
         super().on_headers_complete()
         expect_body(self, self.scope, self.cycle)
         self._body_left = body_length(self.headers) or 0
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        """Answer a request, here if that waits for nothing, else in a task. The access log is written by tasks."""
+        fresh, self._fresh = self._fresh, False
+        quick = fresh and not self.flow.write_paused and not self.access_log
+        response = self._counted.at_once(cast(Scope, cycle.scope)) if quick else None
+        if response is None:
+            super()._start_asgi_task(cycle, app)
+            return
+        cycle.more_body, cycle.response_started, cycle.response_complete = False, True, True
+        self.server_state.total_requests += 1
+        head = [STATUS_LINE[response.status_code]]
+        for name, value in (*self.server_state.default_headers, *response.raw_headers):
+            head += name, b": ", value, b"\r\n"
+        head += b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", response.body
+        self.transport.write(b"".join(head))
+        if not cycle.keep_alive:
+            self.transport.close()
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""

@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import lru_cache
 from urllib.parse import urlsplit
 
@@ -22,16 +22,29 @@ from millpond.nodes.node import Node, is_loopback
 from millpond.server.metrics import Metrics
 from millpond.server.wire import error_answer
 
-__all__ = ("checking_origin",)
+__all__ = ("Origin", "checking_origin", "origin_of")
+
+Origin = Callable[[Scope], Denied | None]
+"""The error for a request that a foreign page makes."""
 
 
-def checking_origin(app: ASGIApp, node: Node, urls: Iterable[str], metrics: Metrics) -> ASGIApp:
-    """The application, called only for requests that no foreign page makes; `urls` are those of all nodes."""
+def origin_of(node: Node, urls: Iterable[str] = ()) -> Origin:
+    """The check of a node's requests; `urls` are those of all nodes."""
     named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.host}
 
+    def error_of(scope: Scope) -> Denied | None:
+        error = _foreign(scope, named)
+        return None if error is None or node.tokens.wanted() else error
+
+    return error_of
+
+
+def checking_origin(app: ASGIApp, origin: Origin, metrics: Metrics) -> ASGIApp:
+    """The application, called only for requests that no foreign page makes."""
+
     def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        error = _foreign(scope, named) if scope["type"] == "http" else None
-        if error is None or node.tokens.wanted():
+        error = origin(scope) if scope["type"] == "http" else None
+        if error is None:
             return app(scope, receive, send)
         metrics.count_refused("http", error.kind)
         return error_answer(error)(scope, receive, send)

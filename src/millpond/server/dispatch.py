@@ -11,7 +11,8 @@ A route is declared by its handler, with what it needs (`routes/table.py`) and w
     def get_map(name: str) -> dict[str, Any]: ...
 
 A handler that is no coroutine runs in a thread. It returns a response, or what becomes the JSON of `answer`. With
-`at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a thread costs.
+`at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a thread costs,
+and than a task (`quick.py`).
 
 Invariants:
 * all else about a route is read from its declaration: its way, its description, the page of routes, audit and metrics;
@@ -51,13 +52,14 @@ from millpond.server.thread_limits import in_short_thread
 from millpond.server.wire import answer_failure, error_answer
 
 if TYPE_CHECKING:
+    from millpond.nodes.node import Node
     from millpond.server.lakefs.api import Api
 
 __all__ = ("Application", "Declaration", "Facts", "Route", "Routes", "answering")
 
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 AtOnce: TypeAlias = Callable[[Request], Response | None]
-"""A quick form of a handler, tried where the request is read; None: the handler answers, in a thread."""
+"""A quick form of a handler, tried where the request is read; None, or any error: the handler answers, in a thread."""
 Answering: TypeAlias = Callable[[Request], Awaitable[Response]]
 
 
@@ -109,9 +111,6 @@ class Route:
         Raises: as `admitted`, `check_incarnation` and `Parameters.of`; what the handler raises.
         """
         counted = await admitted(request, self.needs, admit)
-        at_once = self.facts.at_once
-        if at_once is not None and (quick := at_once(request)) is not None:
-            return quick
         self._check_query(request)
         await check_incarnation(request)
         arguments = await self.taken.of(counted)
@@ -122,6 +121,17 @@ class Route:
         if self.facts.answer is not None:
             answer = msgspec.convert(answer, self.answer, from_attributes=True)
         return Response(to_json(answer), self.facts.status, media_type="application/json")
+
+    def at_once(self, request: Request) -> Response | None:
+        """The answer to a request without a body, by the quick form; None for any other, and for every error."""
+        node: Node = request.app.state.node
+        if self.facts.at_once is None or (self.needs.when_ready and not node.answers):
+            return None
+        try:
+            admit(request, self.needs)
+            return self.facts.at_once(request)
+        except Exception:  # the handler finds it again
+            return None
 
     async def _threaded(self, request: Request, act: Callable[[], Any]) -> Any:
         """The answer of the handler; one that waits has a thread, of those that tokens share if its route needs one."""
@@ -195,6 +205,15 @@ class Application:
     def knows(self, scope: Scope) -> bool:
         """True when a route takes this request."""
         return scope["method"] in self._find(scope["path"])[0]
+
+    def at_once(self, scope: Scope) -> Response | None:
+        """The answer to a request without a body that waits for nothing; None for any other, and for every error."""
+        methods, names = self._find(scope["path"])
+        route = methods.get(scope["method"])
+        if route is None or route.facts.at_once is None:
+            return None
+        scope["app"], scope["route"], scope["path_params"] = self, route, names
+        return route.at_once(Request(scope))
 
     async def _answer(self, request: Request) -> Response:
         methods, names = self._find(request.scope["path"])

@@ -186,15 +186,13 @@ class Metrics:
                 if (end := scope.get(WORKS)) is not None:
                     end()
                 # 499: who asked went away before there was an answer
-                requests, seconds = self._of(_template(scope), scope["method"], status or 499)
-                requests.inc()
-                seconds.observe(clock.monotonic() - began)
+                self.count(_template(scope), scope["method"], status or 499, clock.monotonic() - began)
 
         return counted
 
-    def count_call(self, path: str, status: str, seconds: float) -> None:
-        """Count a call over gRPC, with the name of its status."""
-        requests, duration = self._of(path, "GRPC", status)
+    def count(self, route: str, method: str, status: int | str, seconds: float) -> None:
+        """Count a request that was answered; of a call over gRPC, the method is `GRPC`, and the status has a name."""
+        requests, duration = self._of(route, method, status)
         requests.inc()
         duration.observe(seconds)
 

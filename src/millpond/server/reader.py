@@ -30,13 +30,14 @@ from millpond.nodes.replication.peer_health import not_ready
 from millpond.pond import open_pond
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits
-from millpond.server.csrf_guard import checking_origin
+from millpond.server.csrf_guard import checking_origin, origin_of
 from millpond.server.dispatch import Application
 from millpond.server.forward import Forward
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.quick import quick_answers
 from millpond.server.readers import Board, Order
 from millpond.server.routes import maps, questions
 from millpond.server.run import Server, connections_of, uvicorn_config
@@ -138,10 +139,12 @@ def _application(node: Node) -> Application:
 def _server(order: Order, node: _ReadingNode, app: Application) -> Server:
     settings, metrics = order.settings, app.state.metrics
     as_node = cast(Node, node)
-    checked = checking_origin(app, as_node, (), metrics)
+    origin = origin_of(as_node)
+    checked = checking_origin(app, origin, metrics)
     forward = announce_close(Forward(order.writer, node.url))
     certificates = Certificates(settings) if settings.secure else None
     connections = connections_of(ConnectionLimits.of(settings).shared(settings.readers), metrics, app.state.memory)
+    connections.at_once = quick_answers(app, origin, metrics)
     own = announce_close(metrics.counting(checked, node.clock))
     config = uvicorn_config(own, settings, connections, certificates)
     own = cast(Any, behind_proxies(own, config.forwarded_allow_ips))

@@ -39,12 +39,13 @@ from millpond.server.access import auditing
 from millpond.server.app import make_app
 from millpond.server.certificates import Certificates
 from millpond.server.connections import ConnectionLimits, Connections
-from millpond.server.csrf_guard import checking_origin
+from millpond.server.csrf_guard import checking_origin, origin_of
 from millpond.server.forward import from_readers
 from millpond.server.forwarded import behind_proxies
 from millpond.server.lingering_close import announce_close
 from millpond.server.memory import MemoryBudget
 from millpond.server.metrics import Metrics
+from millpond.server.quick import quick_answers
 from millpond.server.readers import Board, Readers
 from millpond.server.rpc.serving import choose_port
 from millpond.server.transfers import GRACE_SECONDS, cut_off
@@ -179,7 +180,8 @@ class Service:
         self.metrics: Metrics = app.state.metrics
         self.memory: MemoryBudget = app.state.memory
         either = _by_method(app, auditing(app, self.node))
-        checked = checking_origin(either, self.node, self.node.follower.members.urls, self.metrics)
+        origin = origin_of(self.node, self.node.follower.members.urls)
+        checked = checking_origin(either, origin, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
         limits = ConnectionLimits.of(settings)
         if self._readers is not None:
@@ -191,6 +193,8 @@ class Service:
         if self._readers is not None:
             outermost = from_readers(outermost)
             config.access_log = False  # the readers write it
+        else:
+            self.connections.at_once = quick_answers(app, origin, self.metrics)
         config.app = cast(Any, outermost)
         return config
 

@@ -84,12 +84,9 @@ def routes(node: Node) -> Routes:
     cached = FastGet(node.pond, node.clock)
 
     def at_once(request: Request) -> Response | None:
-        """The answer that is cached; None for any other, and for every error, which the handler finds again."""
+        """The answer that is cached."""
         incarnation = incarnation_of(request.scope["headers"])
-        try:
-            answer = cached.get(request.path_params["name"], *_question_in(request.scope), incarnation=incarnation)
-        except Exception:
-            return None
+        answer = cached.get(request.path_params["name"], *_question_in(request.scope), incarnation=incarnation)
         return None if answer is None else _json(answer)
 
     @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)

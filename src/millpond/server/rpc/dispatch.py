@@ -249,7 +249,7 @@ class Front:
 
     def _count(self, service: Service[Any], path: str, began: float, error: MillpondError | None) -> None:
         status = "OK" if error is None else grpc_status(error).name
-        self.metrics.count_call(path, status, self.node.clock.monotonic() - began)
+        self.metrics.count(path, "GRPC", status, self.node.clock.monotonic() - began)
         if error is not None and (status == "RESOURCE_EXHAUSTED" or is_refusal(error)):
             self.metrics.count_refused(service.surface, error.kind)
 

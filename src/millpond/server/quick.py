@@ -1,0 +1,44 @@
+"""Answers that wait for nothing, and so need no task: they are given where the head of a request is read.
+
+    head ─▶ no body, no page, no proxy ─▶ right, turn of the token ─▶ quick form of the handler ─▶ counted, written
+                 │ else                        │ none                      │ None, or an error
+                 └─────────────────────────────┴───────────────────────────┴──▶ the application, in a task
+
+Invariants:
+* an answer, and what is counted of it, is the one that the application would give: its checks are the same functions;
+* an error is no answer of this kind: the application finds it again, and answers, counts and logs it;
+* nothing here changes a pond, so that there is no line for the audit log.
+"""
+
+from __future__ import annotations
+
+from starlette.responses import Response
+from starlette.types import Scope
+
+from millpond.server.connections import AtOnce
+from millpond.server.csrf_guard import Origin
+from millpond.server.dispatch import Application
+from millpond.server.metrics import Metrics
+
+__all__ = ("quick_answers",)
+
+_LONGER_WAY = frozenset(
+    (b"content-length", b"expect", b"origin", b"transfer-encoding", b"x-forwarded-for", b"x-forwarded-proto")
+)
+"""Headers about a body, a page or a proxy."""
+
+
+def quick_answers(app: Application, origin: Origin, metrics: Metrics) -> AtOnce:
+    """The answers of an application that need no task."""
+    clock = app.state.node.clock
+
+    def at_once(scope: Scope) -> Response | None:
+        if scope["method"] != "GET" or any(name in _LONGER_WAY for name, _ in scope["headers"]) or origin(scope):
+            return None
+        began = clock.monotonic()
+        response = app.at_once(scope)
+        if response is not None:
+            metrics.count(scope["route"].path, "GET", response.status_code, clock.monotonic() - began)
+        return response
+
+    return at_once
