@@ -28,7 +28,7 @@ import stat
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
@@ -62,6 +62,8 @@ class Caller:
 
     name: str
     rights: Mapping[str, tuple[str, ...]]
+    _found: dict[tuple[str, str], list[str]] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """The patterns of each right and kind that were looked for."""
 
     def may(self, right: str, map: str | None = None) -> bool:
         """True when the caller has this right: on a map, or, without one, on everything."""
@@ -102,9 +104,12 @@ class Caller:
         >>> loader.patterns("read", "map"), loader.patterns("read", "stream"), loader.patterns("read", "tenant")
         (['weather*'], ['etl/*'], [])
         """
-        enough = RIGHTS[RIGHTS.index(right) :]
-        parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
-        return [name for found, name in parted if found in (kind, _EVERYTHING)]
+        found = self._found.get((right, kind))
+        if found is None:
+            enough = RIGHTS[RIGHTS.index(right) :]
+            parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
+            found = self._found[right, kind] = [name for its, name in parted if its in (kind, _EVERYTHING)]
+        return found
 
     def denied(self, right: str, what: str) -> Denied:
         """The error for a right that the caller does not have."""

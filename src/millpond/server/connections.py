@@ -40,7 +40,7 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
-from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, body_length, expect_body
+from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.server.presence import Presence, put_presence
 from millpond.server.transfers import is_long
 from millpond.settings import Settings
@@ -304,8 +304,7 @@ class LimitedConnection(HttpToolsProtocol):
         self._unused, self._in_head, self._begun = 0, False, False
         self._end_head()
         super().on_headers_complete()
-        expect_body(self, self.scope, self.cycle)
-        self._body_left = body_length(self.headers) or 0
+        self._body_left = expect_body(self, self.scope, self.cycle)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answer a request, here if that waits for nothing, else in a task. The access log is written by tasks."""
@@ -320,7 +319,7 @@ class LimitedConnection(HttpToolsProtocol):
         head = [STATUS_LINE[response.status_code]]
         for name, value in (*self.server_state.default_headers, *response.raw_headers):
             head += name, b": ", value, b"\r\n"
-        head += b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", response.body
+        head += b"\r\n" if cycle.keep_alive else b"connection: close\r\n\r\n", bytes(response.body)
         self.transport.write(b"".join(head))
         if not cycle.keep_alive:
             self.transport.close()

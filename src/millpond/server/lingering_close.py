@@ -26,7 +26,6 @@ __all__ = (
     "Linger",
     "LingeringTransport",
     "announce_close",
-    "body_length",
     "expect_body",
 )
 
@@ -78,15 +77,18 @@ class LingeringTransport:
             self._connection.transport.close()
 
 
-def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> None:
-    """Let the response of a request close its connection when a large body has not come by then."""
-    length = body_length(scope["headers"])
+def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> int:
+    """The length of the body that a head states, 0 for none that is known; the response closes the connection of a
+    request whose large body has not come by then.
+    """
+    length = _body_length(scope["headers"])
     if length is None or length > LINGER_BYTES_MAX:
         cycle.transport = LingeringTransport(connection, cycle)
         scope[_UNREAD] = cycle
+    return length or 0
 
 
-def body_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
+def _body_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:
     """The length of the body that a head states, 0 for no body; None for one that comes in chunks."""
     stated = dict(headers)
     return None if b"transfer-encoding" in stated else int(stated.get(b"content-length", 0))
