@@ -22,11 +22,13 @@ import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, MillpondError, Unavailable, Uncertain
 from millpond.nodes.rate_limits import BUCKETS_BYTES, SharedRateLimits
-from millpond.nodes.tokens import TokenFile
+from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.readers import Readers
 from millpond.server.run import Service
 from millpond.settings import load_settings
 from tests.nodes.conftest import Served
+from tests.nodes.test_limits import Sender
+from tests.nodes.test_route_table import NO_PART, path_of
 
 pytestmark = pytest.mark.sample(3, of="file")
 CLOCK = SystemClock()
@@ -274,6 +276,57 @@ def test_shared_buckets_are_as_those_of_one_process() -> None:
     clock.advance(150)
     assert (two.take("a"), one.take("a")) == (0, pytest.approx(0.05))
     assert SharedRateLimits(0, 3, clock, shared).take("a") == 0
+
+
+def test_the_limits_of_bodies_hold_at_a_reader_and_beyond_it(serve: Callable[..., Served]) -> None:
+    """Each request announces a body and sends none of it, or sends one in pieces that does not say how long it is."""
+    node = serve(readers=2)
+    routes = [route for route in node.service.app.state.routes if route.needs.body_bytes_max is not None]
+    for route in routes:
+        bytes_max = route.needs.body_bytes_max
+        headers = {"Content_Type": "application/json", "Upload_Map": "weather", "Upload_Checksum": NO_PART}
+        sender = Sender(node, route.method, path_of(route.path, "weather"), 1 + bytes_max, **headers)
+        answer = sender.answer()
+        assert answer.status == 413, (route.method, route.path, answer.body)
+        if route.method != "HEAD":
+            assert answer.json()["values"]["bytes_max"] == bytes_max, (route.method, route.path)
+    for path, kind in (("/v1/maps/weather/get", "at the reader"), ("/v1/maps", "beyond it")):
+        sender = Sender(node, "POST", path, None, Content_Type="application/json")
+        piece = b"10000\r\n" + bytes(1 << 16) + b"\r\n"
+        with suppress(OSError):  # it was refused before all of it was sent
+            for _ in range(64):
+                sender.send(piece)
+        assert sender.answer().json()["kind"] == "body_too_large", kind
+    assert node.pond.maps() == []
+
+
+def audit_of(node: Served) -> list[dict[str, Any]]:
+    """The lines of the audit log after changes, and what is no change, by several tokens; without their times."""
+    made = {"name": "weather", "kind": "state", "value": "long"}
+    large = b" " * ((1 << 20) + 1)
+    for name, method, path, body in (
+        ("keeper", "POST", "/v1/maps", made), ("keeper", "POST", "/v1/maps", made),
+        ("reader", "GET", "/v1/maps/weather/get?key=a", None), ("reader", "GET", "/v1/maps", None),
+        ("reader", "DELETE", "/v1/maps/weather", None), ("nobody", "DELETE", "/v1/maps/weather", None),
+        ("keeper", "PATCH", "/v1/maps/weather", {"wrong": 1}), ("keeper", "PATCH", "/v1/maps/weather", large),
+        ("keeper", "POST", "/v1/maps/weather/maintenance", {"what": "compact"}),
+        ("keeper", "POST", "/v1/events?queue=etl&job_set=night", b'{"kind": "a"}\n'),
+        ("keeper", "DELETE", "/v1/maps/weather", None), ("reader", "DELETE", "/v1/maps/weather/get", None),
+    ):  # fmt: skip
+        node.request(method, path, body=body, headers={"Authorization": f"Bearer {name}"})
+    lines = (node.pond.folder / "audit.jsonl").read_text().splitlines()
+    return [{**json.loads(line), "at": None, "position": None} for line in lines]
+
+
+def test_the_audit_log_of_a_node_with_readers_is_that_of_one_without(serve: Callable[..., Served]) -> None:
+    rights = {"keeper": {"admin": ["*"]}, "reader": {"read": ["*"]}}
+    tokens = [{"name": name, "sha256": hash_token(name), "rights": right} for name, right in rights.items()]
+    alone, several = (audit_of(serve(tokens=tokens, **more)) for more in ({}, {"readers": 2}))
+    assert several == alone
+    assert [(line["token"], line["status"]) for line in several] == [
+        ("keeper", 200), ("keeper", 409), ("reader", 403), (None, 401), ("keeper", 400), ("keeper", 413),
+        ("keeper", 200), ("keeper", 200), ("keeper", 200),
+    ]  # fmt: skip
 
 
 def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Served]) -> None:

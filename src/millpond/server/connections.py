@@ -309,7 +309,7 @@ class LimitedConnection(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answer a request, here if that waits for nothing, else in a task. The access log is written by tasks."""
         fresh, self._fresh = self._fresh, False
-        quick = fresh and not self.flow.write_paused and not self.access_log
+        quick = fresh and not self.flow.write_paused and not self.config.access_log
         response = self._counted.at_once(cast(Scope, cycle.scope)) if quick else None
         if response is None:
             super()._start_asgi_task(cycle, app)

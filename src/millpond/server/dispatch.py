@@ -57,6 +57,8 @@ if TYPE_CHECKING:
 
 __all__ = ("Application", "Declaration", "Facts", "Route", "Routes", "answering")
 
+_TRIED = "millpond.tried"
+"""The key of a scope for which the quick form was tried."""
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 AtOnce: TypeAlias = Callable[[Request], Response | None]
 """A quick form of a handler, tried where the request is read; None, or any error: the handler answers, in a thread."""
@@ -111,6 +113,8 @@ class Route:
         Raises: as `admitted`, `check_incarnation` and `Parameters.of`; what the handler raises.
         """
         counted = await admitted(request, self.needs, admit)
+        if _TRIED not in request.scope and (quick := self.at_once(request)) is not None:
+            return quick
         self._check_query(request)
         await check_incarnation(request)
         arguments = await self.taken.of(counted)
@@ -212,7 +216,7 @@ class Application:
         route = methods.get(scope["method"])
         if route is None or route.facts.at_once is None:
             return None
-        scope["app"], scope["route"], scope["path_params"] = self, route, names
+        scope["app"], scope["route"], scope["path_params"], scope[_TRIED] = self, route, names, True
         return route.at_once(Request(scope))
 
     async def _answer(self, request: Request) -> Response:

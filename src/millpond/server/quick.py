@@ -1,8 +1,8 @@
 """Answers that wait for nothing, and so need no task: they are given where the head of a request is read.
 
-    head ─▶ no body, no page, no proxy ─▶ right, turn of the token ─▶ quick form of the handler ─▶ counted, written
-                 │ else                        │ none                      │ None, or an error
-                 └─────────────────────────────┴───────────────────────────┴──▶ the application, in a task
+    head ─▶ no body, no page ─▶ right, turn of the token ─▶ quick form of the handler ─▶ counted, written
+                 │ else               │ none                      │ None, or an error
+                 └────────────────────┴───────────────────────────┴──▶ the application, in a task
 
 Invariants:
 * an answer, and what is counted of it, is the one that the application would give: its checks are the same functions;
@@ -22,10 +22,8 @@ from millpond.server.metrics import Metrics
 
 __all__ = ("quick_answers",)
 
-_LONGER_WAY = frozenset(
-    (b"content-length", b"expect", b"origin", b"transfer-encoding", b"x-forwarded-for", b"x-forwarded-proto")
-)
-"""Headers about a body, a page or a proxy."""
+_LONGER_WAY = frozenset((b"content-length", b"expect", b"origin", b"transfer-encoding"))
+"""Headers about a body or a page. Those of proxies change what `Origin` is compared with, and the access log."""
 
 
 def quick_answers(app: Application, origin: Origin, metrics: Metrics) -> AtOnce:
