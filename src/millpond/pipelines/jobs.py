@@ -187,8 +187,8 @@ def _measure(frame: DataFrame, rules: Rules, matched_rows: int | None = None) ->
         raise Invalid("a column without numbers has no min and max", kind="pipeline_column", column=texts[0],
                       hint=f"columns of numbers: {', '.join(numbers) or 'none'}")  # fmt: skip
     drifts = rules.drift is not None and rules.drift.mean_change_max is not None
-    wanted = list(dict.fromkeys([*rules.columns, *(numbers if drifts else [])]))
-    measured = [("nulls", wanted), ("min", bounded), ("max", bounded), ("mean", numbers if drifts else [])]
+    column_names = list(dict.fromkeys([*rules.columns, *(numbers if drifts else [])]))
+    measured = [("nulls", column_names), ("min", bounded), ("max", bounded), ("mean", numbers if drifts else [])]
     aggregates: dict[str, Callable[[Column], Column]] = {
         "nulls": lambda column: sql.count_if(column.isNull()), "min": sql.min, "max": sql.max, "mean": sql.mean,
     }  # fmt: skip
@@ -202,7 +202,7 @@ def _measure(frame: DataFrame, rules: Rules, matched_rows: int | None = None) ->
             nulls=int(row[f"nulls {name}"]), min=row.get(f"min {name}"), max=row.get(f"max {name}"),
             mean=row.get(f"mean {name}"),
         )
-        for name in wanted
+        for name in column_names
     }  # fmt: skip
     return Measures(rows=row["rows"], columns=columns, found=matched_rows)
 

@@ -67,7 +67,9 @@ def summary(findings: list[Finding]) -> str:
     '1 of 2 rules does not hold: rows_min: found 3, limit 10'
     """
     broken = [finding for finding in findings if not finding.passed]
-    named = "; ".join(f"{violation.rule}: found {_shown(violation.found)}, limit {_shown(violation.limit)}" for violation in broken)
+    named = "; ".join(
+        f"{violation.rule}: found {_shown(violation.found)}, limit {_shown(violation.limit)}" for violation in broken
+    )
     verb = "does" if len(broken) == 1 else "do"
     return f"{len(broken)} of {len(findings)} rules {verb} not hold: {named}"
 
