@@ -34,6 +34,9 @@ JOBS_MAX = BATCH_EVENTS_MAX // 2
 """Jobs of one submission: their events are one batch."""
 POD_SPEC_BYTES_MAX = 65_535
 REASON_BYTES_MAX = 50
+EXTERNAL_JOB_URI = "armadaproject.io/externalJobUri"
+"""The annotation with the name that a client has for a job elsewhere, where the field of the request is empty."""
+URI_CHARS_MAX = 1024
 _PER_BATCH = 20_000
 _FILTERS = {
     pb.JobState.QUEUED: {JobState.QUEUED},
@@ -82,7 +85,7 @@ def _new_job(item: pb.JobSubmitRequestItem, place: int, now_ms: int, owner: str)
     def events(job_id: str) -> Sequence[NewEvent]:
         return job_event("submitted", job_id, now_ms, submitted), job_event("queued", job_id, now_ms)
 
-    return NewJob(events, item.client_id)
+    return NewJob(events, item.client_id, item.external_job_uri or item.annotations.get(EXTERNAL_JOB_URI, ""))
 
 
 def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
