@@ -50,7 +50,8 @@ def test_what_is_answered_follows_the_events(server: ArmadaServer) -> None:
     (job_id,) = server.submit(queue, "set", item(annotations={"team": "etl"}))
     expected = [
         ("leased", pb.JobState.LEASED), ("pending", pb.JobState.PENDING), ("running", RUNNING),
-        ("lease_returned", QUEUED), ("leased", pb.JobState.LEASED), ("running", RUNNING), ("succeeded", pb.JobState.SUCCEEDED),
+        ("lease_returned", QUEUED), ("leased", pb.JobState.LEASED), ("running", RUNNING),
+        ("succeeded", pb.JobState.SUCCEEDED),
     ]  # fmt: skip
     for kind, state in expected:
         server.append(queue, "set", event(kind, job_id))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +26,8 @@ from millpond.events.shared_jobs import JobPlace, JobRows
 from millpond.stores.memory import MemorySpace
 from tests.redis_servers import new_place, server
 
+pytestmark = pytest.mark.usefixtures("process", "redis_server")
+
 BEGIN = 1_700_000_000_000
 Store = EmbeddedStore | RedisStore
 
@@ -36,7 +40,7 @@ def redis(clock: ManualClock) -> Store:
     return RedisStore(server().url(new_place()), clock)
 
 
-@pytest.fixture(params=[embedded, pytest.param(redis, marks=pytest.mark.usefixtures("process", "redis_server"))])
+@pytest.fixture(params=[embedded, redis])
 def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[ManualClock], Store]]:
     stores: list[Store] = []
 
@@ -51,34 +55,39 @@ def opened(request: pytest.FixtureRequest) -> Iterator[Callable[[ManualClock], S
 
 PLACES = st.builds(
     JobPlace, st.sampled_from(("etl", "a/ü", "x" * 200)), st.sampled_from(("night", "b%")), st.integers(0, 9),
-    st.integers(0, 9), st.sampled_from(("", "uri", "dag/task")),
+    st.integers(BEGIN // DAY_MS, BEGIN // DAY_MS + 9), st.sampled_from(("", "uri", "dag/task")),
 )  # fmt: skip
 
 
+@pytest.mark.parametrize("made", [embedded, redis])
 @settings(max_examples=15)
 @given(places=st.lists(PLACES, max_size=12), data=st.data())
 def test_they_are_a_dictionary(
-    opened: Callable[[ManualClock], Store], places: list[JobPlace], data: st.DataObject
+    made: Callable[[ManualClock], Store], places: list[JobPlace], data: st.DataObject
 ) -> None:
     clock = ManualClock(BEGIN)
-    rows: JobRows = opened(clock).job_rows.jobs
-    model: dict[str, JobPlace] = {}
-    for place in places:
-        job_id = draw_job_id(clock)
-        assert is_job_id(job_id) and job_id_day(job_id) == clock.now_ms() // DAY_MS
-        rows.note({job_id: place})
-        model[job_id] = place
-        clock.advance(data.draw(st.sampled_from((0, 1, DAY_MS))))
-    deleted = data.draw(st.sets(st.sampled_from(sorted(model)))) if model else set()
-    rows.delete({job_id: model.pop(job_id) for job_id in deleted})
-    limit, gone_day = BEGIN // DAY_MS + data.draw(st.integers(0, 5)), data.draw(st.integers(0, 9))
-    collected = {job_id for job_id, place in model.items() if job_id_day(job_id) < limit and place.day < gone_day}
-    assert rows.collect(limit, lambda place: place.day < gone_day) == len(collected)
-    model = {job_id: place for job_id, place in model.items() if job_id not in collected}
-    assert rows.find([*model, *deleted, *collected, "nobody"]) == model
-    for place in places:
-        expected = [job_id for job_id, other in model.items() if other.stream == place.stream and other.uri == "uri"]
-        assert rows.named(place.stream, "uri") == sorted(expected)
+    with closing(made(clock)) as store:
+        rows: JobRows = store.job_rows.jobs
+        model: dict[str, JobPlace] = {}
+        for drawn in places:
+            place = replace(drawn, day=max(drawn.day, clock.now_ms() // DAY_MS))
+            job_id = draw_job_id(clock)
+            assert is_job_id(job_id) and job_id_day(job_id) == clock.now_ms() // DAY_MS
+            rows.note({job_id: place})
+            model[job_id] = place
+            clock.advance(data.draw(st.sampled_from((1, DAY_MS))))
+        deleted = data.draw(st.sets(st.sampled_from(sorted(model)))) if model else set()
+        rows.delete({job_id: model.pop(job_id) for job_id in deleted})
+        limit, gone = BEGIN // DAY_MS + data.draw(st.integers(0, 9)), data.draw(st.integers(0, 9))
+        collected = {job_id for job_id, place in model.items() if place.day < limit and place.after < gone}
+        assert rows.collect(limit, lambda place: place.after < gone) == len(collected)
+        model = {job_id: place for job_id, place in model.items() if job_id not in collected}
+        assert rows.find([*model, *deleted, *collected, "nobody"]) == model
+        for place in places:
+            expected = [
+                job_id for job_id, other in model.items() if other.stream == place.stream and other.uri == "uri"
+            ]
+            assert rows.named(place.stream, "uri") == sorted(expected)
 
 
 def test_the_row_of_a_job_leaves_with_its_day(

@@ -124,7 +124,7 @@ class JobRows(Protocol):
         """Delete the rows of jobs."""
 
     def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
-        """Delete the rows of jobs whose ids were drawn before a day, and whose events are gone; how many."""
+        """Delete the rows of jobs that were noted before a day, and whose events are gone; how many."""
 
 
 class JobTables(NamedTuple):

@@ -134,11 +134,10 @@ class SpaceJobs:
             with self._space.read() as tx:
                 page = list(islice(tx.scan(keys), _COLLECTED_AT_ONCE))
             jobs = {str(JOB.unpack(key)[0]): JOB_PLACE.decode(row) for key, row in page}
-            old = {job_id: job for job_id, job in jobs.items() if job_id_day(job_id) < before}
-            gone = {job_id: job for job_id, job in old.items() if is_gone(job)}
+            gone = {job_id: job for job_id, job in jobs.items() if job.day < before and is_gone(job)}
             self.delete(gone)
             collected += len(gone)
-            if len(old) < _COLLECTED_AT_ONCE:
+            if len(page) < _COLLECTED_AT_ONCE or job_id_day(max(jobs)) >= before:
                 return collected
             keys = KeyRange(page[-1][0] + b"\x00", keys.stop)
 

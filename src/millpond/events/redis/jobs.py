@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 
 from millpond.events import shared_jobs
 from millpond.events.days import DAY_MS
-from millpond.events.job_ids import job_id_day
 from millpond.events.redis.keys import escaped
 from millpond.events.redis.scripts import SWAP
 from millpond.events.redis.servers import Call, script_call
@@ -136,8 +135,8 @@ class RedisJobs:
     def note(self, jobs: Mapping[str, JobPlace]) -> None:
         """See `JobRows.note`."""
         days: dict[int, list[Argument]] = {}
-        for job_id in jobs:
-            days.setdefault(self._shard(job_id), []).extend((job_id_day(job_id), job_id.encode()))
+        for job_id, job in jobs.items():
+            days.setdefault(self._shard(job_id), []).extend((job.day, job_id.encode()))
         calls = [self._call(shard, b"ZADD", "jobs", *named) for shard, named in days.items()]
         for job_id, job in jobs.items():
             calls.append(self._call(self._shard(job_id), b"SET", f"job:{job_id}", JOB_PLACE.encode(job)))
