@@ -121,7 +121,7 @@ def submits(port: str) -> None:
 
 
 def asks(port: str) -> None:
-    """What the client asks of `api.Jobs`; standard input says when the runner has told its part."""
+    """All questions of `api.Jobs`; a line on standard input says that the runner has appended its events."""
     client = connect(port)
     client.create_queue(client.create_queue_request(name="p-asks", priority_factor=1))
     uri = {"armadaproject.io/externalJobUri": "dag/task/1"}
@@ -180,7 +180,7 @@ def errors(port: str) -> None:
     fails(grpc.StatusCode.INVALID_ARGUMENT, next, client.get_job_events_stream("p-errors", "set", "no-id"))
     bare = submit_pb2.JobSubmitRequestItem(priority=1, namespace="default")
     fails(grpc.StatusCode.INVALID_ARGUMENT, client.submit_jobs, "p-errors", "set", [bare])
-    fails(grpc.StatusCode.UNIMPLEMENTED, client.get_job_status, ["x"])
+    fails(grpc.StatusCode.INVALID_ARGUMENT, client.get_job_status, ["x"] * 10_001)
 
 
 def resumes(port: str) -> None:

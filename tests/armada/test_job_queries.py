@@ -119,7 +119,7 @@ def test_a_token_learns_of_the_jobs_that_it_may_read(tmp_path: Path) -> None:
 
 
 def test_too_many_jobs_at_once_are_refused(server: ArmadaServer) -> None:
-    request = pb.JobsRequest(job_ids=["a"] * (queries_api.JOBS_ASKED_MAX + 1))
+    request = pb.JobsRequest(job_ids=["a"] * (queries_api.JOBS_MAX + 1))
     for method in ("GetJobStatus", "GetJobDetails", "GetJobErrors"):
         refused = status(server.call, f"api.Jobs/{method}", request, Empty)
         assert refused is grpc.StatusCode.INVALID_ARGUMENT

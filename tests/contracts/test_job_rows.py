@@ -107,11 +107,13 @@ def test_the_row_of_a_job_leaves_with_its_day(
     rules = MaintenanceRules(compress_after_ms=0, retention_ms=3 * DAY_MS)
     EventMaintenance(store, clock, rules, DAY_MS).expire()
     there = store.job_rows.jobs.find([job_id for day in ids.values() for job_id in day])
-    kept = {event.headers["job_id"] for stream in streams for event in store.read(stream).events}
-    assert kept <= set(there), "a job with events has its row"
+    with_events = {event.headers["job_id"] for stream in streams for event in store.read(stream).events}
+    assert with_events <= set(there), "a job with events has its row"
     assert {day for day, jobs in ids.items() if set(jobs) & set(there)} - {
-        day for day, jobs in ids.items() if set(jobs) & kept
-    } <= {max(day for day, jobs in ids.items() if not set(jobs) & kept)}, "but for a day that clocks may disagree about"
+        day for day, jobs in ids.items() if set(jobs) & with_events
+    } <= {max(day for day, jobs in ids.items() if not set(jobs) & with_events)}, (
+        "but for a day that clocks may disagree about"
+    )
     clock.advance(20 * DAY_MS)
     EventMaintenance(store, clock, rules, DAY_MS).expire()
     assert not store.job_rows.jobs.find(there) and not store.job_rows.jobs.named(streams[0], "u")

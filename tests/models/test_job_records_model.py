@@ -44,16 +44,16 @@ def expected_of(kinds: list[str]) -> tuple[str, int, bool]:
 
 
 @given(
-    told=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size=60),
-    asked=st.sets(st.integers(0, 60)),
+    events=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size=60),
+    read_at=st.sets(st.integers(0, 60)),
 )
-def test_a_record_is_what_all_events_say(told: list[tuple[int, str]], asked: set[int]) -> None:
+def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at: set[int]) -> None:
     clock = ManualClock(BEGIN)
     store = EmbeddedStore(MemorySpace(), clock)
     ids = Submissions(store.job_rows, store, clock).submit(STREAM, [NewJob(_first)] * 3)
     records = JobRecords(store.job_rows.jobs, store)
-    for number, (job, kind) in enumerate(told):
-        if number in asked:  # what is held goes on from here
+    for number, (job, kind) in enumerate(events):
+        if number in read_at:  # what is held goes on from here
             records.of(records.places(ids))
         headers = {"job_id": ids[job], **({"retryable": "true"} if kind == "retried" else {})}
         event = NewEvent(BEGIN, b"", "failed" if kind == "retried" else kind, headers)
@@ -63,7 +63,7 @@ def test_a_record_is_what_all_events_say(told: list[tuple[int, str]], asked: set
         for job, job_id in enumerate(ids):
             details = found[job_id].details
             assert details == anew[job_id].details
-            state, runs, running = expected_of([kind for other, kind in told if other == job])
+            state, runs, running = expected_of([kind for other, kind in events if other == job])
             assert (pb.JobState.Name(details.state), found[job_id].runs) == (state, runs)
             assert len(details.job_runs) == min(runs, RUNS_MAX)
             if runs:

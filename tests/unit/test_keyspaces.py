@@ -155,7 +155,7 @@ def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) ->
         assert pond.events.doubt() is None
         pond.events.settings.set("etl", retention="30d")
         Queues(SpaceQueues(pond.space)).create(Queue("etl"))
-        job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine")
+        job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine", uri="u")
         Submissions(space_tables(pond.space), pond.events.store, pond.clock).submit(StreamName("etl", "jobs"), [job])
         names = {str(keyspace) for keyspace in REGISTRY.of() if str(keyspace).startswith("events/")}
         assert {name for name in rows_of(pond) if name.startswith("events/")} == names - {"events/place"}

@@ -1,4 +1,4 @@
-"""What the events of a job say of it: its state, its runs, and why it failed.
+"""Records of jobs: the state, the runs and the error of each, as its events say.
 
                     ┌─ leased ─▶ LEASED ─ pending ─▶ PENDING ─ running ─▶ RUNNING ─ succeeded ─▶ SUCCEEDED
     submitted ─ queued ▶ QUEUED                                              └─ failed ─▶ FAILED, or REJECTED

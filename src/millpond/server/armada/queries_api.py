@@ -22,7 +22,7 @@ from millpond.server.stream_rights import may_see_queue, may_stream, need_stream
 
 __all__ = ("QUERY_ROWS",)
 
-JOBS_ASKED_MAX = 10_000
+JOBS_MAX = 10_000
 """The jobs, or runs, of one request."""
 ACTIVE_STREAMS_MAX = 10_000
 """The job sets that are looked at for queues with active jobs."""
@@ -39,7 +39,7 @@ def _status_of_uri(call: Call[Means], request: pb.JobOfUriRequest) -> pb.JobStat
     stream = StreamName(request.queue, request.jobset).check()
     need_stream(call.caller, call.right, stream)
     ids = call.service.records.named(stream, request.external_job_uri) if request.external_job_uri else []
-    records = _records(call, ids[-JOBS_ASKED_MAX:])
+    records = _records(call, ids[-JOBS_MAX:])
     return pb.JobStatusResponse(job_states={job_id: _state(record) for job_id, record in records.items()})
 
 
@@ -97,9 +97,9 @@ def _is_active(jobs: ActiveJobs, stream: StreamName) -> bool:
 def _records(call: Call[Means], job_ids: Iterable[str]) -> dict[str, JobRecord]:
     """The records of those jobs which the caller may read."""
     ids = list(job_ids)
-    if len(ids) > JOBS_ASKED_MAX:
+    if len(ids) > JOBS_MAX:
         raise Invalid(
-            "the request is about too many jobs", kind="jobs_asked", jobs=len(ids), jobs_max=JOBS_ASKED_MAX,
+            "the request is about too many jobs", kind="jobs_asked", jobs=len(ids), jobs_max=JOBS_MAX,
             hint="ask for fewer at once",
         )  # fmt: skip
     records = call.service.records
