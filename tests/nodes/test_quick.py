@@ -65,7 +65,7 @@ def tasks_alone(node: Served, *, alone: bool) -> Iterator[list[Any]]:
 
 
 def sent(node: Served, request: bytes, answers: int = 1) -> bytes:
-    """What the node answers on a connection of its own, but for the date."""
+    """The answers to what is sent over a new connection, but for their date."""
     url = urlsplit(node.url)
     with socket.create_connection((url.hostname, url.port), timeout=30) as connection:
         connection.sendall(request)
@@ -86,7 +86,7 @@ def whole(received: bytes, *, head: bool) -> bool:
 
 
 def counts(node: Served) -> dict[tuple[str, ...], float]:
-    """What is counted of requests, by names and labels."""
+    """The counters of requests, by their names and labels."""
     metrics = node.service.metrics
     return {
         (sample.name, *sample.labels.values()): sample.value
