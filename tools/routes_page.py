@@ -10,8 +10,8 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.dispatch import Route
+from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.run import Service
 from millpond.settings import load_settings, size_in_words

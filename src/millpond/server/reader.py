@@ -80,7 +80,13 @@ class _ReadingNode:
         self.tokens = tokens_of(self.pond, settings, clock)
         # Once they are wanted they are until the node ends: also in a process that begins after their file went away.
         seen = self.tokens.wanted
-        self.tokens.wanted = lambda: seen() or (settings.access != "open" and board.wanted)  # type: ignore[method-assign]
+
+        def wanted() -> bool:
+            if seen() and not board.wanted:
+                board.want()  # the process that writes may look too late
+            return settings.access != "open" and board.wanted
+
+        self.tokens.wanted = wanted  # type: ignore[method-assign]
         self.rate_limits = SharedRateLimits(
             settings.token_requests_per_second, settings.token_requests_burst, clock, board.buckets
         )

@@ -60,7 +60,7 @@ class Board:
     """A page of memory that all processes of a node see: 8 bytes a number, each written by one process.
 
     Number 0 is the monotonic time until which readers may answer; number n, the requests that reader n works on; the
-    last is 1 once tokens are wanted. The buckets of tokens are behind them.
+    last is 1 once tokens are wanted, whoever sees it first. The buckets of tokens are behind them.
     """
 
     def __init__(self, file: int) -> None:
