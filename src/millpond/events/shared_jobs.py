@@ -1,10 +1,6 @@
 """The rows of jobs as all backends have them: queues, and the claims of clients' ids.
 
-Machines that share streams share these rows. A claim is settled by one of them at a time:
-
-    claim      a row: queue, client id → job id, and the last id of the stream before the append
-    take       the right to settle it, for a while: a holder that died loses it
-    confirm    the row says that the events are stored
+Machines that share streams share these rows.
 
 Invariants:
 * a claim that is there stays as it is, whoever draws another one;
@@ -13,15 +9,20 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from millpond.errors import Unavailable
 from millpond.json_forms import JsonForm
 
+if TYPE_CHECKING:
+    from millpond.events.event import Appended, EventBatch
+    from millpond.events.names import StreamName
+
 __all__ = (
-    "CLAIM", "CLIENT_DAYS", "QUEUES_MAX", "TURN_SECONDS", "Claim", "Claims", "HoldsJobs", "QueueRows", "queues_full",
+    "CLAIM", "CLIENT_DAYS", "QUEUES_MAX", "TURN_SECONDS", "Claim", "ClaimRows", "Claims", "HoldsJobs", "QueueRows",
+    "Settled", "queues_full",
 )  # fmt: skip
 
 QUEUES_MAX = 10_000
@@ -65,8 +66,29 @@ class QueueRows(Protocol):
         """Some rows in the order of their place, from behind a name."""
 
 
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Claims that hold, by client, whose jobs are stored; and what was appended for those that were not."""
+
+    claims: Mapping[str, Claim]
+    batches: Sequence[EventBatch] = ()
+    outcomes: Sequence[Appended] = ()
+
+
 class Claims(Protocol):
-    """The claims of clients' ids."""
+    """The claims of clients' ids: each is settled once, whichever processes and machines meet."""
+
+    def settle(
+        self, stream: StreamName, drawn: Mapping[str, Claim], batch_of: Callable[[Mapping[str, Claim]], EventBatch]
+    ) -> Settled:
+        """Let claims hold: those that were there, or else these; and append the batch for those that are not stored.
+
+        Raises: as `StreamStore.append`. `Unavailable` also when others settle some of them, and do not end.
+        """
+
+
+class ClaimRows(Protocol):
+    """The claims of clients' ids where they and the streams are not changed together: see `jobs/turns.py`."""
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
         """The claims that hold, by client: those that were there, or else these."""
@@ -85,7 +107,7 @@ class Claims(Protocol):
 class HoldsJobs(Protocol):
     """A backend that machines share, with the rows of jobs beside the streams."""
 
-    job_rows: tuple[QueueRows, Claims]
+    job_rows: tuple[QueueRows, ClaimRows]
 
 
 def queues_full() -> Unavailable:

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
 from millpond.events import shared_jobs
+from millpond.events.embedded.read import read_page
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.jobs.stored_jobs import stored_clients
+from millpond.events.jobs.turns import TurnedClaims
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY, QUEUE
 from millpond.events.names import queue_part
-from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, HoldsJobs, queues_full
+from millpond.events.protocol import PAGE_BYTES
+from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, HoldsJobs, Settled, queues_full
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.scans import put_rows
 
 if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.events.event import Appended, EventBatch
+    from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
     from millpond.events.shared_jobs import Claim, Claims, QueueRows
     from millpond.kernel.space import Space, Transaction
@@ -23,11 +32,13 @@ __all__ = ("SpaceClaims", "SpaceQueues", "job_rows")
 _FORGOTTEN_AT_ONCE = 2
 
 
-def job_rows(space: Space, store: StreamStore) -> tuple[QueueRows, Claims]:
-    """The rows of jobs of a pond: where its streams are, if machines share those; else in its space."""
-    if isinstance(store, HoldsJobs):
-        return store.job_rows
-    return SpaceQueues(space), SpaceClaims(space)
+def job_rows(space: Space, store: StreamStore, clock: Clock) -> tuple[QueueRows, Claims]:
+    """The rows of jobs of a pond: in its space, or where its streams are, if that is elsewhere."""
+    if isinstance(store, EmbeddedStore):
+        return SpaceQueues(space), SpaceClaims(store)
+    assert isinstance(store, HoldsJobs)
+    queues, claims = store.job_rows
+    return queues, TurnedClaims(claims, store, clock)
 
 
 class SpaceQueues:
@@ -72,31 +83,40 @@ class SpaceQueues:
 
 
 class SpaceClaims:
-    """Claims in a space, whose one process settles them in turns of its own."""
+    """Claims in the space of the streams: a claim and its events are put in one transaction, so one settles it."""
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    def __init__(self, store: EmbeddedStore) -> None:
+        self._store = store
 
-    def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """See `Claims.claim`."""
-        return self._space.write(lambda tx: _claim(tx, queue, drawn))
+    def settle(
+        self, stream: StreamName, drawn: Mapping[str, Claim], batch_of: Callable[[Mapping[str, Claim]], EventBatch]
+    ) -> Settled:
+        """See `Claims.settle`."""
+        expected = batch_of(drawn).check()  # as far as none is there: then nobody waits until it is made
 
-    def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """See `Claims.take`."""
-        return set(jobs)
+        def change(tx: Transaction, append: Callable[[EventBatch], Appended]) -> Settled:
+            claims = _claimed(tx, stream.queue, drawn)
+            settled = {client: replace(claim, stored=True) for client, claim in claims.items()}
+            put_rows(
+                tx, [
+                    (_client_key(stream.queue, client), CLAIM.encode(claim)) for client, claim in settled.items()
+                    if not claims[client].stored
+                ]
+            )  # fmt: skip
+            # Rows that were claimed before their events were appended, as they once were.
+            old = {client: claim for client, claim in claims.items() if not claim.stored and claim != drawn[client]}
+            for client in stored_clients(
+                lambda stream, after: read_page(tx, stream, after, PAGE_BYTES), stream.queue, old
+            ):
+                claims[client] = settled[client]
+            batch = expected if claims == drawn else batch_of(claims).check()
+            batches = [batch] if batch.events else []
+            return Settled(settled, batches, [append(batch) for batch in batches])
 
-    def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """See `Claims.give_back`."""
-
-    def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """See `Claims.confirm`."""
-        rows: Sequence[tuple[bytes, bytes]] = [
-            (_client_key(queue, client), CLAIM.encode(claim)) for client, claim in claims.items()
-        ]
-        self._space.write(lambda tx: put_rows(tx, rows))
+        return self._store.append_within(change)
 
 
-def _claim(tx: Transaction, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
+def _claimed(tx: Transaction, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
     """The claims that hold: those that were there, or else new ones; as many old ones, and more, are forgotten."""
     claims: dict[str, Claim] = {}
     for client, new in drawn.items():
@@ -106,7 +126,6 @@ def _claim(tx: Transaction, queue: str, drawn: Mapping[str, Claim]) -> dict[str,
             tx.delete(CLIENT_DAY.pack(claim.day, queue_part(queue), queue_part(client)))
             claim = new
         if claim is new:
-            tx.put(_client_key(queue, client), CLAIM.encode(new))
             tx.put(CLIENT_DAY.pack(new.day, queue_part(queue), queue_part(client)), b"")
         claims[client] = claim
     today = max((claim.day for claim in drawn.values()), default=0)

@@ -1,50 +1,34 @@
 """Submissions: jobs get an id and their first events, once, also when they are submitted again.
 
-A job with an id of its client takes three steps, for its events may lie in another place than the rows of jobs:
+A job with an id of its client has a claim: queue, client id → job id. Where claims and streams are in one space, the
+claim and the events are put in one transaction; machines that share streams in Redis take turns (`turns.py`).
 
-    claim      a row: queue, client id → job id, and the last id of the stream before the append
-    append     the events of all jobs of the submission, in one batch
-    confirm    the row says that the events are stored
-
-Invariants:
-* whoever submits a client's id again gets the first job's id; its events are appended only if they are not there;
-* a row that was claimed and not confirmed, because the node died, is settled by whoever comes next: the stream is read
-  from where it ended before the append;
-* a row is settled by one submission at a time. In a process those to one queue take turns; machines that share rows
-  take each claim for `TURN_SECONDS`, and end what they are at in half of that, or leave it.
+Invariant: whoever submits a client's id again gets the first job's id; its events are appended only if they are not
+there, whichever processes and machines submit it at once.
 """
 
 from __future__ import annotations
 
-import threading
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from millpond.error_values import shown
-from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.job_ids import draw_job_id
-from millpond.events.names import StreamName
-from millpond.events.shared_jobs import TURN_SECONDS, Claim
+from millpond.events.shared_jobs import Claim, Settled
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.event import Appended
+    from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
     from millpond.events.shared_jobs import Claims
-    from millpond.events.volumes import Append
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
 
 JOB_ID = "job_id"
 """The header of an event that names its job."""
-PATIENCE_SECONDS = 45.0
-"""For how long a submission waits for claims that others settle, or died at."""
-_PAUSE_SECONDS = 0.02
-_TURNS = 64
 
 FirstEvents: TypeAlias = Callable[[str], Sequence[NewEvent]]
 
@@ -57,13 +41,18 @@ class NewJob:
     client_id: str = ""
 
 
-class Submissions:
-    """Submissions to the streams of a store."""
+def _count_none(_batches: Sequence[EventBatch], _outcomes: Sequence[Appended]) -> None:
+    """Count nothing."""
 
-    def __init__(self, claims: Claims, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
-        self._claims, self._store, self._clock = claims, store, clock
-        self._append = append or store.append
-        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
+
+class Submissions:
+    """Submissions to the streams of a store; `count` is told what was appended."""
+
+    def __init__(
+        self, claims: Claims, store: StreamStore, clock: Clock,
+        count: Callable[[Sequence[EventBatch], Sequence[Appended]], None] = _count_none,
+    ) -> None:  # fmt: skip
+        self._claims, self._store, self._clock, self._count = claims, store, clock, count
 
     def submit(self, stream: StreamName, jobs: Sequence[NewJob]) -> list[str]:
         """Submit jobs, all or none; their ids, in their order.
@@ -73,88 +62,30 @@ class Submissions:
             Unavailable: the storage is full or out of reach, or other submissions do not end. `Uncertain`: the jobs may
                 be stored; submit those again that have ids of the client.
         """
-        clients = [job.client_id for job in jobs if job.client_id]
-        if not clients:
-            return self._stored(stream, jobs, {})
-        with self._turns[zlib.crc32(stream.queue.encode()) % _TURNS], self._claimed(stream, clients) as claims:
-            ids = self._stored(stream, jobs, claims)
-            new = {client: replace(claim, stored=True) for client, claim in claims.items() if not claim.stored}
-            if new:
-                self._claims.confirm(stream.queue, new)
-            return ids
+        ids = [draw_job_id(self._clock) for _ in jobs]
+        clients = {job.client_id: job_id for job, job_id in zip(jobs, ids, strict=True) if job.client_id}
 
-    def _stored(self, stream: StreamName, jobs: Sequence[NewJob], claims: Mapping[str, Claim]) -> list[str]:
-        """The ids of jobs, after the events of those that are not stored were appended."""
-        ids = [claims[job.client_id].job_id if job.client_id else draw_job_id(self._clock) for job in jobs]
-        events: list[NewEvent] = []
-        begun: set[str] = set()
-        for job, job_id in zip(jobs, ids, strict=True):
-            if job_id in begun or (job.client_id and claims[job.client_id].stored):
-                continue
-            begun.add(job_id)
-            events += job.events(job_id)
-        if events:
-            self._append([EventBatch(stream, events)])
-        return ids
+        def batch_of(claims: Mapping[str, Claim]) -> EventBatch:
+            """The events of the jobs that are not stored."""
+            new: dict[str, NewJob] = {}
+            for job, job_id in zip(jobs, ids, strict=True):
+                claim = claims[job.client_id] if job.client_id else None
+                if claim is None or not claim.stored:
+                    new.setdefault(job_id if claim is None else claim.job_id, job)
+            return EventBatch(stream, [event for job_id, job in new.items() for event in job.events(job_id)])
 
-    @contextmanager
-    def _claimed(self, stream: StreamName, clients: Sequence[str]) -> Iterator[dict[str, Claim]]:
-        """The claims of ids of clients, to be settled inside; those that are `stored` have their events."""
+        if clients:
+            settled = self._claims.settle(stream, self._drawn(stream, clients), batch_of)
+        else:
+            batch = batch_of({})
+            settled = Settled({}, [batch], self._store.append([batch]))
+        self._count(settled.batches, settled.outcomes)
+        return [
+            settled.claims[job.client_id].job_id if job.client_id else job_id
+            for job, job_id in zip(jobs, ids, strict=True)
+        ]
+
+    def _drawn(self, stream: StreamName, clients: Mapping[str, str]) -> dict[str, Claim]:
         index = self._store.index(stream)
         after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
-        drawn = {client: Claim(draw_job_id(self._clock), stream.job_set, day, after) for client in clients}
-        claims = self._taken(stream.queue, drawn)
-        due = self._clock.monotonic() + TURN_SECONDS / 2
-        taken = [claim.job_id for claim in claims.values() if not claim.stored]
-        try:
-            old = {client: claim for client, claim in claims.items() if not claim.stored and claim != drawn[client]}
-            found = self._found(stream.queue, old)
-            self._check_time(stream.queue, due)
-            yield {
-                client: replace(claim, stored=True) if client in found else claim for client, claim in claims.items()
-            }
-        except Uncertain:
-            raise  # what may yet come is waited for
-        except BaseException:
-            self._claims.give_back(stream.queue, taken)
-            raise
-
-    def _check_time(self, queue: str, due: float) -> None:
-        if self._clock.monotonic() >= due:
-            raise _busy(queue)
-
-    def _taken(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """The claims of clients, when each is stored, or this submission's to settle."""
-        holder, due = self._clock.random_id(), self._clock.monotonic() + PATIENCE_SECONDS
-        pause = _PAUSE_SECONDS * (1 + int(holder, 16) % 5)  # two that take some of the same do not meet for ever
-        claims = self._claims.claim(queue, drawn)
-        while True:
-            wanted = {claim.job_id for claim in claims.values() if not claim.stored}
-            taken = self._claims.take(queue, wanted, holder)
-            if taken == wanted:
-                return claims
-            self._claims.give_back(queue, taken)
-            self._check_time(queue, due)
-            self._clock.wait(threading.Event(), self._clock.monotonic() + pause)
-            claims = self._claims.claim(queue, claims)
-
-    def _found(self, queue: str, unsettled: Mapping[str, Claim]) -> set[str]:
-        """The clients' ids, of some that were claimed before, whose jobs are in their streams."""
-        found: set[str] = set()
-        by_job_set: dict[str, dict[str, str]] = {}
-        for client, claim in unsettled.items():
-            by_job_set.setdefault(claim.job_set, {})[claim.job_id] = client
-        for job_set, wanted in by_job_set.items():
-            after = min(claim.after for claim in unsettled.values() if claim.job_set == job_set)
-            page = self._store.read(StreamName(queue, job_set), after)
-            while page.events:
-                found.update(wanted[job] for event in page.events if (job := event.headers.get(JOB_ID, "")) in wanted)
-                page = self._store.read(StreamName(queue, job_set), page.after)
-        return found
-
-
-def _busy(queue: str) -> Unavailable:
-    return Unavailable(
-        "jobs with these ids of the client are being submitted elsewhere", kind="submission_busy", queue=shown(queue),
-        hint="submit them again in a moment",
-    )  # fmt: skip
+        return {client: Claim(job_id, stream.job_set, day, after) for client, job_id in clients.items()}

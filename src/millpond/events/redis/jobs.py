@@ -74,7 +74,7 @@ class RedisClaims:
         self._servers, self._place = servers, place
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """See `Claims.claim`."""
+        """See `ClaimRows.claim`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), *_UNLESS_THERE, _CLAIM_MS)
             for client, claim in drawn.items()
@@ -86,19 +86,19 @@ class RedisClaims:
         }
 
     def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """See `Claims.take`."""
+        """See `ClaimRows.take`."""
         wanted, own = list(jobs), holder.encode()
         calls = [self._call(b"SET", queue, _turn(job), own, *_UNLESS_THERE, int(TURN_SECONDS * 1000)) for job in wanted]
         there = self._servers.run(calls, repeat=True)
         return {job for job, other in zip(wanted, there, strict=True) if other in (None, own)}
 
     def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """See `Claims.give_back`."""
+        """See `ClaimRows.give_back`."""
         for job in jobs:
             self._servers.run_quietly(self._call(b"DEL", queue, _turn(job)))
 
     def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """See `Claims.confirm`."""
+        """See `ClaimRows.confirm`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), b"XX", b"KEEPTTL")
             for client, claim in claims.items()

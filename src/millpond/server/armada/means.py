@@ -46,6 +46,6 @@ def make_means(node: Node, watching: Watching) -> Means:
     """The means of the services: the streams and the space of a node's pond."""
     pond = node.pond
     store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
-    queues, claims = job_rows(pond.space, store)
-    submissions = Submissions(claims, store, node.clock, volume)
-    return Means(node, pond.events, Queues(queues), submissions, ActiveJobs(store), watching)
+    queues, claims = job_rows(pond.space, store, node.clock)
+    submissions = Submissions(claims, store, node.clock, volume.count)
+    return Means(node, pond.events, Queues(queues), submissions, ActiveJobs(store, volume), watching)
