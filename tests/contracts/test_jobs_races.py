@@ -18,14 +18,12 @@ from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.jobs import active as active_jobs
 from millpond.events.jobs.active import ActiveJobs, JobState
-from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.stores.memory import MemorySpace
 
 if TYPE_CHECKING:
-    from millpond.events.protocol import StreamStore
-    from millpond.kernel.space import Space
+    from millpond.events.redis.store import RedisStore
 
 pytestmark = pytest.mark.usefixtures("process")
 
@@ -38,10 +36,9 @@ JOBS = 8
 class Machine:
     """A machine: connections and memory of its own, and streams that others have too."""
 
-    def __init__(self, space: Space, store: StreamStore) -> None:
+    def __init__(self, store: EmbeddedStore | RedisStore) -> None:
         self.store = store
-        _, claims = job_rows(space, store, CLOCK)
-        self.submissions, self.active = Submissions(claims, store, CLOCK), ActiveJobs(store)
+        self.submissions, self.active = Submissions(store.job_rows, store, CLOCK), ActiveJobs(store)
 
     def submit(self, *clients: str) -> list[str]:
         return self.submissions.submit(STREAM, [NewJob(_first_events, client) for client in clients])
@@ -79,7 +76,7 @@ def _on_redis(kind: str) -> Callable[[ExitStack], list[Machine]]:
         stores = [RedisStore(url, CLOCK) for _ in range(2)]
         for store in stores:
             stack.callback(store.close)
-        return [Machine(MemorySpace(), store) for store in stores]
+        return [Machine(store) for store in stores]
 
     return machines
 
@@ -92,12 +89,12 @@ def _on_postgres(stack: ExitStack) -> list[Machine]:
     spaces = [PostgresSpace(location, durable=False) for _ in range(2)]
     for space in spaces:
         stack.callback(space.close)
-    return [Machine(space, EmbeddedStore(space, CLOCK)) for space in spaces]
+    return [Machine(EmbeddedStore(space, CLOCK)) for space in spaces]
 
 
 def _on_one_space(_: ExitStack) -> list[Machine]:
     space = MemorySpace()
-    return [Machine(space, EmbeddedStore(space, CLOCK)) for _ in range(2)]
+    return [Machine(EmbeddedStore(space, CLOCK)) for _ in range(2)]
 
 
 def _needs(library: str, mark: pytest.MarkDecorator) -> list[pytest.MarkDecorator]:

@@ -15,12 +15,11 @@ from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.jobs.queues import Queue, Queues
-from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.events.redis.store import RedisStore
 from millpond.events.shared_jobs import Claim
-from millpond.stores.memory import MemorySpace
+from millpond.events.turned_claims import TurnedClaims
 from tests.redis_servers import cluster, new_place, server
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
@@ -34,9 +33,10 @@ class Machine:
 
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url, CLOCK)
-        queues, claims = job_rows(MemorySpace(), self.store, CLOCK)
-        _, self.rows = self.store.job_rows
-        self.queues, self.submissions = Queues(queues), Submissions(claims, self.store, CLOCK)
+        tables = self.store.job_rows
+        assert isinstance(tables.claims, TurnedClaims)
+        self.rows = tables.claims.rows
+        self.queues, self.submissions = Queues(tables.queues), Submissions(tables, self.store, CLOCK)
 
     def submit(self, *clients: str) -> list[str]:
         return self.submissions.submit(STREAM, [_job(client) for client in clients])
@@ -143,9 +143,8 @@ def test_an_append_that_failed_leaves_its_claims_to_others(machines: tuple[Machi
     here, there, _ = machines
 
     failing = Full(here.store.location, CLOCK)
-    _, claims = job_rows(MemorySpace(), failing, CLOCK)
     with pytest.raises(Unavailable, match="full"):
-        Submissions(claims, failing, CLOCK).submit(STREAM, [_job("load")])
+        Submissions(failing.job_rows, failing, CLOCK).submit(STREAM, [_job("load")])
     failing.close()
     (job_id,) = there.submit("load")
     assert there.events() == {(job_id, "submitted"): 1, (job_id, "queued"): 1}
@@ -155,7 +154,7 @@ def test_a_submission_waits_no_longer_than_it_says(
     machines: tuple[Machine, Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, _ = machines
-    monkeypatch.setattr("millpond.events.jobs.turns.PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr("millpond.events.turned_claims.PATIENCE_SECONDS", 0.1)
     here.rows.claim(STREAM.queue, {"load": Claim("job-1", STREAM.job_set, 20_000, 0)})
     here.rows.take(STREAM.queue, ["job-1"], "the slow")
     with pytest.raises(Unavailable) as caught:

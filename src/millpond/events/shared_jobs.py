@@ -2,27 +2,30 @@
 
 Machines that share streams share these rows.
 
+A job that was submitted has a row with the stream of its events, so that it is found by its id alone.
+
 Invariants:
 * a claim that is there stays as it is, whoever draws another one;
-* a claim is forgotten `CLIENT_DAYS` after it was made: in a space by those who make others.
+* a claim is forgotten `CLIENT_DAYS` after it was made: in a space by those who make others;
+* the row of a job is there before its first event, and is collected once the day of its events was dropped.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from millpond.errors import Unavailable
+from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended, EventBatch
-    from millpond.events.names import StreamName
 
 __all__ = (
-    "CLAIM", "CLIENT_DAYS", "QUEUES_MAX", "TURN_SECONDS", "Claim", "ClaimRows", "Claims", "HoldsJobs", "QueueRows",
-    "Settled", "queues_full",
+    "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Begun", "BegunOf", "Claim", "ClaimRows",
+    "Claims", "HoldsJobs", "JobPlace", "JobRows", "JobTables", "QueueRows", "Settled", "queues_full",
 )  # fmt: skip
 
 QUEUES_MAX = 10_000
@@ -46,6 +49,28 @@ class Claim:
 CLAIM = JsonForm(Claim)
 
 
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """The row of a job: its stream, whose last id before the job's first event was `after`, and the day of that event.
+
+    `uri`: the name that the client has for it elsewhere, its `external_job_uri`.
+    """
+
+    queue: str
+    job_set: str
+    after: int
+    day: int
+    uri: str = ""
+
+    @property
+    def stream(self) -> StreamName:
+        """The stream of its events."""
+        return StreamName(self.queue, self.job_set)
+
+
+JOB_PLACE = JsonForm(JobPlace)
+
+
 class QueueRows(Protocol):
     """The rows of queues, by their names."""
 
@@ -66,6 +91,17 @@ class QueueRows(Protocol):
         """Some rows in the order of their place, from behind a name."""
 
 
+class Begun(NamedTuple):
+    """The first events of jobs, and their rows by the jobs' ids."""
+
+    batch: EventBatch
+    places: Mapping[str, JobPlace]
+
+
+BegunOf: TypeAlias = "Callable[[Mapping[str, Claim]], Begun]"
+"""What is to be stored where claims hold: for those that are not `stored`, and for jobs without an id of a client."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settled:
     """Claims that hold, by client, whose jobs are stored; and what was appended for those that were not."""
@@ -78,17 +114,15 @@ class Settled:
 class Claims(Protocol):
     """The claims of clients' ids: each is settled once, whichever processes and machines meet."""
 
-    def settle(
-        self, stream: StreamName, drawn: Mapping[str, Claim], batch_of: Callable[[Mapping[str, Claim]], EventBatch]
-    ) -> Settled:
-        """Let claims hold: those that were there, or else these; and append the batch for those that are not stored.
+    def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
+        """Let claims hold: those that were there, or else these; and store what is begun where they do.
 
         Raises: as `StreamStore.append`. `Unavailable` also when others settle some of them, and do not end.
         """
 
 
 class ClaimRows(Protocol):
-    """The claims of clients' ids where they and the streams are not changed together: see `jobs/turns.py`."""
+    """The claims of clients' ids where they and the streams are not changed together: see `turned_claims.py`."""
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
         """The claims that hold, by client: those that were there, or else these."""
@@ -103,11 +137,38 @@ class ClaimRows(Protocol):
         """Say that the events of these claims are stored."""
 
 
+class JobRows(Protocol):
+    """The rows of jobs that were submitted, by their ids."""
+
+    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+        """Put the rows of jobs, before their first events."""
+
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+        """The rows of jobs, of those that have one."""
+
+    def named(self, stream: StreamName, uri: str) -> list[str]:
+        """The ids of the jobs of a stream that have this external URI, in their order."""
+
+    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+        """Delete the rows of jobs."""
+
+    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+        """Delete the rows of jobs that were noted before a day, and whose events are gone; how many."""
+
+
+class JobTables(NamedTuple):
+    """All rows of jobs of a place."""
+
+    queues: QueueRows
+    claims: Claims
+    jobs: JobRows
+
+
 @runtime_checkable
 class HoldsJobs(Protocol):
-    """A backend that machines share, with the rows of jobs beside the streams."""
+    """A backend with the rows of jobs beside the streams."""
 
-    job_rows: tuple[QueueRows, ClaimRows]
+    job_rows: JobTables
 
 
 def queues_full() -> Unavailable:

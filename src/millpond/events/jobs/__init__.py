@@ -1,11 +1,7 @@
 """Jobs whose life is a stream of events: queues, submissions, and what their streams say of jobs that have not ended.
 
     queues.py         queues that jobs may be submitted to
-    job_ids.py        ids of jobs
-    rows.py           the rows of both, in a pond's space or with the streams
     submissions.py    jobs submitted once, whatever is sent again
-    stored_jobs.py    jobs whose events are there, though no row says so
-    turns.py          claims that machines settle in turns
     active.py         the jobs of a job set that have not ended, as a function of its stream
 
 Millpond runs no jobs. A job is what its events say: `submitted` and `queued` are appended here, `running`, `succeeded`

@@ -1,7 +1,7 @@
 """Submissions: jobs get an id and their first events, once, also when they are submitted again.
 
-A job with an id of its client has a claim: queue, client id → job id. Where claims and streams are in one space, the
-claim and the events are put in one transaction; machines that share streams in Redis take turns (`turns.py`).
+A job with an id of its client has a claim: queue, client id → job id. In a space the claim, the row of the job and its
+events are put in one transaction; machines that share streams in Redis take turns (`events/turned_claims.py`).
 
 Invariant: whoever submits a client's id again gets the first job's id; its events are appended only if they are not
 there, whichever processes and machines submit it at once.
@@ -15,15 +15,15 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.jobs.job_ids import draw_job_id
-from millpond.events.shared_jobs import Claim, Settled
+from millpond.events.job_ids import draw_job_id
+from millpond.events.shared_jobs import Begun, Claim, JobPlace, Settled
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.event import Appended
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import Claims
+    from millpond.events.shared_jobs import JobTables
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
 
@@ -35,10 +35,11 @@ FirstEvents: TypeAlias = Callable[[str], Sequence[NewEvent]]
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be submitted: its events as a function of its id, and the client's own id, if it has one."""
+    """A job to be submitted: its events as a function of its id; the client's id and external URI for it, if any."""
 
     events: FirstEvents
     client_id: str = ""
+    uri: str = ""
 
 
 def _count_none(_batches: Sequence[EventBatch], _outcomes: Sequence[Appended]) -> None:
@@ -46,13 +47,13 @@ def _count_none(_batches: Sequence[EventBatch], _outcomes: Sequence[Appended]) -
 
 
 class Submissions:
-    """Submissions to the streams of a store; `count` is told what was appended."""
+    """Submissions to the streams of a store; `count` is called with what was appended."""
 
     def __init__(
-        self, claims: Claims, store: StreamStore, clock: Clock,
+        self, tables: JobTables, store: StreamStore, clock: Clock,
         count: Callable[[Sequence[EventBatch], Sequence[Appended]], None] = _count_none,
     ) -> None:  # fmt: skip
-        self._claims, self._store, self._clock, self._count = claims, store, clock, count
+        self._tables, self._store, self._clock, self._count = tables, store, clock, count
 
     def submit(self, stream: StreamName, jobs: Sequence[NewJob]) -> list[str]:
         """Submit jobs, all or none; their ids, in their order.
@@ -64,28 +65,33 @@ class Submissions:
         """
         ids = [draw_job_id(self._clock) for _ in jobs]
         clients = {job.client_id: job_id for job, job_id in zip(jobs, ids, strict=True) if job.client_id}
+        index = self._store.index(stream)
+        after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
 
-        def batch_of(claims: Mapping[str, Claim]) -> EventBatch:
-            """The events of the jobs that are not stored."""
+        def begun_of(claims: Mapping[str, Claim]) -> Begun:
             new: dict[str, NewJob] = {}
             for job, job_id in zip(jobs, ids, strict=True):
                 claim = claims[job.client_id] if job.client_id else None
                 if claim is None or not claim.stored:
                     new.setdefault(job_id if claim is None else claim.job_id, job)
-            return EventBatch(stream, [event for job_id, job in new.items() for event in job.events(job_id)])
+            events = [event for job_id, job in new.items() for event in job.events(job_id)]
+            places = {job_id: JobPlace(*stream, after, day, job.uri) for job_id, job in new.items()}
+            return Begun(EventBatch(stream, events), places)
 
         if clients:
-            settled = self._claims.settle(stream, self._drawn(stream, clients), batch_of)
+            drawn = {client: Claim(job_id, stream.job_set, day, after) for client, job_id in clients.items()}
+            settled = self._tables.claims.settle(stream, drawn, begun_of)
         else:
-            batch = batch_of({})
-            settled = Settled({}, [batch], self._store.append([batch]))
+            settled = self._begin(*begun_of({}))
         self._count(settled.batches, settled.outcomes)
         return [
             settled.claims[job.client_id].job_id if job.client_id else job_id
             for job, job_id in zip(jobs, ids, strict=True)
         ]
 
-    def _drawn(self, stream: StreamName, clients: Mapping[str, str]) -> dict[str, Claim]:
-        index = self._store.index(stream)
-        after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
-        return {client: Claim(job_id, stream.job_set, day, after) for client, job_id in clients.items()}
+    def _begin(self, batch: EventBatch, places: Mapping[str, JobPlace]) -> Settled:
+        """Store jobs that have no ids of clients."""
+        if not batch.events:
+            return Settled({})
+        self._tables.jobs.note(places)
+        return Settled({}, [batch], self._store.append([batch]))
