@@ -62,10 +62,10 @@ class Dying(EmbeddedStore):
     before = False
     after = False
 
-    def append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
+    def _append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
         if self.before:
             raise KeyboardInterrupt
-        made = super().append_within(change)
+        made = super()._append_within(change)
         if self.after:
             raise KeyboardInterrupt
         return made

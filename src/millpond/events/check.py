@@ -6,21 +6,21 @@ meanwhile: a stream in which something is wrong is looked at again while its ind
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, format_day
-from millpond.events.index import State, forget_day
+from millpond.events.index import State, day_faults, forget_day
 from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem
 
 if TYPE_CHECKING:
     from millpond.events.event import Event
-    from millpond.events.index import Day, StreamIndex
+    from millpond.events.index import StreamIndex
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
-__all__ = ("check_store", "day_faults")
+__all__ = ("check_store",)
 
 _REMEDY = "restore the streams from a copy of their server"
 _LOOKS = 5
@@ -63,23 +63,6 @@ def _events(store: StreamStore, index: StreamIndex) -> Iterator[Event]:
         page = store.read(index.stream, after)
         yield from (event for event in page.events if event.number <= index.last_id)
         after, more = page.after, page.more and page.after < index.last_id
-
-
-def day_faults(days: Iterable[Day], after: int, events: Iterable[Event]) -> Iterator[str]:
-    """Compare the events after an id with the days of their stream."""
-    left, count = iter(days), 0
-    day = next(left, None)
-    for event in events:
-        if day is None or event.number <= after or not day.first_id <= event.number <= day.last_id:
-            yield f"the event {event.id} is in no day"
-            return
-        after, count = event.number, count + 1
-        if event.number == day.last_id:
-            if count != day.count:
-                yield f"the day {day} has {count} events, not {day.count}"
-            day, count = next(left, None), 0
-    if day is not None:
-        yield f"the day {day} lacks events"
 
 
 def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:

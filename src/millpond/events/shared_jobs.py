@@ -99,7 +99,7 @@ class Begun(NamedTuple):
 
 
 BegunOf: TypeAlias = "Callable[[Mapping[str, Claim]], Begun]"
-"""What is to be stored where claims hold: for those that are not `stored`, and for jobs without an id of a client."""
+"""The jobs to be stored where claims hold: for those that are not `stored`, and for jobs without an id of a client."""
 
 
 @dataclass(frozen=True, slots=True)

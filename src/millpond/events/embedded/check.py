@@ -6,11 +6,10 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
-from millpond.events.check import day_faults
 from millpond.events.codec import decode
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments
 from millpond.events.embedded.work import has_hidden_rows
-from millpond.events.index import DaySegment, State
+from millpond.events.index import DaySegment, State, day_faults
 from millpond.events.keyspaces import BATCH, DUE, HEAD, SEGMENT, SOURCE
 from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem

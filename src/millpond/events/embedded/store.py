@@ -52,14 +52,14 @@ class EmbeddedStore:
         self._appends = 0
         self._closed = False
         self.notes = EmbeddedNotes(self._opened)
-        self.job_rows = space_tables(space, self.append_within)
+        self.job_rows = space_tables(space, self._append_within)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; here all batches are stored, or none."""
         checked = [batch.check() for batch in batches]
-        return self.append_within(lambda _, append: [append(batch) for batch in checked])
+        return self._append_within(lambda _, append: [append(batch) for batch in checked])
 
-    def append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
+    def _append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
         """Append checked batches in one transaction with other changes of the space, by a function that makes them."""
         now_ms = self._clock.now_ms()
         made = self._opened().write(lambda tx: change(tx, lambda batch: append_events(tx, batch, now_ms, self._rules)))

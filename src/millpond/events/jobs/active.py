@@ -162,7 +162,7 @@ class ActiveJobs:
 
     @contextmanager
     def _now(self, stream: StreamName) -> Iterator[_Held]:
-        """What is held of a stream, up to now; those who change it in this process take turns inside."""
+        """The jobs of a stream and its end, as of now; those who change it in this process take turns inside."""
         with self._lock:
             held = self._held.setdefault(stream, _Held())
             self._held.move_to_end(stream)
