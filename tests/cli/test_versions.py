@@ -161,6 +161,16 @@ def test_linked_files_are_put_and_linked_folders_are_not(flights: Shell) -> None
 
 
 @pytest.mark.usefixtures("process")
+def test_a_grace_time_that_would_lose_uploads_is_refused(flights: Shell, request: pytest.FixtureRequest) -> None:
+    is_folder = "folder" in request.node.name
+    for grace in ("59s", "0"):
+        refused = flights("repo", "gc", "flights", "--grace", grace, code=5).err
+        assert f"(grace_ms={59_000 if grace == '59s' else 0}" in refused
+        assert ("give a minute or more" if is_folder else "leave it at its default, a day") in refused
+    assert flights("repo", "gc", "flights", "--grace", "1m" if is_folder else "1d", "--json").object["objects"] == 0
+
+
+@pytest.mark.usefixtures("process")
 def test_tags_settings_compaction_and_garbage(flights: Shell) -> None:
     flights("tag", "create", "flights/v1", "main")
     assert flights("tag", "list", "flights", "--json").object["tag"] == "v1"

@@ -13,12 +13,13 @@ pytest.importorskip("redis")
 
 from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
-from millpond.events.event import EventBatch, NewEvent
+from millpond.events.event import Appended, EventBatch, NewEvent
 from millpond.events.jobs.queues import Queue, Queues
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.events.redis.store import RedisStore
 from millpond.events.shared_jobs import Claim
+from millpond.events.turned_claims import TurnedClaims
 from tests.redis_servers import cluster, new_place, server
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
@@ -33,7 +34,8 @@ class Machine:
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url, CLOCK)
         tables = self.store.job_rows
-        self.claims = tables.claims
+        assert isinstance(tables.claims, TurnedClaims)
+        self.rows = tables.claims.rows
         self.queues, self.submissions = Queues(tables.queues), Submissions(tables, self.store, CLOCK)
 
     def submit(self, *clients: str) -> list[str]:
@@ -41,6 +43,13 @@ class Machine:
 
     def events(self) -> Counter[tuple[str, str]]:
         return Counter((event.headers["job_id"], event.kind) for event in self.store.read(STREAM).events)
+
+
+class Full(RedisStore):
+    """A store that takes no events."""
+
+    def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
+        raise Unavailable("full", kind="redis_full")
 
 
 def _events(job_id: str) -> Sequence[NewEvent]:
@@ -122,8 +131,8 @@ def test_a_claim_whose_machine_died_is_settled_by_another(
 ) -> None:
     here, there, _ = machines
     monkeypatch.setattr("millpond.events.redis.jobs.TURN_SECONDS", 0.5)
-    here.claims.claim(STREAM.queue, {"load": Claim("job-1", STREAM.job_set, 20_000, 0)})
-    assert here.claims.take(STREAM.queue, ["job-1"], "the dead") == {"job-1"}
+    here.rows.claim(STREAM.queue, {"load": Claim("job-1", STREAM.job_set, 20_000, 0)})
+    assert here.rows.take(STREAM.queue, ["job-1"], "the dead") == {"job-1"}
     if appended:
         here.store.append([EventBatch(STREAM, _events("job-1"))])
     assert there.submit("load", "")[0] == here.submit("load")[0] == "job-1"
@@ -133,12 +142,10 @@ def test_a_claim_whose_machine_died_is_settled_by_another(
 def test_an_append_that_failed_leaves_its_claims_to_others(machines: tuple[Machine, Machine, Machine]) -> None:
     here, there, _ = machines
 
-    def full(_: object) -> list[object]:
-        raise Unavailable("full", kind="redis_full")
-
-    failing = Submissions(here.store.job_rows, here.store, CLOCK, full)  # type: ignore[arg-type]
+    failing = Full(here.store.location, CLOCK)
     with pytest.raises(Unavailable, match="full"):
-        failing.submit(STREAM, [_job("load")])
+        Submissions(failing.job_rows, failing, CLOCK).submit(STREAM, [_job("load")])
+    failing.close()
     (job_id,) = there.submit("load")
     assert there.events() == {(job_id, "submitted"): 1, (job_id, "queued"): 1}
 
@@ -147,9 +154,9 @@ def test_a_submission_waits_no_longer_than_it_says(
     machines: tuple[Machine, Machine, Machine], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     here, there, _ = machines
-    monkeypatch.setattr("millpond.events.jobs.submissions.PATIENCE_SECONDS", 0.1)
-    here.claims.claim(STREAM.queue, {"load": Claim("job-1", STREAM.job_set, 20_000, 0)})
-    here.claims.take(STREAM.queue, ["job-1"], "the slow")
+    monkeypatch.setattr("millpond.events.turned_claims.PATIENCE_SECONDS", 0.1)
+    here.rows.claim(STREAM.queue, {"load": Claim("job-1", STREAM.job_set, 20_000, 0)})
+    here.rows.take(STREAM.queue, ["job-1"], "the slow")
     with pytest.raises(Unavailable) as caught:
         there.submit("load")
     assert caught.value.kind == "submission_busy" and there.events() == {}

@@ -466,6 +466,14 @@ def test_the_streams_of_a_pond_in_redis_are_exported_and_are_a_table(tmp_path: o
         exported = pq.read_table(f"{tmp_path}/etl.parquet", columns=["id", "kind"]).to_pylist()
         assert [(row["id"], row["kind"]) for row in rows] == wanted
         assert rows[3:] == exported
+        instants = "select id, time, appended from events where job_set = 'weekly/÷' order by id"
+        assert (
+            pq.read_table(f"{tmp_path}/etl.parquet", columns=["id", "time", "appended"]).to_pylist()
+            == (found := pond.sql(instants).to_pylist())[3:]
+        )
+        assert [(row["time"], row["appended"].timestamp() * 1_000) for row in found] == [
+            (event.time, id_time_ms(event.number)) for event in pond.events.read("etl", "weekly/÷")
+        ]
         one = "select day, headers['job_id'] as job from events where job = 'r' and queue = 'etl' and kind <> 'failed'"
         assert {(str(row["day"]), row["job"]) for row in pond.sql(one).to_pylist()} == {("2023-11-15", "r")}
         assert import_file(pond.events, f"{tmp_path}/etl.parquet", "again").events == 6

@@ -20,6 +20,7 @@ from millpond.stores.lmdb.space import LmdbSpace
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import ObjectStore, open_objects
 from millpond.testing.faults import arm, occurrences
+from millpond.versions.collect import collect
 from millpond.versions.repositories import Repositories
 from tests.models.test_versions_races import ACTS, SMALL, check_rows, opened, prepared, states
 from tests.rings.sampling import drawn
@@ -87,7 +88,7 @@ class Killed:
             ACTS[act](repository)
             assert states(repository) == after
         repository.branch("main").commit("at last", allow_empty=True)
-        repository.collect(grace_ms=0)
+        collect(repository.site, grace_ms=0)
         assert states(repository)["main"] == states(repository)["main@"] == after["main"]
         space.close()
 

@@ -19,6 +19,7 @@ import pytest
 
 import millpond
 from millpond.errors import Invalid
+from millpond.versions.collect import collect
 from millpond.versions.repository import Repository
 from tests.postgres_server import new_location
 from tests.s3_server import S3Server
@@ -91,7 +92,7 @@ def test_processes_that_work_on_the_same_branches_lose_nothing(
             everything |= expected
             merge(repository, branch)
         assert contents(repository, "trunk") == everything
-        assert repository.collect(grace_ms=0).objects > 0, "what was overwritten is garbage"
+        assert collect(repository.site, grace_ms=0).objects > 0, "what was overwritten is garbage"
         assert contents(repository, "trunk") == everything
 
 

@@ -19,7 +19,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.testing.faulty_space import FaultySpace
 from millpond.versions.branch import Branch
-from millpond.versions.collect import GRACE_MS, active_commits
+from millpond.versions.collect import GRACE_MS, active_commits, collect
 from millpond.versions.compaction import Compacted
 from millpond.versions.graph.commits import Commit
 from millpond.versions.imports.locations import Location, PrefixLocation
@@ -149,7 +149,7 @@ ACTS: dict[str, Callable[[Repository], object]] = {
     "reset": lambda repository: repository.branch("main").reset(),
     "restore": lambda repository: repository.branch("main").reset(prefix="a/"),
     "delete prefix": lambda repository: repository.branch("main").staging.delete_prefix("a/"),
-    "collect": lambda repository: repository.collect(grace_ms=0),
+    "collect": lambda repository: collect(repository.site, grace_ms=0),
     "upload": lambda repository: _upload(repository.branch("main")),
     "put together": lambda repository: _put_together(repository.branch("main")),
     "import": lambda repository: repository.branch("side").imports.commit(_locations()),

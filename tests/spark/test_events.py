@@ -12,6 +12,7 @@ from millpond import spark as mp
 from millpond.errors import Invalid
 from millpond.events.days import DAY_MS, format_day
 from millpond.events.event import NewEvent
+from millpond.events.ids import id_time_ms
 from millpond.events.index import State
 from millpond.spark.events import plan
 from millpond.spark.events.columns import form_of
@@ -119,6 +120,38 @@ def test_an_exported_file_is_read(spark: SparkSession, pond: millpond.Pond, tmp_
         assert shown(frame, job_set) == stored(pond, job_set)
     job = frame.where(f"queue = 'etl' and day = date '{format_day(DAY + 1)}' and headers['job_id'] = '1'")
     assert [(row.job, bytes(row.payload)) for row in job.collect()] == [("1", b"nightly 20001 1")]
+
+
+@pytest.mark.parametrize("zone", ["UTC", "America/New_York"])
+def test_an_exported_file_has_types_of_spark_and_the_same_instants_in_every_zone(
+    spark: SparkSession, pond: millpond.Pond, tmp_path: Path, zone: str
+) -> None:
+    times = [DAY * DAY_MS + 1, DAY * DAY_MS + DAY_MS - 1, -1]
+    pond.events.append(
+        "etl", "nightly", [NewEvent(at, b"\xff\x00", "running", {"job_id": "7"} if at > 0 else {}) for at in times]
+    )
+    pond.events.export(tmp_path / "etl.parquet")
+    before = spark.conf.get("spark.sql.session.timeZone")
+    spark.conf.set("spark.sql.session.timeZone", zone)
+    try:
+        frame = spark.read.parquet(str(tmp_path / "etl.parquet"))
+        assert dict(frame.dtypes) == {
+            "queue": "string", "job_set": "string", "id": "string", "day": "date", "appended": "timestamp",
+            "time": "timestamp", "kind": "string", "job": "string", "payload": "binary",
+            "headers": "map<string,string>",
+        }  # fmt: skip
+        rows = frame.selectExpr(
+            "id", "unix_micros(time) as time", "unix_micros(appended) as appended", "cast(day as string) as day", "job",
+            "hex(payload) as payload",
+        ).collect()  # fmt: skip
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", before or "UTC")
+    events = list(pond.events.read("etl", "nightly"))
+    assert [(row.id, row.time) for row in rows] == [(event.id, event.time_ms * 1_000) for event in events]
+    assert [row.appended for row in rows] == [id_time_ms(event.number) * 1_000 for event in events]
+    assert [(row.day, row.job, row.payload) for row in rows] == [
+        (format_day(DAY), "7", "FF00"), (format_day(DAY), "7", "FF00"), (format_day(DAY), None, "FF00"),
+    ]  # fmt: skip
 
 
 def test_a_batch_is_appended_once_where_its_source_has_a_name(spark: SparkSession, pond: millpond.Pond) -> None:

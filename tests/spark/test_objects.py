@@ -273,6 +273,9 @@ def test_a_job_collects_what_one_process_collects(
     spark: SparkSession, garbage: Repository, pond: millpond.Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     *, expiring: bool,
 ) -> None:  # fmt: skip
+    with pytest.raises(Invalid, match="grace_ms=0 grace_ms_min=60000"):
+        mp.collect_garbage(spark, "garbage", pond=pond, grace=0)
+    monkeypatch.setattr("millpond.versions.collect.GRACE_MS_MIN", 0)
     if expiring:
         garbage.set(Retention(default_days=0))
         monkeypatch.setattr("millpond.spark.objects.garbage.RANGES_HERE", 0)

@@ -12,6 +12,7 @@ from millpond.kernel.keys import KeyRange
 from millpond.ranges import Boundaries, fold, fold_part, join_parts, write
 from millpond.ranges.spans import Spans
 from millpond.stores.objects import FolderObjects
+from millpond.versions.collect import collect
 from millpond.versions.objects.entries import CHANGES, ENTRIES, IDENTITY, batch_of, entries_of
 from millpond.versions.staging.commit_ranges import SCRATCH, drop_scratch, freeze
 from millpond.versions.staging.reads import at
@@ -74,8 +75,8 @@ def test_a_frozen_state_is_one_moment_also_in_another_process(tmp_path: object) 
     joined = [row.path for keys in inside for batch in frozen.entries(keys) for row in entries_of(batch)]
     assert joined == [path for path in sorted(expected) if path.startswith("2")]
     assert list(repository.site.ranges.list(SCRATCH))
-    assert repository.collect(grace_ms=0, dry_run=True).scratch == 0
+    assert collect(repository.site, grace_ms=0, dry_run=True).scratch == 0
     place.clock.advance(1)
-    assert repository.collect(grace_ms=0).scratch > 0
+    assert collect(repository.site, grace_ms=0).scratch > 0
     drop_scratch(repository.site, frozen.scratch)
     assert not list(repository.site.ranges.list(SCRATCH))

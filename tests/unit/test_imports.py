@@ -24,6 +24,7 @@ from millpond.ranges import Boundaries
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import MemoryObjects, ObjectStore
 from millpond.stores.objects.sources import FolderSource, SourceFile, open_source, split_address
+from millpond.versions.collect import collect
 from millpond.versions.commits import Message
 from millpond.versions.imports.jobs import ALIVE_SECONDS, ImportRecord, ImportState
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
@@ -439,7 +440,7 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
         )
         assert gate.reached.wait(30)
         written = len(list(repository.site.ranges.list("ranges")))
-        assert repository.collect(grace_ms=0).ranges == 0, "what it writes stays"
+        assert collect(repository.site, grace_ms=0).ranges == 0, "what it writes stays"
         assert len(list(repository.site.ranges.list("ranges"))) == written
         clock.now += 2 * 86_400_000
         assert repositories.imports.get(repository.site, "main", id_).state is ImportState.RUNNING, (
@@ -450,7 +451,7 @@ def test_an_import_whose_process_died_has_failed(tmp_path: Path) -> None:
         assert (record.state, record.error) == (
             ImportState.FAILED, "the process that imported has ended: import again",
         )  # fmt: skip
-        assert repository.collect(grace_ms=0).ranges > 0
+        assert collect(repository.site, grace_ms=0).ranges > 0
         gate.opened.set()
         repositories.close()
     assert repositories.imports.get(repository.site, "main", id_).state is not ImportState.RUNNING

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 from hypothesis import given
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Invalid, NotFound, Unavailable
 from millpond.events.days import DAY_MS
-from millpond.events.embedded.jobs import SpaceQueues, space_tables
+from millpond.events.embedded.jobs import SpaceQueues
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
 from millpond.events.job_ids import draw_job_id
@@ -24,6 +25,10 @@ from millpond.events.names import StreamName
 from millpond.events.shared_jobs import CLIENT_DAYS, QUEUES_MAX
 from millpond.stores.memory import MemorySpace
 
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+
+T = TypeVar("T")
 STREAM = StreamName("etl", "night")
 BEGIN = 1_700_000_000_000
 
@@ -41,7 +46,7 @@ class Place:
     def __init__(self) -> None:
         self.space, self.clock = MemorySpace(), ManualClock(BEGIN)
         self.store = EmbeddedStore(self.space, self.clock)
-        self.submissions = Submissions(space_tables(self.space), self.store, self.clock)
+        self.submissions = Submissions(self.store.job_rows, self.store, self.clock)
 
     def events(self, stream: StreamName = STREAM) -> list[tuple[str, str]]:
         return [(event.headers["job_id"], event.kind) for event in self.store.read(stream).events]
@@ -57,10 +62,10 @@ class Dying(EmbeddedStore):
     before = False
     after = False
 
-    def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
+    def _append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
         if self.before:
             raise KeyboardInterrupt
-        made = super().append(batches)
+        made = super()._append_within(change)
         if self.after:
             raise KeyboardInterrupt
         return made
@@ -129,7 +134,7 @@ def test_a_submission_that_a_crash_cut_is_settled_by_the_next(step: str) -> None
     dying = Dying(place.space, place.clock)
     setattr(dying, step, True)
     with pytest.raises(KeyboardInterrupt):
-        Submissions(space_tables(place.space), dying, place.clock).submit(STREAM, [job("a"), job("b")])
+        Submissions(dying.job_rows, dying, place.clock).submit(STREAM, [job("a"), job("b")])
     place.store.append([EventBatch(STREAM, [NewEvent(BEGIN, b"", "running", {"job_id": "another"})])])
     ids = place.submissions.submit(STREAM, [job("b"), job("a")])
     assert place.submissions.submit(STREAM, [job("a"), job("b")]) == ids[::-1]

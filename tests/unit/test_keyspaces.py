@@ -12,11 +12,13 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Internal
-from millpond.events.embedded.jobs import SpaceQueues, space_tables
+from millpond.events.embedded.jobs import SpaceQueues
 from millpond.events.event import NewEvent
 from millpond.events.jobs.queues import Queue, Queues
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
+from millpond.events.place import open_streams
+from millpond.events.shared_jobs import HoldsJobs
 from millpond.kernel.keys import EVERYTHING, encode
 from millpond.kernel.keyspace import REGISTRY, Registry, Scope
 from millpond.maps.log.clone import CLONE_FORMAT, Clone, adopt_clone, clone_folder, write_quarantine, write_state
@@ -155,8 +157,10 @@ def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) ->
         assert pond.events.doubt() is None
         pond.events.settings.set("etl", retention="30d")
         Queues(SpaceQueues(pond.space)).create(Queue("etl"))
+        store = open_streams(pond.space, pond.clock)
+        assert isinstance(store, HoldsJobs)
         job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine", uri="u")
-        Submissions(space_tables(pond.space), pond.events.store, pond.clock).submit(StreamName("etl", "jobs"), [job])
+        Submissions(store.job_rows, store, pond.clock).submit(StreamName("etl", "jobs"), [job])
         names = {str(keyspace) for keyspace in REGISTRY.of() if str(keyspace).startswith("events/")}
         assert {name for name in rows_of(pond) if name.startswith("events/")} == names - {"events/place"}
         assert [event.payload for event in pond.events.read("etl", "nightly")] == [b"one"]

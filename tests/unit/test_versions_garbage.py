@@ -13,13 +13,13 @@ import pyarrow as pa
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.errors import NotFound
+from millpond.errors import Invalid, NotFound
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import listening
 from millpond.stores.memory import MemorySpace
 from millpond.stores.objects import FolderObjects
-from millpond.versions.collect import GRACE_MS, LocalWork, collect
+from millpond.versions.collect import GRACE_MS, GRACE_MS_MIN, LocalWork, collect
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
@@ -67,6 +67,25 @@ def frozen(repository: Repository) -> bytes:
 def checksums(pickled: bytes) -> list[str]:
     view: FrozenView = pickle.loads(pickled)
     return [entry.checksum for batch in view.entries(KeyRange(b"", None)) for entry in entries_of(batch)]
+
+
+def test_an_upload_on_its_way_is_not_lost_by_a_short_grace_time(repository: Repository, clock: ManualClock) -> None:
+    refused: list[str] = []
+
+    def collect_now(name: str) -> None:
+        if not name.startswith("versions.uploaded"):
+            return
+        clock.advance(1_000)
+        for grace_ms in (GRACE_MS_MIN - 1, 0, -1):
+            with pytest.raises(Invalid, match=f"grace_ms={grace_ms} grace_ms_min=60000") as caught:
+                repository.collect(grace_ms=grace_ms)
+            refused.append(f"{caught.value.kind}: {caught.value}")
+        assert repository.collect(grace_ms=GRACE_MS_MIN).objects == 0
+
+    with listening(collect_now):
+        repository.branch("main").put("a", b"bytes" * 10_000)
+    assert len(refused) == 3 and all("grace_short" in one and "a minute or more" in one for one in refused)
+    assert repository.branch("main").get("a") == b"bytes" * 10_000
 
 
 @pytest.mark.usefixtures("processor")

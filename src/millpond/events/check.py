@@ -10,12 +10,13 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from millpond.events.days import DAY_MAX, format_day
-from millpond.events.index import State, forget_day
+from millpond.events.index import State, day_faults, forget_day
 from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem
 
 if TYPE_CHECKING:
-    from millpond.events.index import Day, StreamIndex
+    from millpond.events.event import Event
+    from millpond.events.index import StreamIndex
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
 
@@ -51,26 +52,17 @@ def _check(store: StreamStore, stream: StreamName) -> Iterator[Report]:
 
 
 def _faults(store: StreamStore, index: StreamIndex) -> Iterator[str]:
-    """Compare the events with the days, page by page."""
-    days = iter([day for day, state in index.days() if state is not State.EXPIRED])
-    day: Day | None = next(days, None)
-    after, count, more = index.dropped_id, 0, day is not None
+    days = [day for day, state in index.days() if state is not State.EXPIRED]
+    return day_faults(days, index.dropped_id, _events(store, index) if days else ())
+
+
+def _events(store: StreamStore, index: StreamIndex) -> Iterator[Event]:
+    """The events that an index knows of, page by page."""
+    after, more = index.dropped_id, True
     while more:
         page = store.read(index.stream, after)
-        for event in page.events:
-            if event.number > index.last_id:
-                break
-            if day is None or not day.first_id <= event.number <= day.last_id:
-                yield f"the event {event.id} is in no day"
-                return
-            count += 1
-            if event.number == day.last_id:
-                if count != day.count:
-                    yield f"the day {day} has {count} events, not {day.count}"
-                day, count = next(days, None), 0
+        yield from (event for event in page.events if event.number <= index.last_id)
         after, more = page.after, page.more and page.after < index.last_id
-    if day is not None:
-        yield f"the day {day} lacks events"
 
 
 def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:

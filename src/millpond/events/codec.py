@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from functools import partial
 from itertools import accumulate, pairwise, repeat
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 import numpy as np
@@ -30,6 +30,9 @@ import xxhash
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import EVENT_BYTES_MAX, NO_HEADERS, Event, NewEvent, have_headers
 from millpond.events.single import SINGLE, unpack_single
+
+if TYPE_CHECKING:
+    from millpond.events.index import Day
 
 __all__ = (
     "BATCH_PLAIN_BYTES", "ROW_BYTES", "Codec", "Continuity", "Header", "cuts", "decode", "encode", "pack",
@@ -101,9 +104,9 @@ def cuts(sizes: Sequence[int]) -> Iterator[tuple[int, int]]:
 class Continuity:
     """Batches that hold all events of some days, as far as their headers tell."""
 
-    def __init__(self, first_id: int, last_id: int, count: int) -> None:
-        self._first_id, self._last_id, self._left = first_id, last_id, count
-        self._after = 0
+    def __init__(self, days: Sequence[Day]) -> None:
+        self._first_id, self._last_id = days[0].first_id, days[-1].last_id
+        self._left, self._after = sum(day.count for day in days), 0
 
     def add(self, header: Header) -> None:
         """Take the next batch.

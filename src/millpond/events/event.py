@@ -98,12 +98,16 @@ class EventBatch:
 
     With a `source`, such as `kafka:jobs/3`, each event has the position of the message that it came from: they never
     fall, and events of one message stand in one batch. What is at or before the last position stored is left out.
+
+    With an `expected_id`, a batch is stored only while that is the newest id of the stream, 0 for one without events:
+    else it is fenced, for it was decided before events that others appended. It has no source then.
     """
 
     stream: StreamName
     events: Sequence[NewEvent]
     source: str = ""
     positions: Sequence[int] = field(default=())
+    expected_id: int | None = None
     _columns: list[Columns] = field(default_factory=list, init=False, repr=False, compare=False)
 
     def columns(self, start: int = 0) -> Columns:
@@ -138,6 +142,8 @@ class EventBatch:
                 "a batch with a source has a position for each event, and another has none", kind="event_source",
                 source=shown(self.source), positions=len(self.positions), events=len(self.events),
             )  # fmt: skip
+        if self.source and self.expected_id is not None:
+            raise Invalid("a batch with a source expects no id", kind="event_source", source=shown(self.source))
         if self.source and (not self.source.isprintable() or len(self.source.encode()) > SOURCE_BYTES_MAX):
             raise Invalid(
                 "the name of a source is not understood", kind="event_source", source=shown(self.source),
@@ -237,8 +243,9 @@ def _bad_event(reason: str, place: int, value: object) -> Invalid:
 class Appended:
     """The outcome of a batch: how many events are new, how many were stored before, and the ids of the new ones.
 
-    `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. `past_retention` of the new
-    ones are in days that retention drops: they go with the next maintenance, unless `events_retention` is raised.
+    `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. Of a batch that was fenced
+    no event is new, and none was stored before. `past_retention` of the new ones are in days that retention drops: they
+    go with the next maintenance, unless `events_retention` is raised.
     """
 
     count: int

@@ -12,14 +12,19 @@ Invariants, asserted when an index is made:
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from millpond.events.days import day_of, format_day
 from millpond.events.ids import id_time_ms
 from millpond.events.names import StreamName
 
-__all__ = ("Day", "DaySegment", "State", "StreamIndex", "forget_day")
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+
+__all__ = ("Day", "DaySegment", "State", "StreamIndex", "day_faults", "forget_day")
 
 
 def forget_day(last_id: int, last_day: int) -> int:
@@ -125,3 +130,20 @@ class StreamIndex:
     def count(self) -> int:
         """The number of events that can be read."""
         return sum(segment.count for segment in self.segments if segment.state is not State.EXPIRED)
+
+
+def day_faults(days: Iterable[Day], after: int, events: Iterable[Event]) -> Iterator[str]:
+    """Compare the events after an id with the days of their stream."""
+    left, count = iter(days), 0
+    day = next(left, None)
+    for event in events:
+        if day is None or event.number <= after or not day.first_id <= event.number <= day.last_id:
+            yield f"the event {event.id} is in no day"
+            return
+        after, count = event.number, count + 1
+        if event.number == day.last_id:
+            if count != day.count:
+                yield f"the day {day} has {count} events, not {day.count}"
+            day, count = next(left, None), 0
+    if day is not None:
+        yield f"the day {day} lacks events"

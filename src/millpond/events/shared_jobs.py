@@ -1,10 +1,6 @@
 """The rows of jobs as all backends have them: queues, and the claims of clients' ids.
 
-Machines that share streams share these rows. A claim is settled by one of them at a time:
-
-    claim      a row: queue, client id → job id, and the last id of the stream before the append
-    take       the right to settle it, for a while: a holder that died loses it
-    confirm    the row says that the events are stored
+Machines that share streams share these rows.
 
 A job that was submitted has a row with the stream of its events, so that it is found by its id alone.
 
@@ -16,17 +12,20 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from millpond.errors import Unavailable
 from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
 
+if TYPE_CHECKING:
+    from millpond.events.event import Appended, EventBatch
+
 __all__ = (
-    "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Claim", "Claims", "HoldsJobs", "JobPlace",
-    "JobRows", "JobTables", "QueueRows", "queues_full",
+    "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Begun", "BegunOf", "Claim", "ClaimRows",
+    "Claims", "HoldsJobs", "JobPlace", "JobRows", "JobTables", "QueueRows", "Settled", "queues_full",
 )  # fmt: skip
 
 QUEUES_MAX = 10_000
@@ -92,8 +91,38 @@ class QueueRows(Protocol):
         """Some rows in the order of their place, from behind a name."""
 
 
+class Begun(NamedTuple):
+    """The first events of jobs, and their rows by the jobs' ids."""
+
+    batch: EventBatch
+    places: Mapping[str, JobPlace]
+
+
+BegunOf: TypeAlias = "Callable[[Mapping[str, Claim]], Begun]"
+"""The jobs to be stored where claims hold: for those that are not `stored`, and for jobs without an id of a client."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """Claims that hold, by client, whose jobs are stored; and what was appended for those that were not."""
+
+    claims: Mapping[str, Claim]
+    batches: Sequence[EventBatch] = ()
+    outcomes: Sequence[Appended] = ()
+
+
 class Claims(Protocol):
-    """The claims of clients' ids."""
+    """The claims of clients' ids: each is settled once, whichever processes and machines meet."""
+
+    def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
+        """Let claims hold: those that were there, or else these; and store what is begun where they do.
+
+        Raises: as `StreamStore.append`. `Unavailable` also when others settle some of them, and do not end.
+        """
+
+
+class ClaimRows(Protocol):
+    """The claims of clients' ids where they and the streams are not changed together: see `turned_claims.py`."""
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
         """The claims that hold, by client: those that were there, or else these."""

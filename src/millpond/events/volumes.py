@@ -31,9 +31,14 @@ class Volume:
     def __call__(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """As `Events.append_batches`."""
         outcomes = self.append(batches)
+        self.count(batches, outcomes)
+        return outcomes
+
+    def count(self, batches: Sequence[EventBatch], outcomes: Sequence[Appended]) -> None:
+        """Count batches that were appended otherwise."""
         # Positions never fall, so what was stored before is the beginning of a batch.
         payloads = [
-            payload for batch, done in zip(batches, outcomes, strict=True)
+            payload for batch, done in zip(batches, outcomes, strict=True) if done.count
             for payload in batch.columns(done.repeated).payloads
         ]  # fmt: skip
         size = sum(map(len, payloads))
@@ -41,7 +46,6 @@ class Volume:
             self.events += len(payloads)
             self.bytes += size
             self.past_retention += sum(done.past_retention for done in outcomes)
-        return outcomes
 
 
 class Volumes:

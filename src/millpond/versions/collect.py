@@ -28,6 +28,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Invalid
 from millpond.kernel.steps import step
 from millpond.ranges import RangeEntry, index_name, open_range, range_name
 from millpond.versions.graph.commits import Commit, read_commits
@@ -51,11 +52,13 @@ if TYPE_CHECKING:
     from millpond.versions.repository_context import Site
 
 __all__ = (
-    "GRACE_MS", "Garbage", "LocalWork", "Marked", "Work", "active_commits", "address_hashes", "collect", "old_objects",
-    "staged_addresses",
+    "GRACE_MS", "GRACE_MS_MIN", "Garbage", "LocalWork", "Marked", "Work", "active_commits", "address_hashes",
+    "checked_grace", "collect", "old_objects", "staged_addresses",
 )  # fmt: skip
 
 GRACE_MS = 24 * 3_600_000
+GRACE_MS_MIN = 60_000
+"""An object is there before its row: a collection with less grace would delete an upload between the two."""
 DAY_SECONDS = 86_400
 NAMES_A_BLOCK = 10_000
 LOOKS_MAX = 4
@@ -167,6 +170,20 @@ class Work(Protocol):
         """Count the objects older than `before` that are not needed and belong to no upload; delete them, unless the
         collection is a dry run.
         """
+
+
+def checked_grace(grace_ms: int) -> int:
+    """A grace time that a user gave.
+
+    Raises:
+        Invalid: it is too short for an upload that is on its way.
+    """
+    if grace_ms < GRACE_MS_MIN:
+        raise Invalid(
+            "the grace time is too short: an upload whose row comes after its object would be lost", kind="grace_short",
+            grace_ms=grace_ms, grace_ms_min=GRACE_MS_MIN, hint="give a minute or more; without one it is a day",
+        )  # fmt: skip
+    return grace_ms
 
 
 def collect(

@@ -281,7 +281,7 @@ class RepositoryOperations(Protocol):
     def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
         """Delete objects, ranges and indexes that nothing needs, or count them. A node's grace time is a day or more.
 
-        Raises: `Conflict` when another collection deletes.
+        Raises: `Conflict` when another collection deletes. `Invalid` for a grace time below a minute.
         """
         declared()
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
 from millpond.kernel.keys import KeyRange, starting, text_prefix
 from millpond.versions.branch import Branch
-from millpond.versions.collect import GRACE_MS, Garbage, collect
+from millpond.versions.collect import GRACE_MS, Garbage, checked_grace, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
 from millpond.versions.dumps import dump_chunks
 from millpond.versions.graph.commits import Commit, find_commit
@@ -246,9 +246,9 @@ class Repository:
     def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
         """Delete objects, ranges and indexes that nothing needs, or count them.
 
-        Raises: `Conflict` when another collection deletes.
+        Raises: `Conflict` when another collection deletes. `Invalid` for a grace time below a minute.
         """
-        return collect(self.site, grace_ms=grace_ms, dry_run=dry_run)
+        return collect(self.site, grace_ms=checked_grace(grace_ms), dry_run=dry_run)
 
     def dump(self) -> Iterator[bytes]:
         """The commits, tags, branches and settings as lines of JSON, in chunks; `Repositories.restore` reads them.

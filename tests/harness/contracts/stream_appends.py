@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from millpond.errors import Corrupt, Invalid
@@ -99,6 +101,23 @@ class AppendContract:
         ]
         assert [outcome.count for outcome in store.append(batches)] == [1, 1, 1]
         assert (payloads_of(store), payloads_of(store, other)) == (["a", "c"], ["b"])
+
+    def test_a_batch_that_expects_an_id_is_stored_only_behind_it(self, store: StreamStore) -> None:
+        def expecting(expected_id: int, *payloads: str) -> EventBatch:
+            return EventBatch(STREAM, events_of(*payloads), expected_id=expected_id)
+
+        assert store.append([expecting(7, "early")]) == [Appended(0, 0, 0, 0)]
+        assert store.index(STREAM) is None, "a batch that is fenced makes no stream"
+        (first,) = store.append([expecting(0, "a", "b")])
+        assert store.append([expecting(0, "c")]) == [Appended(0, 0, 0, first.last_id)]
+        second = append(store, "d")
+        outcomes = store.append(
+            [expecting(first.last_id, "e"), expecting(second.last_id, "f"), EventBatch(STREAM, events_of("g"))]
+        )
+        assert [done.count for done in outcomes] == [0, 1, 1] and outcomes[0].last_id == second.last_id
+        assert payloads_of(store) == ["a", "b", "d", "f", "g"]
+        with pytest.raises(Invalid):
+            store.append([replace(delivered("h"), expected_id=outcomes[2].last_id)])
 
     def test_other_stores_read_what_one_appended(self, site: StreamSite, store: StreamStore) -> None:
         append(store, "a")

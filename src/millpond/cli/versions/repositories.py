@@ -219,7 +219,9 @@ def _setting_facts(settings: dict[str, Any]) -> dict[str, Any]:
 def collect(
     name: RepositoryName,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Count, and delete nothing.")] = False,
-    grace: Annotated[str, typer.Option("--grace", metavar="AGE", help="What is younger stays.")] = "1d",
+    grace: Annotated[
+        str, typer.Option("--grace", metavar="AGE", help="What is younger stays: a minute at least.")
+    ] = "1d",
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:

@@ -30,6 +30,8 @@ def append_events(tx: Transaction, batch: EventBatch, now_ms: int, rules: Stream
     keys = keys_of(batch.stream)
     before = Head.read(tx, keys)
     head = before or Head(batch.stream)
+    if batch.expected_id not in (None, head.last_id):
+        return Appended(0, 0, 0, head.last_id)
     stored_before = _stored_before(tx, keys, batch)
     count = len(batch.events) - stored_before
     if not count:

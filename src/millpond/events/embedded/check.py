@@ -9,7 +9,7 @@ from millpond.errors import Corrupt
 from millpond.events.codec import decode
 from millpond.events.embedded.rows import NO_DAY, Head, keys_of, listed_segments
 from millpond.events.embedded.work import has_hidden_rows
-from millpond.events.index import DaySegment, State
+from millpond.events.index import DaySegment, State, day_faults
 from millpond.events.keyspaces import BATCH, DUE, HEAD, SEGMENT, SOURCE
 from millpond.events.protocol import HIDDEN_DAY, Work
 from millpond.kernel.verify import Report, attempt, checked, problem
@@ -75,21 +75,9 @@ def _segment_faults(head: Head, segments: list[DaySegment], oldest: int) -> Iter
 
 
 def _event_faults(tx: ReadTransaction, keys: Keys, head: Head, segments: list[DaySegment]) -> Iterator[str]:
-    """Compare the events with the days: one batch is held at a time."""
-    days = iter([day for segment in segments if segment.state is not State.EXPIRED for day in segment.days])
-    day, count, after = next(days, None), 0, head.dropped_id
-    for _, row in tx.scan(keys.batch_range(head.dropped_id + 1)):
-        for event in decode(row, head.dropped_id):
-            if day is None or event.number <= after or not day.first_id <= event.number <= day.last_id:
-                yield f"the event {event.id} is in no day"
-                return
-            after, count = event.number, count + 1
-            if event.number == day.last_id:
-                if count != day.count:
-                    yield f"the day {day} has {count} events, not {day.count}"
-                day, count = next(days, None), 0
-    if day is not None:
-        yield f"the day {day} lacks events"
+    days = [day for segment in segments if segment.state is not State.EXPIRED for day in segment.days]
+    rows = tx.scan(keys.batch_range(head.dropped_id + 1))
+    return day_faults(days, head.dropped_id, (event for _, row in rows for event in decode(row, head.dropped_id)))
 
 
 def _check_registry(tx: ReadTransaction) -> Iterator[Report]:

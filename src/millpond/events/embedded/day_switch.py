@@ -42,7 +42,7 @@ def switch_segments(
         raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
     keys = keys_of(stream)
     days = tuple(day for segment in seen for day in segment.days)
-    check = Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+    check = Continuity(days)
     stored, pending = 0, None
     try:
         for data in batches:
@@ -67,8 +67,7 @@ def switch_segments(
 def switch_together(space: Space, switches: Sequence[Switch]) -> list[DaySegment | None]:
     """As `Together.switch_many`."""
     for one in switches:
-        days = [day for segment in one.seen for day in segment.days]
-        check = Continuity(one.seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+        check = Continuity([day for segment in one.seen for day in segment.days])
         check.add(read_header(one.batch))
         check.end()
 

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from millpond.events import shared_jobs
+from millpond.events.embedded.read import read_page
 from millpond.events.job_ids import job_id_day
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY, JOB, JOB_URI, QUEUE
 from millpond.events.names import job_set_part, queue_part
-from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, JobTables, queues_full
+from millpond.events.protocol import PAGE_BYTES
+from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, JobTables, Settled, queues_full
+from millpond.events.turned_claims import stored_clients
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.scans import put_rows
 
 if TYPE_CHECKING:
+    from millpond.events.event import Appended, EventBatch
     from millpond.events.names import StreamName
-    from millpond.events.shared_jobs import Claim, JobPlace
+    from millpond.events.shared_jobs import BegunOf, Claim, JobPlace
     from millpond.kernel.space import Space, Transaction
 
 __all__ = ("SpaceClaims", "SpaceJobs", "SpaceQueues", "space_tables")
@@ -25,10 +31,13 @@ __all__ = ("SpaceClaims", "SpaceJobs", "SpaceQueues", "space_tables")
 _FORGOTTEN_AT_ONCE = 2
 _COLLECTED_AT_ONCE = 1_000
 
+Change: TypeAlias = "Callable[[Transaction, Callable[[EventBatch], Appended]], Settled]"
+AppendWithin: TypeAlias = Callable[[Change], Settled]
 
-def space_tables(space: Space) -> JobTables:
-    """The rows of jobs in a space."""
-    return JobTables(SpaceQueues(space), SpaceClaims(space), SpaceJobs(space))
+
+def space_tables(space: Space, append_within: AppendWithin) -> JobTables:
+    """The rows of jobs in a space, and beside its streams, to which `append_within` appends."""
+    return JobTables(SpaceQueues(space), SpaceClaims(append_within), SpaceJobs(space))
 
 
 class SpaceQueues:
@@ -73,28 +82,32 @@ class SpaceQueues:
 
 
 class SpaceClaims:
-    """Claims in a space, whose one process settles them in turns of its own."""
+    """Claims in the space of the streams: all that is settled is put in one transaction, so one settles a claim."""
 
-    def __init__(self, space: Space) -> None:
-        self._space = space
+    def __init__(self, append_within: AppendWithin) -> None:
+        self._append_within = append_within
 
-    def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """See `Claims.claim`."""
-        return self._space.write(lambda tx: _claim(tx, queue, drawn))
+    def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
+        """See `Claims.settle`."""
+        expected = begun_of(drawn)  # as far as none is there: then nobody waits until it is made
+        expected.batch.check()
 
-    def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """See `Claims.take`."""
-        return set(jobs)
+        def change(tx: Transaction, append: Callable[[EventBatch], Appended]) -> Settled:
+            claims = _claim(tx, stream.queue, drawn)
+            settled = {client: replace(claim, stored=True) for client, claim in claims.items()}
+            new = [client for client, claim in claims.items() if not claim.stored]
+            put_rows(tx, [(_client_key(stream.queue, client), CLAIM.encode(settled[client])) for client in new])
+            # Rows that were claimed before their events were appended, as they once were.
+            old = {client: claims[client] for client in new if claims[client] != drawn[client]}
+            for client in stored_clients(partial(read_page, tx, bytes_max=PAGE_BYTES), stream.queue, old):
+                claims[client] = settled[client]
+            batch, places = expected if claims == drawn else begun_of(claims)
+            batches = [batch.check()] if batch.events else []
+            if batches:
+                _note_jobs(tx, places)
+            return Settled(settled, batches, [append(batch) for batch in batches])
 
-    def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """See `Claims.give_back`."""
-
-    def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """See `Claims.confirm`."""
-        rows: Sequence[tuple[bytes, bytes]] = [
-            (_client_key(queue, client), CLAIM.encode(claim)) for client, claim in claims.items()
-        ]
-        self._space.write(lambda tx: put_rows(tx, rows))
+        return self._append_within(change)
 
 
 class SpaceJobs:
@@ -105,9 +118,7 @@ class SpaceJobs:
 
     def note(self, jobs: Mapping[str, JobPlace]) -> None:
         """See `JobRows.note`."""
-        rows = [(JOB.pack(job_id), JOB_PLACE.encode(job)) for job_id, job in jobs.items()]
-        rows += [(_uri_key(job, job_id), b"") for job_id, job in jobs.items() if job.uri]
-        self._space.write(lambda tx: put_rows(tx, rows))
+        self._space.write(lambda tx: _note_jobs(tx, jobs))
 
     def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
         """See `JobRows.find`."""
@@ -142,6 +153,11 @@ class SpaceJobs:
             keys = KeyRange(page[-1][0] + b"\x00", keys.stop)
 
 
+def _note_jobs(tx: Transaction, jobs: Mapping[str, JobPlace]) -> None:
+    rows = [(JOB.pack(job_id), JOB_PLACE.encode(job)) for job_id, job in jobs.items()]
+    put_rows(tx, rows + [(_uri_key(job, job_id), b"") for job_id, job in jobs.items() if job.uri])
+
+
 def _delete_jobs(tx: Transaction, jobs: Mapping[str, JobPlace]) -> None:
     for job_id, job in jobs.items():
         tx.delete(JOB.pack(job_id))
@@ -167,7 +183,6 @@ def _claim(tx: Transaction, queue: str, drawn: Mapping[str, Claim]) -> dict[str,
             tx.delete(CLIENT_DAY.pack(claim.day, queue_part(queue), queue_part(client)))
             claim = new
         if claim is new:
-            tx.put(_client_key(queue, client), CLAIM.encode(new))
             tx.put(CLIENT_DAY.pack(new.day, queue_part(queue), queue_part(client)), b"")
         claims[client] = claim
     today = max((claim.day for claim in drawn.values()), default=0)

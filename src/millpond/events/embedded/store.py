@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Closed
 from millpond.events.embedded.append import append_events, close_open_day
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ("EmbeddedStore",)
 
+T = TypeVar("T")
+
 LOOK_SECONDS = 0.05
 """The pause between two looks for what other processes appended."""
 
@@ -50,16 +52,20 @@ class EmbeddedStore:
         self._appends = 0
         self._closed = False
         self.notes = EmbeddedNotes(self._opened)
-        self.job_rows = space_tables(space)
+        self.job_rows = space_tables(space, self._append_within)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; here all batches are stored, or none."""
         checked = [batch.check() for batch in batches]
+        return self._append_within(lambda _, append: [append(batch) for batch in checked])
+
+    def _append_within(self, change: Callable[[Transaction, Callable[[EventBatch], Appended]], T]) -> T:
+        """Append checked batches in one transaction with other changes of the space, by a function that makes them."""
         now_ms = self._clock.now_ms()
-        outcomes = self._opened().write(lambda tx: [append_events(tx, batch, now_ms, self._rules) for batch in checked])
+        made = self._opened().write(lambda tx: change(tx, lambda batch: append_events(tx, batch, now_ms, self._rules)))
         step("events.appended")
         self.wake()
-        return outcomes
+        return made
 
     def wake(self) -> None:
         """See `StreamStore.wake`; also for events that were appended in a transaction of somebody else."""

@@ -7,6 +7,8 @@ It is folded from the stream when it is wanted, from where the last one ended, a
 from the stream, and takes no row of its own.
 
 Invariants:
+* a change that active jobs decide is appended only while the stream is as it was then: of two that end one job, one
+  does, whichever processes and machines share the stream;
 * a job is active from its `submitted` or `queued` on, until an event ends it; other events begin no job;
 * all that is held is at most `HELD_JOBS_MAX` jobs, or one job set with at most `ACTIVE_JOBS_MAX`.
 """
@@ -15,28 +17,34 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import TYPE_CHECKING
 
+from millpond.error_values import shown
 from millpond.errors import Unavailable
+from millpond.events.event import EventBatch
 from millpond.events.jobs.submissions import JOB_ID
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millpond.events.event import Event
+    from millpond.events.event import Event, NewEvent
     from millpond.events.index import StreamIndex
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
+    from millpond.events.volumes import Append
 
 __all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "RETRYABLE", "ActiveJobs", "JobState", "ends_job", "fold")
 
 ACTIVE_JOBS_MAX = 1_000_000
 HELD_JOBS_MAX = 200_000
 HELD_STREAMS_MAX = 1_000
+CHANGED_AT_ONCE = 20_000
+FENCED_MAX = 1_000
+"""So many appends of others in a row, each between a look at the stream and the append of one job's events."""
 RETRYABLE = "retryable"
 """The header of a `failed` event that does not end its job: `true`."""
 
@@ -101,21 +109,60 @@ class _Held:
 
 
 class ActiveJobs:
-    """The active jobs of the streams of a store."""
+    """The active jobs of the streams of a store; changes of them go through `append`, as `StreamStore` has it."""
 
-    def __init__(self, store: StreamStore) -> None:
-        self._store = store
+    def __init__(self, store: StreamStore, append: Append | None = None) -> None:
+        self._store, self._append = store, append or store.append
         self._held: OrderedDict[StreamName, _Held] = OrderedDict()
         self._lock = threading.Lock()
 
     @contextmanager
     def of(self, stream: StreamName) -> Iterator[Mapping[str, JobState]]:
-        """The active jobs of a stream, as of now; changes that are decided by them take turns inside.
+        """The active jobs of a stream, as of now.
 
         Raises:
             Unavailable: there are too many.
             Corrupt: what is stored is damaged.
         """
+        with self._now(stream) as held:
+            yield held.jobs
+
+    def change(
+        self, stream: StreamName, chosen: Callable[[Mapping[str, JobState]], Iterable[str]],
+        events_of: Callable[[str], Sequence[NewEvent]],
+    ) -> list[str]:  # fmt: skip
+        """Append events for each active job of those chosen, while it is still one of them; the jobs.
+
+        Where others append meanwhile, the rest is chosen anew: fewer at once, for they take less time.
+
+        Raises: as `of`, and as `StreamStore.append`. `Unavailable`: others append all the time. Some may be changed.
+        """
+        done: list[str] = []
+        at_once, fenced = CHANGED_AT_ONCE, 0
+        with self._now(stream) as held:
+            left, after = list(chosen(held.jobs)), held.after
+            while left:
+                some = left[:at_once]
+                events = [event for job_id in some for event in events_of(job_id)]
+                (outcome,) = self._append([EventBatch(stream, events, expected_id=after)])
+                if outcome.count:
+                    done += some
+                    left, after, fenced = left[at_once:], outcome.last_id, 0
+                    continue
+                at_once, fenced = max(1, at_once // 2), fenced + 1
+                if fenced == FENCED_MAX:
+                    raise Unavailable(
+                        "others append to the job set all the time", kind="job_set_busy", job_set=shown(stream.job_set),
+                        hint="try it again",
+                    )  # fmt: skip
+                self._read_on(stream, held)
+                active = set(chosen(held.jobs))
+                left, after = [job_id for job_id in left if job_id in active], held.after
+        return done
+
+    @contextmanager
+    def _now(self, stream: StreamName) -> Iterator[_Held]:
+        """The jobs of a stream and its end, as of now; those who change it in this process take turns inside."""
         with self._lock:
             held = self._held.setdefault(stream, _Held())
             self._held.move_to_end(stream)
@@ -123,7 +170,7 @@ class ActiveJobs:
         try:
             with held.lock:
                 self._read_on(stream, held)
-                yield held.jobs
+                yield held
         finally:
             with self._lock:
                 held.users -= 1

@@ -1,50 +1,34 @@
 """Submissions: jobs get an id and their first events, once, also when they are submitted again.
 
-A job with an id of its client takes three steps, for its events may lie in another place than the rows of jobs:
+A job with an id of its client has a claim: queue, client id → job id. In a space the claim, the row of the job and its
+events are put in one transaction; machines that share streams in Redis take turns (`events/turned_claims.py`).
 
-    claim      a row: queue, client id → job id, and the last id of the stream before the append
-    append     the events of all jobs of the submission, in one batch
-    confirm    the row says that the events are stored
-
-Invariants:
-* whoever submits a client's id again gets the first job's id; its events are appended only if they are not there;
-* a row that was claimed and not confirmed, because the node died, is settled by whoever comes next: the stream is read
-  from where it ended before the append;
-* a row is settled by one submission at a time. In a process those to one queue take turns; machines that share rows
-  take each claim for `TURN_SECONDS`, and end what they are at in half of that, or leave it.
+Invariant: whoever submits a client's id again gets the first job's id; its events are appended only if they are not
+there, whichever processes and machines submit it at once.
 """
 
 from __future__ import annotations
 
-import threading
-import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from millpond.error_values import shown
-from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.job_ids import draw_job_id
-from millpond.events.names import StreamName
-from millpond.events.shared_jobs import TURN_SECONDS, Claim, JobPlace
+from millpond.events.shared_jobs import Begun, Claim, JobPlace, Settled
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.events.event import Appended
+    from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
     from millpond.events.shared_jobs import JobTables
-    from millpond.events.volumes import Append
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
 
 JOB_ID = "job_id"
 """The header of an event that names its job."""
-PATIENCE_SECONDS = 45.0
-"""For how long a submission waits for claims that others settle, or died at."""
-_PAUSE_SECONDS = 0.02
-_TURNS = 64
 
 FirstEvents: TypeAlias = Callable[[str], Sequence[NewEvent]]
 
@@ -58,13 +42,18 @@ class NewJob:
     uri: str = ""
 
 
-class Submissions:
-    """Submissions to the streams of a store."""
+def _count_none(_batches: Sequence[EventBatch], _outcomes: Sequence[Appended]) -> None:
+    """Count nothing."""
 
-    def __init__(self, tables: JobTables, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
-        self._claims, self._jobs, self._store, self._clock = tables.claims, tables.jobs, store, clock
-        self._append = append or store.append
-        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
+
+class Submissions:
+    """Submissions to the streams of a store; `count` is called with what was appended."""
+
+    def __init__(
+        self, tables: JobTables, store: StreamStore, clock: Clock,
+        count: Callable[[Sequence[EventBatch], Sequence[Appended]], None] = _count_none,
+    ) -> None:  # fmt: skip
+        self._tables, self._store, self._clock, self._count = tables, store, clock, count
 
     def submit(self, stream: StreamName, jobs: Sequence[NewJob]) -> list[str]:
         """Submit jobs, all or none; their ids, in their order.
@@ -74,94 +63,35 @@ class Submissions:
             Unavailable: the storage is full or out of reach, or other submissions do not end. `Uncertain`: the jobs may
                 be stored; submit those again that have ids of the client.
         """
-        clients = [job.client_id for job in jobs if job.client_id]
-        if not clients:
-            return self._stored(stream, jobs, {})
-        with self._turns[zlib.crc32(stream.queue.encode()) % _TURNS], self._claimed(stream, clients) as claims:
-            ids = self._stored(stream, jobs, claims)
-            new = {client: replace(claim, stored=True) for client, claim in claims.items() if not claim.stored}
-            if new:
-                self._claims.confirm(stream.queue, new)
-            return ids
-
-    def _stored(self, stream: StreamName, jobs: Sequence[NewJob], claims: Mapping[str, Claim]) -> list[str]:
-        """The ids of jobs, after the events of those that are not stored were appended."""
-        ids = [claims[job.client_id].job_id if job.client_id else draw_job_id(self._clock) for job in jobs]
-        events: list[NewEvent] = []
-        begun: dict[str, NewJob] = {}
-        for job, job_id in zip(jobs, ids, strict=True):
-            if job_id in begun or (job.client_id and claims[job.client_id].stored):
-                continue
-            begun[job_id] = job
-            events += job.events(job_id)
-        if events:
-            self._note(stream, begun)
-            self._append([EventBatch(stream, events)])
-        return ids
-
-    def _note(self, stream: StreamName, jobs: Mapping[str, NewJob]) -> None:
+        ids = [draw_job_id(self._clock) for _ in jobs]
+        clients = {job.client_id: job_id for job, job_id in zip(jobs, ids, strict=True) if job.client_id}
         index = self._store.index(stream)
         after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
-        self._jobs.note({job_id: JobPlace(*stream, after, day, job.uri) for job_id, job in jobs.items()})
 
-    @contextmanager
-    def _claimed(self, stream: StreamName, clients: Sequence[str]) -> Iterator[dict[str, Claim]]:
-        """The claims of ids of clients, to be settled inside; those that are `stored` have their events."""
-        index = self._store.index(stream)
-        after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
-        drawn = {client: Claim(draw_job_id(self._clock), stream.job_set, day, after) for client in clients}
-        claims = self._taken(stream.queue, drawn)
-        due = self._clock.monotonic() + TURN_SECONDS / 2
-        taken = [claim.job_id for claim in claims.values() if not claim.stored]
-        try:
-            old = {client: claim for client, claim in claims.items() if not claim.stored and claim != drawn[client]}
-            found = self._found(stream.queue, old)
-            self._check_time(stream.queue, due)
-            yield {
-                client: replace(claim, stored=True) if client in found else claim for client, claim in claims.items()
-            }
-        except Uncertain:
-            raise  # what may yet come is waited for
-        except BaseException:
-            self._claims.give_back(stream.queue, taken)
-            raise
+        def begun_of(claims: Mapping[str, Claim]) -> Begun:
+            new: dict[str, NewJob] = {}
+            for job, job_id in zip(jobs, ids, strict=True):
+                claim = claims[job.client_id] if job.client_id else None
+                if claim is None or not claim.stored:
+                    new.setdefault(job_id if claim is None else claim.job_id, job)
+            events = [event for job_id, job in new.items() for event in job.events(job_id)]
+            places = {job_id: JobPlace(*stream, after, day, job.uri) for job_id, job in new.items()}
+            return Begun(EventBatch(stream, events), places)
 
-    def _check_time(self, queue: str, due: float) -> None:
-        if self._clock.monotonic() >= due:
-            raise _busy(queue)
+        if clients:
+            drawn = {client: Claim(job_id, stream.job_set, day, after) for client, job_id in clients.items()}
+            settled = self._tables.claims.settle(stream, drawn, begun_of)
+        else:
+            settled = self._begin(*begun_of({}))
+        self._count(settled.batches, settled.outcomes)
+        return [
+            settled.claims[job.client_id].job_id if job.client_id else job_id
+            for job, job_id in zip(jobs, ids, strict=True)
+        ]
 
-    def _taken(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """The claims of clients, when each is stored, or this submission's to settle."""
-        holder, due = self._clock.random_id(), self._clock.monotonic() + PATIENCE_SECONDS
-        pause = _PAUSE_SECONDS * (1 + int(holder, 16) % 5)  # two that take some of the same do not meet for ever
-        claims = self._claims.claim(queue, drawn)
-        while True:
-            wanted = {claim.job_id for claim in claims.values() if not claim.stored}
-            taken = self._claims.take(queue, wanted, holder)
-            if taken == wanted:
-                return claims
-            self._claims.give_back(queue, taken)
-            self._check_time(queue, due)
-            self._clock.wait(threading.Event(), self._clock.monotonic() + pause)
-            claims = self._claims.claim(queue, claims)
-
-    def _found(self, queue: str, unsettled: Mapping[str, Claim]) -> set[str]:
-        """The clients' ids, of some that were claimed before, whose jobs are in their streams."""
-        found: set[str] = set()
-        by_job_set: dict[str, dict[str, str]] = {}
-        for client, claim in unsettled.items():
-            by_job_set.setdefault(claim.job_set, {})[claim.job_id] = client
-        for job_set, wanted in by_job_set.items():
-            after = min(claim.after for claim in unsettled.values() if claim.job_set == job_set)
-            page = self._store.read(StreamName(queue, job_set), after)
-            while page.events:
-                found.update(wanted[job] for event in page.events if (job := event.headers.get(JOB_ID, "")) in wanted)
-                page = self._store.read(StreamName(queue, job_set), page.after)
-        return found
-
-
-def _busy(queue: str) -> Unavailable:
-    return Unavailable(
-        "jobs with these ids of the client are being submitted elsewhere", kind="submission_busy", queue=shown(queue),
-        hint="submit them again in a moment",
-    )  # fmt: skip
+    def _begin(self, batch: EventBatch, places: Mapping[str, JobPlace]) -> Settled:
+        """Store jobs that have no ids of clients."""
+        if not batch.events:
+            return Settled({})
+        self._tables.jobs.note(places)
+        return Settled({}, [batch], self._store.append([batch]))

@@ -48,6 +48,8 @@ __all__ = ("append_batches",)
 FLIGHT_BYTES = 8 << 20
 PACKED_BYTES_MIN = 192
 """Smaller rows are not compressed: that costs more than the append."""
+_EXPECTS = 1
+"""The first position of a batch without a source that expects an id: the last position is the id."""
 
 
 @dataclass(slots=True)
@@ -68,6 +70,8 @@ class _Delivery:
         positions = self.batch.positions[self.stored_before :]
         rows = list(_packed_rows(columns))
         first, last = (positions[0], positions[-1]) if positions else (0, 0)
+        if self.batch.expected_id is not None:
+            first, last = _EXPECTS, self.batch.expected_id
         self.arguments = [self.batch.source, delivery_numbers(first, last, len(columns.times), len(rows))]
         for numbers, row in rows:
             self.arguments += (numbers, row)
@@ -75,6 +79,8 @@ class _Delivery:
 
     def outcome(self, answer: bytes) -> Appended:
         number = int.from_bytes(answer[1:], "big")
+        if answer[:1] == b"m":
+            return Appended(0, 0, 0, number)
         if answer[:1] == b"r":
             return Appended(0, len(self.batch.events), 0, number)
         count = len(self.batch.events) - self.stored_before

@@ -37,7 +37,7 @@ def switch_segments(
     if not seen or any(segment.state not in (State.CLOSED, State.COMPRESSED) for segment in seen):
         raise Invalid("only closed and compressed days are switched", kind="event_switch", segments=len(seen))
     days = tuple(day for segment in seen for day in segment.days)
-    check = Continuity(seen[0].first_id, days[-1].last_id, sum(day.count for day in days))
+    check = Continuity(days)
     staged, last_ids, size = keys.staged + token.encode(), [], 0
     servers.run_quietly(Call(keys.shard, (b"UNLINK", staged)))
     try:

@@ -24,9 +24,12 @@ from millpond.events.redis.keys import escaped
 from millpond.events.redis.scripts import SWAP
 from millpond.events.redis.servers import Call, script_call
 from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, TURN_SECONDS, JobTables, queues_full
+from millpond.events.turned_claims import TurnedClaims
 
 if TYPE_CHECKING:
+    from millpond.clock import Clock
     from millpond.events.names import StreamName
+    from millpond.events.protocol import StreamStore
     from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import Place
     from millpond.events.redis.servers import Servers
@@ -39,9 +42,11 @@ _COLLECTED_AT_ONCE = 1_000
 _CLAIM_MS = (CLIENT_DAYS + 1) * DAY_MS
 
 
-def redis_tables(servers: Servers, place: Place) -> JobTables:
-    """The rows of jobs in Redis."""
-    return JobTables(RedisQueues(servers, place), RedisClaims(servers, place), RedisJobs(servers, place))
+def redis_tables(servers: Servers, place: Place, store: StreamStore, clock: Clock) -> JobTables:
+    """The rows of jobs in Redis, beside the streams of a store."""
+    jobs = RedisJobs(servers, place)
+    claims = TurnedClaims(RedisClaims(servers, place), jobs, store, clock)
+    return JobTables(RedisQueues(servers, place), claims, jobs)
 
 
 class RedisQueues:
@@ -86,7 +91,7 @@ class RedisClaims:
         self._servers, self._place = servers, place
 
     def claim(self, queue: str, drawn: Mapping[str, Claim]) -> dict[str, Claim]:
-        """See `Claims.claim`."""
+        """See `ClaimRows.claim`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), *_UNLESS_THERE, _CLAIM_MS)
             for client, claim in drawn.items()
@@ -98,19 +103,19 @@ class RedisClaims:
         }
 
     def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
-        """See `Claims.take`."""
+        """See `ClaimRows.take`."""
         wanted, own = list(jobs), holder.encode()
         calls = [self._call(b"SET", queue, _turn(job), own, *_UNLESS_THERE, int(TURN_SECONDS * 1000)) for job in wanted]
         there = self._servers.run(calls, repeat=True)
         return {job for job, other in zip(wanted, there, strict=True) if other in (None, own)}
 
     def give_back(self, queue: str, jobs: Iterable[str]) -> None:
-        """See `Claims.give_back`."""
+        """See `ClaimRows.give_back`."""
         for job in jobs:
             self._servers.run_quietly(self._call(b"DEL", queue, _turn(job)))
 
     def confirm(self, queue: str, claims: Mapping[str, Claim]) -> None:
-        """See `Claims.confirm`."""
+        """See `ClaimRows.confirm`."""
         calls = [
             self._call(b"SET", queue, self._client(queue, client), CLAIM.encode(claim), b"XX", b"KEEPTTL")
             for client, claim in claims.items()

@@ -28,6 +28,9 @@ class Joined:
 
     def outcomes(self, whole: Appended) -> Iterable[tuple[int, Appended]]:
         """The outcome of each member, from that of the batch: what was stored before is at its begin."""
+        if len(self.members) == 1:
+            yield self.members[0][0], whole
+            return
         start = 0
         for place, count in self.members:
             repeated = min(max(whole.repeated - start, 0), count)
@@ -61,6 +64,8 @@ def _bytes_of(batch: EventBatch) -> int:
 def _follows(before: EventBatch, batch: EventBatch) -> bool:
     """True when two batches together are stored as they would be one by one."""
     if before.source != batch.source or not before.events or not batch.events:
+        return False
+    if before.expected_id is not None or batch.expected_id is not None:
         return False
     if len(before.positions) != len(before.events) or len(batch.positions) != len(batch.events):
         return not (batch.source or batch.positions or before.positions)

@@ -49,7 +49,7 @@ def are_singles(batches: Sequence[EventBatch]) -> bool:
         Invalid: one is not acceptable.
     """
     for batch in batches:
-        if len(batch.events) != 1:
+        if len(batch.events) != 1 or batch.expected_id is not None:
             return False
     for batch in batches:
         if len(batch.check().events[0][1]) > PAYLOAD_BYTES_MAX:

@@ -61,7 +61,7 @@ class RedisStore:
         self.losses = Losses()
         marks = Marks(self._place, clock, lambda calls: self._servers.run(calls, repeat=True), self.losses)
         self._servers.settle = marks.settle
-        self.job_rows = redis_tables(self._servers, self._place)
+        self.job_rows = redis_tables(self._servers, self._place, self, clock)
         self._references = References()
         self._followers = Followers(self._servers, self._place, clock)
         self.notes = RedisNotes(self._servers, self._place)

@@ -13,12 +13,12 @@ from google.protobuf.empty_pb2 import Empty
 
 from millpond.error_values import shown
 from millpond.errors import Denied, Invalid, NotFound
-from millpond.events.event import BATCH_EVENTS_MAX, EventBatch, NewEvent
+from millpond.events.event import BATCH_EVENTS_MAX, NewEvent
 from millpond.events.jobs.active import JobState
 from millpond.events.jobs.submissions import NewJob
 from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
 from millpond.server.armada.events_api import serving
-from millpond.server.armada.means import SURFACE, Means
+from millpond.server.armada.means import Means
 from millpond.server.armada.messages import job_event
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.rpc.dispatch import Call, Row
@@ -37,7 +37,6 @@ REASON_BYTES_MAX = 50
 EXTERNAL_JOB_URI = "armadaproject.io/externalJobUri"
 """The annotation with the name that a client has for a job elsewhere, where the field of the request is empty."""
 URI_CHARS_MAX = 1024
-_PER_BATCH = 20_000
 _FILTERS = {
     pb.JobState.QUEUED: {JobState.QUEUED},
     pb.JobState.PENDING: {JobState.LEASED, JobState.PENDING},
@@ -172,17 +171,16 @@ def _append(
     """Append two events for each active job of some, or of all in a state; the jobs."""
     means = call.service
     means.need_queue(stream.queue)
-    with means.active.of(stream) as active:
-        chosen = active if wanted is None else dict.fromkeys(job_id for job_id in wanted if job_id in active)
-        jobs = [job_id for job_id in chosen if of_state(active[job_id])]
-        now_ms = means.node.clock.now_ms()
-        first, second = kinds
-        for start in range(0, len(jobs), _PER_BATCH):
-            events: list[NewEvent] = []
-            for job_id in jobs[start : start + _PER_BATCH]:
-                events.append(job_event(first, job_id, now_ms, change))
-                events.append(job_event(second, job_id, now_ms, last or change))
-            means.events.volumes.of(SURFACE)([EventBatch(stream, events)])
+    now_ms, (first, second) = means.node.clock.now_ms(), kinds
+
+    def chosen(active: Mapping[str, JobState]) -> list[str]:
+        jobs = active if wanted is None else dict.fromkeys(job_id for job_id in wanted if job_id in active)
+        return [job_id for job_id in jobs if of_state(active[job_id])]
+
+    def events(job_id: str) -> Sequence[NewEvent]:
+        return job_event(first, job_id, now_ms, change), job_event(second, job_id, now_ms, last or change)
+
+    jobs = means.active.change(stream, chosen, events)
     call.notes["jobs"] = len(jobs)
     return jobs
 

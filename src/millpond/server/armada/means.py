@@ -50,6 +50,6 @@ def make_means(node: Node, watching: Watching) -> Means:
     store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
     assert isinstance(store, HoldsJobs), "both backends of streams hold the rows of jobs"
     tables = store.job_rows
-    submissions = Submissions(tables, store, node.clock, volume)
+    submissions = Submissions(tables, store, node.clock, volume.count)
     records = JobRecords(tables.jobs, store)
-    return Means(node, pond.events, Queues(tables.queues), submissions, ActiveJobs(store), records, watching)
+    return Means(node, pond.events, Queues(tables.queues), submissions, ActiveJobs(store, volume), records, watching)

@@ -23,7 +23,15 @@ from millpond.ranges import CachedObjects, RangeEntry, open_range
 from millpond.spark.objects.opening import open_repository
 from millpond.spark.places import place_of
 from millpond.times.durations import parse_duration
-from millpond.versions.collect import GRACE_MS, Garbage, address_hashes, collect, old_objects, staged_addresses
+from millpond.versions.collect import (
+    GRACE_MS,
+    Garbage,
+    address_hashes,
+    checked_grace,
+    collect,
+    old_objects,
+    staged_addresses,
+)
 from millpond.versions.objects.uploads import DATA
 
 if TYPE_CHECKING:
@@ -56,9 +64,9 @@ def collect_garbage(
     `grace` (`24h`, or milliseconds): what is younger stays. `report`: a path that Spark can write, for the names and
     sizes of the objects, as Parquet.
 
-    Raises: as `Repository.collect`; `Invalid` for a pond on nodes or a duration that is none.
+    Raises: as `Repository.collect`; `Invalid` for a pond on nodes, or a duration that is none or too short.
     """
-    grace_ms = parse_duration(grace) if isinstance(grace, str) else grace
+    grace_ms = checked_grace(parse_duration(grace) if isinstance(grace, str) else grace)
     with open_repository(pond, place_of(pond, session), repository) as opened_repository:
         work = _SparkWork(session, opened_repository.site, report)
         return collect(opened_repository.site, grace_ms=grace_ms, dry_run=dry_run, work=work)

@@ -6,10 +6,11 @@
 --           for each stream: its names in full, deliveries, then for each delivery: source, its numbers (first and last
 --           position, events, rows), then for each row: its numbers (day, events, bytes), row. Of a lone row of one
 --           event the numbers end with the id and the checksum of the row that it was deflated with, or with `?`: the
---           reference is unknown.
+--           reference is unknown. Without a source the positions are 0; or 1, and the id that must be the stream's last.
 -- Gives an answer for each delivery: `n` and the first id, `r` (nothing is new) and the last id of the stream, `c`
--- (stored up to the middle) and the position, `f` (no ids are left), `p` (another reference is used: send it plain), or
--- `-`: it comes after a `c` or an `f`. After `?`, behind `n` and the id: the id of the reference, and the row.
+-- (stored up to the middle) and the position, `m` (another id is the last) and that id, `f` (no ids are left), `p`
+-- (another reference is used: send it plain), or `-`: it comes after a `c` or an `f`. After `?`, behind `n` and the id:
+-- the id of the reference, and the row.
 
 local DELIVERY, ROW = '>c16c16I4I4', '>i4I4I4'
 
@@ -113,6 +114,9 @@ local function append_delivery(raw, sources)
     at = from + 2 * rows
     if ended then
         return '-'
+    end
+    if source == '' and string.byte(first, 16) == 1 and string.sub(last, 9) ~= id_bytes(head.ms, head.counter) then
+        return 'm' .. id_bytes(head.ms, head.counter)
     end
     local answer = answer_without(source ~= '' and redis.call('HGET', sources, source), first, last, count)
     if answer then
