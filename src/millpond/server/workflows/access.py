@@ -82,8 +82,6 @@ _RUNNING: Final = frozenset({
     "PutUserTaskRunComment", "DeleteUserTaskRunComment",
 })  # fmt: skip
 _FREE: Final = frozenset({"Whoami", "GetServerVersion"})
-_UNCOUNTED: Final = frozenset({"ReportTask", "PutCheckpoint"})
-"""Changing requests that no quota counts: they end what was let in before."""
 _RESOURCES: Final = (
     ("Tenant", ACLResource.ACL_TENANT), ("Principal", ACLResource.ACL_PRINCIPAL), ("Quota", ACLResource.ACL_QUOTA),
     ("TaskWorkerGroup", ACLResource.ACL_TASK_WORKER_GROUP), ("RegisterTaskWorker", ACLResource.ACL_WORKFLOW),
@@ -120,10 +118,9 @@ def need_of(method: str) -> Need:
     resource = next((found for word, found in _RESOURCES if word in method), ACLResource.ACL_WORKFLOW)
     if method.startswith(_READS) or method in _READING:
         return Need(resource, ACLAction.READ)
-    counted = method not in _UNCOUNTED
     if method in _WRITING or (method.startswith(("Put", "Delete", "Migrate")) and method not in _RUNNING):
-        return Need(resource, ACLAction.WRITE_METADATA, counted)
-    return Need(resource, ACLAction.RUN, counted)
+        return Need(resource, ACLAction.WRITE_METADATA, counted=True)
+    return Need(resource, ACLAction.RUN, counted=True)
 
 
 def need_tenant(caller: Caller, right: str, tenant: str) -> None:

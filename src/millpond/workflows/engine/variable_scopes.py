@@ -101,7 +101,7 @@ def check_inputs(work: Work, declared: list[ThreadVarDef], inputs: Mapping[str, 
         try:
             settled(work, coerced(given, type_of_def(variable.var_def)), type_of_def(variable.var_def))
         except NodeFailed as wrong:
-            raise substitution(f"variable {name}: {wrong.message}") from wrong
+            raise substitution(f"{wrong.message}, in the variable {name}") from wrong
         check_size(f"variable {name}", given)
 
 
