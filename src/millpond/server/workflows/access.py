@@ -44,6 +44,7 @@ from littlehorse.model import (
 
 from millpond.errors import Denied, Unavailable
 from millpond.nodes.tokens import ANYBODY
+from millpond.server.workflows.quota_usage import QuotaUsage
 from millpond.workflows.engine.metadata.tenancy import (
     ANONYMOUS,
     CLUSTER,
@@ -165,6 +166,7 @@ class Access:
         self._allowed: dict[tuple[str, str], frozenset[tuple[int, int]]] = {}
         self._rates: dict[tuple[str, ...], int] = {}
         self._turns: dict[tuple[str, ...], _Turn] = {}
+        self.usage = QuotaUsage(clock)
 
     async def check(self, caller: Caller, need: Need, tenant: str) -> None:
         """Insist that a caller may do what a method needs, and count it.
@@ -254,6 +256,7 @@ class Access:
             self._turns.pop(quota, None)
             return
         delay = self._delay(quota, rate)
+        self.usage.note(quota, delay)
         if delay:
             raise Unavailable(
                 "more requests come than the quota allows", kind="quota_exceeded", quota="/".join(quota),

@@ -4,7 +4,8 @@
 |---|---|
 | one of the engine's | a command: its reply comes after its write is durable |
 | an id, a list, a search | a read |
-| `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion` | here |
+| `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion`,
+`ListQuotaUsageMetrics` | here |
 | any other | UNIMPLEMENTED, with the reason; `docs/workflows.md` lists them |
 """
 
@@ -22,7 +23,9 @@ from littlehorse.model import (
     AwaitWorkflowEventRequest,
     DeletePrincipalRequest,
     LHHostInfo,
+    ListQuotaUsageMetricsRequest,
     LittleHorseVersion,
+    MetricsList,
     PollTaskRequest,
     PollTaskResponse,
     Principal,
@@ -214,6 +217,11 @@ async def _await_event(call: _Call, request: AwaitWorkflowEventRequest) -> Workf
     return found
 
 
+async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> MetricsList:
+    """The usage of a quota, as this process has seen it."""
+    return call.service.access.usage.listed(request)
+
+
 async def _whoami(call: _Call, request: Message) -> Principal:
     """The caller: the name of the token, or `anonymous`, with what it may do beyond its token."""
     del request
@@ -239,5 +247,6 @@ _OWN: Final[dict[str, _Row]] = {
     "AwaitWorkflowEvent": Row(AwaitWorkflowEventRequest, _await_event, "read"),
     "Whoami": Row(Empty, _whoami),
     "GetServerVersion": Row(Empty, _version),
+    "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, "read"),
 }
 _ROWS: Final = {method.name: _row(method) for method in _METHODS}

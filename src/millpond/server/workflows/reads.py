@@ -101,6 +101,7 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.keys import encode
+from millpond.server.workflows.metric_windows import METRIC_READS
 from millpond.server.workflows.pages import limit_of, page_of
 from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import key_of, run_path
@@ -404,6 +405,6 @@ READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
     ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
     GetLatestUserTaskDefRequest: _latest_user_task, CountTaskRunRequest: _count_tasks,
-    CountNodeRunRequest: _count_nodes,
+    CountNodeRunRequest: _count_nodes, **METRIC_READS,
 }  # fmt: skip
 """The function of each request that reads."""
