@@ -60,6 +60,7 @@ from littlehorse.model import (
     SearchWfSpecRequest,
     SearchWorkflowEventDefRequest,
     SearchWorkflowEventRequest,
+    SearchWorkflowMigrationPlanRequest,
     StructDef,
     StructDefId,
     StructDefIdList,
@@ -97,6 +98,9 @@ from littlehorse.model import (
     WorkflowEventId,
     WorkflowEventIdList,
     WorkflowEventList,
+    WorkflowMigrationPlan,
+    WorkflowMigrationPlanId,
+    WorkflowMigrationPlanIdList,
 )
 
 from millpond.errors import Invalid, NotFound
@@ -128,6 +132,7 @@ GETS: Final[dict[type[Message], type[Message]]] = {
     ExternalEventId: ExternalEvent, WorkflowEventId: WorkflowEvent, UserTaskRunId: UserTaskRun,
     CheckpointId: Checkpoint, InactiveThreadRunId: InactiveThreadRun, StructDefId: StructDef,
     CorrelatedEventId: CorrelatedEvent, ScheduledWfRunId: ScheduledWfRun,
+    WorkflowMigrationPlanId: WorkflowMigrationPlan,
 }  # fmt: skip
 """The object of each kind of id."""
 LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
@@ -379,6 +384,15 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
     return search
 
 
+def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
+    """Migration plans: of a specification, those whose name begins so, or all."""
+    found = (
+        (encode(_parts(key)), row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, ())
+        if str(key[0]).startswith(request.prefix) and request.wf_spec_name in ("", row.old_wfSpec.name)
+    )  # fmt: skip
+    return page_of(WorkflowMigrationPlanIdList, found, request)
+
+
 def _has_task(spec: WfSpec, task: str) -> bool:
     nodes = (node for thread in spec.thread_specs.values() for node in thread.nodes.values())
     return any(node.HasField("task") and node.task.task_def_id.name == task for node in nodes)
@@ -399,6 +413,7 @@ SEARCHES: Final[dict[type[Message], Read]] = {
     SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),
     SearchExternalEventDefRequest: _definitions(ExternalEventDef, ExternalEventDefIdList),
     SearchWorkflowEventDefRequest: _definitions(WorkflowEventDef, WorkflowEventDefIdList),
+    SearchWorkflowMigrationPlanRequest: _search_plans,
 }  # fmt: skip
 
 READS: Final[dict[type[Message], Read]] = {

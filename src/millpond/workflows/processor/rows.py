@@ -47,6 +47,7 @@ from littlehorse.model import (
     WorkflowEvent,
     WorkflowEventDef,
     WorkflowEventId,
+    WorkflowMigrationPlan,
 )
 
 from millpond.errors import Conflict, Corrupt, Internal, Invalid
@@ -84,7 +85,8 @@ _OTHER: Final[dict[type[Message], int]] = {
 the newest event thrown of each definition."""
 DEFINITIONS: Final[dict[type[Message], int]] = {
     TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, Principal: 13, Tenant: 14,
-    WorkflowEventDef: 15, ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, Quota: 23, NodeRunId: 1010,
+    WorkflowEventDef: 15, ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, Quota: 23, WorkflowMigrationPlan: 26,
+    NodeRunId: 1010,
 }  # fmt: skip
 """The kinds of rows that belong to no run, by the client's own numbers; 1010 are node runs by correlation key."""
 _VERSION = b"\x01"
