@@ -1,4 +1,4 @@
-"""`millpond migration`: open runs go on with another version of their workflow, as a plan says; tried first, if wanted."""
+"""`millpond migration`: open runs go on with another version of their workflow, as a plan says, or try it first."""
 
 from __future__ import annotations
 
