@@ -11,7 +11,12 @@ import pytest
 pytest.importorskip("littlehorse")
 
 from littlehorse.model import (
+    BulkDeleteWfRun,
+    BulkJobStatus,
     CountAndTiming,
+    CreateBulkJobRequest,
+    DeleteBulkJobRequest,
+    GetBulkJobRequest,
     GetLatestWfSpecRequest,
     JsonIndex,
     LHStatus,
@@ -25,8 +30,10 @@ from littlehorse.model import (
     QuotaId,
     ReportTaskRun,
     RunWfRequest,
+    SearchBulkJobRequest,
     SearchVariableRequest,
     SearchWfMetricWindowRequest,
+    SearchWfRunRequest,
     StopWfRunRequest,
     TaskDefId,
     TaskDefMetricsQueryRequest,
@@ -41,6 +48,7 @@ from littlehorse.model import (
 )
 from littlehorse.workflow import Workflow, WorkflowThread
 
+from tests.harness.cluster import wait_for
 from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer, code_of
 
@@ -173,3 +181,23 @@ def test_runs_are_migrated_from_the_terminal_and_tried_first(stub: Any, workflow
     assert stub.GetWfRun(WfRunId(id="a")).status == LHStatus.HALTED
     millpond("migration", "delete", "fix")
     assert "fix" not in millpond("migration", "list")
+
+
+def test_a_bulk_job_deletes_runs_by_their_status(stub: Any) -> None:
+    stub.PutWfSpec(Workflow("empty", lambda wf: None).compile())
+    stub.PutWfSpec(Workflow("sleeps", lambda wf: wf.sleep(3600) and None).compile())
+    for number in range(3):
+        start(stub, "empty", f"empty-{number}")
+        start(stub, "sleeps", f"sleeps-{number}")
+    wanted = BulkDeleteWfRun(wf_spec_name="empty", wf_run_status=LHStatus.COMPLETED)
+    wanted.latest_start.seconds = 9_999_999_999
+    job = stub.CreateBulkJob(CreateBulkJobRequest(bulk_delete_wf_run=wanted))
+    done = BulkJobStatus.BULK_JOB_COMPLETED
+    wait_for(lambda: stub.GetBulkJob(GetBulkJobRequest(id=job.id)).status == done, "the end of the job")
+    for workflow, left in (("empty", 0), ("sleeps", 3)):
+        assert len(stub.SearchWfRun(SearchWfRunRequest(wf_spec_name=workflow)).results) == left
+    search = SearchBulkJobRequest(status=BulkJobStatus.BULK_JOB_COMPLETED)
+    assert list(stub.SearchBulkJob(search).results) == [job.id]
+    stub.DeleteBulkJob(DeleteBulkJobRequest(id=job.id))
+    assert list(stub.SearchBulkJob(search).results) == []
+    assert code_of(stub.GetBulkJob, GetBulkJobRequest(id=job.id))[0] is grpc.StatusCode.NOT_FOUND

@@ -142,7 +142,7 @@ def _open_runs(call: Any, plan: Any) -> Iterator[Any]:
     for status in sorted(set(LHStatus.values()) - {LHStatus.COMPLETED}):
         yield from every_result(call, "SearchWfRun", SearchWfRunRequest(
             wf_spec_name=old.name, wf_spec_major_version=old.major_version, wf_spec_revision=old.revision,
-            status=status, limit=_PAGE,
+            status=LHStatus.Name(status), limit=_PAGE,
         ))  # fmt: skip
 
 

@@ -12,7 +12,7 @@ A caller is the principal with the name of its token; without one of that name, 
 |---|---|---|
 | reads | that of the method | READ |
 | work on runs and tasks | that of the method | RUN |
-| definitions; also `DeleteWfRun`, `AssignUserTaskRun` | that of the method | WRITE_METADATA |
+| definitions; also `DeleteWfRun`, `AssignUserTaskRun`, `CreateBulkJob` | that of the method | WRITE_METADATA |
 | `RegisterTaskWorker`, `PollTask` | ACL_WORKFLOW, ACL_TASK | READ |
 | `Whoami`, `GetServerVersion` | none | |
 
@@ -77,7 +77,7 @@ QUOTA_WINDOW_SECONDS = 0.5
 QUOTA_DELAY_SECONDS_MAX = 30.0
 _READS = ("Get", "List", "Search", "Count", "Await", "Validate")
 _READING: Final = frozenset({"RegisterTaskWorker", "PollTask"})
-_WRITING: Final = frozenset({"DeleteWfRun", "AssignUserTaskRun"})
+_WRITING: Final = frozenset({"DeleteWfRun", "AssignUserTaskRun", "CreateBulkJob"})
 _RUNNING: Final = frozenset({
     "PutExternalEvent", "PutCorrelatedEvent", "DeleteCorrelatedEvent", "PutCheckpoint", "DeleteScheduledWfRun",
     "PutUserTaskRunComment", "DeleteUserTaskRunComment",

@@ -22,6 +22,7 @@ from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
     ApplyWorkflowMigrationPlanRequest,
     AwaitWorkflowEventRequest,
+    CreateBulkJobRequest,
     DeletePrincipalRequest,
     LHHostInfo,
     ListQuotaUsageMetricsRequest,
@@ -233,6 +234,13 @@ def _as_migrated(rows: ReadRows, now_ms: int, request: ApplyWorkflowMigrationPla
     return shown(reply)
 
 
+async def _create_job(call: _Call, request: CreateBulkJobRequest) -> Message | None:
+    """Begin a bulk job, where all runs are here: a job of several partitions would have an end in each."""
+    if call.service.look_again_seconds is not None:
+        await _unserved(call, request)
+    return await _command(call, request)
+
+
 async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> MetricsList:
     """The usage of a quota, as this process has seen it."""
     return call.service.access.usage.listed(request)
@@ -264,6 +272,7 @@ _OWN: Final[dict[str, _Row]] = {
     "Whoami": Row(Empty, _whoami),
     "GetServerVersion": Row(Empty, _version),
     "ApplyWorkflowMigrationPlan": Row(ApplyWorkflowMigrationPlanRequest, _migrate, "write", audited=True),
+    "CreateBulkJob": Row(CreateBulkJobRequest, _create_job, "write", audited=True),
     "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, "read"),
 }
 _ROWS: Final = {method.name: _row(method) for method in _METHODS}

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from google.protobuf.message import Message
 from littlehorse.model import (
+    BulkJob,
+    BulkJobIdList,
     Checkpoint,
     CheckpointId,
     CorrelatedEvent,
@@ -28,6 +30,7 @@ from littlehorse.model import (
     ExternalEventId,
     ExternalEventIdList,
     ExternalEventList,
+    GetBulkJobRequest,
     GetLatestUserTaskDefRequest,
     GetLatestWfSpecRequest,
     InactiveThreadRun,
@@ -45,6 +48,7 @@ from littlehorse.model import (
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduledWfRunIdList,
+    SearchBulkJobRequest,
     SearchCorrelatedEventRequest,
     SearchExternalEventDefRequest,
     SearchExternalEventRequest,
@@ -384,6 +388,26 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
     return search
 
 
+def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
+    """A bulk job.
+
+    Raises: `NotFound`.
+    """
+    found = rows.get(BulkJob, key_of(request.id))
+    if found is None:
+        raise NotFound("no object with this id", kind="workflow_object", type="BulkJob", id=request.id.id)
+    return found
+
+
+def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
+    """Bulk jobs, of a status or all."""
+    found = (
+        (encode(_parts(key)), row.id) for key, row in rows.list(BulkJob, ())
+        if not request.HasField("status") or row.status == request.status
+    )  # fmt: skip
+    return page_of(BulkJobIdList, found, request)
+
+
 def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
     """Migration plans: of a specification, those whose name begins so, or all."""
     found = (
@@ -413,13 +437,13 @@ SEARCHES: Final[dict[type[Message], Read]] = {
     SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),
     SearchExternalEventDefRequest: _definitions(ExternalEventDef, ExternalEventDefIdList),
     SearchWorkflowEventDefRequest: _definitions(WorkflowEventDef, WorkflowEventDefIdList),
-    SearchWorkflowMigrationPlanRequest: _search_plans,
+    SearchWorkflowMigrationPlanRequest: _search_plans, SearchBulkJobRequest: _search_jobs,
 }  # fmt: skip
 
 READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
     ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
     GetLatestUserTaskDefRequest: _latest_user_task, CountTaskRunRequest: _count_tasks,
-    CountNodeRunRequest: _count_nodes, **METRIC_READS,
+    CountNodeRunRequest: _count_nodes, GetBulkJobRequest: _get_job, **METRIC_READS,
 }  # fmt: skip
 """The function of each request that reads."""

@@ -17,6 +17,8 @@ from littlehorse.model import (
     AssignUserTaskRunRequest,
     CancelUserTaskRunRequest,
     CompleteUserTaskRunRequest,
+    CreateBulkJobRequest,
+    DeleteBulkJobRequest,
     DeleteCorrelatedEventRequest,
     DeleteExternalEventDefRequest,
     DeletePrincipalRequest,
@@ -55,11 +57,12 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, migrations, run_commands, schedules
+from millpond.workflows.engine import attempts, bulk_jobs, migrations, run_commands, schedules
 from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import (
     AttemptDue,
     AttemptTimedOut,
+    BulkJobDue,
     Command,
     CorrelatedEventExpired,
     CorrelatedEventSent,
@@ -132,6 +135,9 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     PutWorkflowMigrationPlanRequest: migration_plans.put_plan,
     DeleteWorkflowMigrationPlanRequest: migration_plans.delete_plan,
     ApplyWorkflowMigrationPlanRequest: migrations.apply_plan,
+    CreateBulkJobRequest: bulk_jobs.create_job,
+    DeleteBulkJobRequest: bulk_jobs.delete_job,
+    BulkJobDue: bulk_jobs.job_due,
     PutTenantRequest: tenancy.put_tenant,
     PutPrincipalRequest: tenancy.put_principal,
     DeletePrincipalRequest: tenancy.delete_principal,
