@@ -103,6 +103,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "run resume": None,
     "run rescue": None,
     "run delete": None,
+    "run delete-many": None,
     "worker": None,
     "migration put": None,
     "migration list": None,

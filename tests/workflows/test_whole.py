@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -181,6 +182,21 @@ def test_runs_are_migrated_from_the_terminal_and_tried_first(stub: Any, workflow
     assert stub.GetWfRun(WfRunId(id="a")).status == LHStatus.HALTED
     millpond("migration", "delete", "fix")
     assert "fix" not in millpond("migration", "list")
+
+
+def test_many_runs_are_deleted_from_the_terminal(stub: Any, workflow_server: WorkflowServer) -> None:
+    stub.PutWfSpec(Workflow("empty", lambda wf: None).compile())
+    for number in range(3):
+        start(stub, "empty", f"empty-{number}")
+    server = ("--server", f"127.0.0.1:{workflow_server.grpc_port}")
+    for before, left in (("2020-01-01T00:00:00Z", 3), ("2200-01-01T00:00:00Z", 0)):
+        words = ["run", "delete-many", "empty", "--before", before, "--json", *server]
+        found = run(words, timeout=SECONDS, cwd=workflow_server.folder.parent)
+        assert found.returncode == 0, found.stderr
+        request = GetBulkJobRequest(id={"id": json.loads(found.stdout)["job"]})
+        done = BulkJobStatus.BULK_JOB_COMPLETED
+        wait_for(lambda request=request, done=done: stub.GetBulkJob(request).status == done, "the end of the job")
+        assert len(stub.SearchWfRun(SearchWfRunRequest(wf_spec_name="empty")).results) == left
 
 
 def test_a_bulk_job_deletes_runs_by_their_status(stub: Any) -> None:
