@@ -56,13 +56,12 @@ def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchTenantRequest
 
     with connected(server, "default") as call:
-        found = [
-            call("GetTenant", name) for name in every_result(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))
-        ]
+        names = every_result(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))
+        tenants = [call("GetTenant", name) for name in names]
     if json:
-        console.print_json_list(plain_message(tenant) for tenant in found)
+        console.print_json_list(plain_message(tenant) for tenant in tenants)
         return
-    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in found])
+    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in tenants])
 
 
 @verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS")
@@ -93,11 +92,11 @@ def list_principals(server: Server = _SERVER, json: Json = False) -> None:
 
     with connected(server, "default") as call:
         names = every_result(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
-        found = [call("GetPrincipal", name) for name in names]
+        principals = [call("GetPrincipal", name) for name in names]
     if json:
-        console.print_json_list(plain_message(principal) for principal in found)
+        console.print_json_list(plain_message(principal) for principal in principals)
         return
-    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in found])
+    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in principals])
 
 
 @verb("principal delete", "millpond principal delete nightly")
@@ -133,13 +132,13 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
 
     with connected(server, "default") as call:
         names = every_result(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))
-        found = [call("GetQuota", name) for name in names]
+        quotas = [call("GetQuota", name) for name in names]
     if json:
-        console.print_json_list(plain_message(quota) for quota in found)
+        console.print_json_list(plain_message(quota) for quota in quotas)
         return
     console.print_table(
         ["tenant", "principal", "requests/s"],
-        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in found],
+        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in quotas],
     )
 
 
@@ -159,9 +158,9 @@ def delete_quota(
 
 def _change(server: str, method: str, request: Any, json: bool, said: str) -> None:
     with connected(server, "default") as call:
-        found = call(method, request)
+        changed = call(method, request)
     if json:
-        console.print_json(plain_message(found))
+        console.print_json(plain_message(changed))
     else:
         console.say(said)
 
