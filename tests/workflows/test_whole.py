@@ -125,9 +125,9 @@ def test_metrics_count_what_began_in_each_minute(stub: Any) -> None:
     day = WfSpecMetricsQueryRequest(wf_spec_id=first.id.wf_spec_id, window_start=first.id.window_start,
                                     window_length=MetricsWindowLength.DAYS_1)  # fmt: skip
     assert stub.GetWfSpecMetricsWindow(day).total_started in (1, 2, 3)  # midnight may be between
-    asked = TaskDefMetricsQueryRequest(window_start=first.id.window_start, window_type=MetricsWindowLength.DAYS_1,
+    query = TaskDefMetricsQueryRequest(window_start=first.id.window_start, window_type=MetricsWindowLength.DAYS_1,
                                        task_def_name="work")  # fmt: skip
-    assert stub.GetTaskDefMetricsWindow(asked).total_started == 0
+    assert stub.GetTaskDefMetricsWindow(query).total_started == 0
     never = MetricWindowId(wf_spec_id=first.id.wf_spec_id, window_start={"seconds": 60})
     assert code_of(stub.GetMetricWindow, never)[0] is grpc.StatusCode.NOT_FOUND
 

@@ -107,12 +107,14 @@ def apply_plan(
     trial = [("dry-run", "1")] if dry_run else []
     with connected(server, tenant) as call:
         runs = [run_id(run)] if run is not None else list(_open_runs(call, call("GetWorkflowMigrationPlan", plan)))
-        for each in runs:
+        for candidate in runs:
             try:
-                call("ApplyWorkflowMigrationPlan", ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=each), *trial)
+                call(
+                    "ApplyWorkflowMigrationPlan", ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate), *trial
+                )
                 moved += 1
             except MillpondError as error:
-                reasons[error.message.replace(f"run={run_path(each)} ", "")] += 1
+                reasons[error.message.replace(f"run={run_path(candidate)} ", "")] += 1
     if json:
         console.print_json({"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)})
         return

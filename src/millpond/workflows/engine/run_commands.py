@@ -177,10 +177,10 @@ def _wait_again(run: Run, thread: ThreadRun) -> None:
             return
         _revive(run, thread)
         enter(run, thread, run.node_run(thread).node_name)
-    waiting = run.row.parent_trigger.waiting_node_run
-    above = load(run.work, run_path(waiting.wf_run_id))
-    waiter = above.threads.get(waiting.thread_run_number) if above is not None else None
-    if above is None or waiter is None or waiter.current_node_position != waiting.position:
+    place = run.row.parent_trigger.waiting_node_run
+    above = load(run.work, run_path(place.wf_run_id))
+    waiter = above.threads.get(place.thread_run_number) if above is not None else None
+    if above is None or waiter is None or waiter.current_node_position != place.position:
         return
     if _failed_with_child(above, waiter):
         _revive(above, waiter)
