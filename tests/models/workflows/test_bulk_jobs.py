@@ -91,6 +91,7 @@ def test_a_large_job_takes_steps_and_other_commands_come_between(stage: Stage) -
         (job("a", start=2, stop=1), "behind the latest"),
         (job("a_b"), "not a valid name"),
     ],
+    ids=["open", "no status", "unknown", "times", "name"],
 )
 def test_a_job_names_runs_that_have_ended(stage: Stage, request_: CreateBulkJobRequest, problem: str) -> None:
     with pytest.raises(Invalid, match=problem):
