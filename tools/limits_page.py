@@ -291,6 +291,11 @@ WORKFLOWS = [
     constant("rounds of one command", "workflows.engine.limits.ROUNDS_MAX", "INTERNAL_ERROR"),
     constant("a value", "workflows.engine.limits.VALUE_BYTES_MAX", "INVALID_ARGUMENT, or a failure of the node"),
     constant("child runs that one command starts", "workflows.engine.limits.CHILD_RUNS_MAX", "INTERNAL_ERROR"),
+    constant("runs that one step of a bulk job deletes", "workflows.engine.limits.BULK_RUNS_MAX", "the next step"),
+    constant("different values that a variable is found by", "workflows.store.tags.VALUES_INDEXED_MAX",
+             "those behind them are not found"),
+    constant("runs or task runs that one call for metrics reads", "server.workflows.metric_windows.METRIC_ROWS_MAX",
+             "`search_limit`"),
     constant("runs from a root to its youngest descendant", "workflows.engine.limits.RUN_DEPTH_MAX", "INTERNAL_ERROR"),
 ]  # fmt: skip
 

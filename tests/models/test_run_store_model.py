@@ -125,7 +125,7 @@ def check(space: Space, store: RunStore, model: dict[Address, Stored]) -> None:
             assert store.get(tx, address) == message
             assert address_of(address.id()) == address
         grouped = [address for address in model if tx.get(address.key("default")) is not None]
-        tags = {key for one in grouped for key in tag_keys("default", one, tags_of(model[one], searchable=True))}
+        tags = {key for one in grouped for key in tag_keys("default", one, tags_of(model[one], paths=("",)))}
         assert set(tx.keys(TAG.range())) == tags
         for name in RUNS:
             if not any(address.run == (name,) for address in grouped):

@@ -48,7 +48,7 @@ def test_a_run_takes_the_oldest_unclaimed_event(tmp_path: Path, moved: bool) -> 
     log = space.write(lambda tx: initialize(tx, NOW))
     assert log.legacy
     if moved:
-        assert migrate_store(space, lambda tenant: RunStore(tenant, log, lambda _: False)) == 3
+        assert migrate_store(space, lambda tenant: RunStore(tenant, log, lambda _: ())) == 3
         log = space.write(lambda tx: initialize(tx, NOW))
         assert not log.legacy
     partition = Partition(log)

@@ -70,7 +70,7 @@ def objects_of_run(name: str, *, nodes: int = 3, ms: int = 1_000) -> list[Stored
 
 def store_in(space: Space, now_ms: int = UPGRADED_MS) -> RunStore:
     """The store of the tenant `default`, initialized; all variables are searchable."""
-    return RunStore("default", space.write(lambda tx: initialize(tx, now_ms)), lambda _: True)
+    return RunStore("default", space.write(lambda tx: initialize(tx, now_ms)), lambda _: ("",))
 
 
 def put_all(space: Space, store: RunStore, objects: list[Stored]) -> None:

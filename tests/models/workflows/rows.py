@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import TypeVar
 
 from google.protobuf.message import Message
+from littlehorse.model import WfRun
 
 from millpond.workflows.engine import Key, Outcome, Write
 
@@ -26,6 +27,14 @@ class MemoryRows:
         keys = sorted(key for own, key in self.bytes if own is kind and key[: len(prefix)] == prefix)
         for key in keys:
             yield key, kind.FromString(self.bytes[kind, key])
+
+    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> list[str]:
+        found = []
+        for (path,), run in self.list(WfRun, ()):
+            at = run.start_time.ToMilliseconds()
+            if run.wf_spec_id.name == spec and run.status == status and times[0] <= at <= times[1]:
+                found.append((at, str(path)))
+        return [path for _, path in sorted(found)[:limit]]
 
     def write(self, outcome: Outcome) -> None:
         for write in outcome.writes:

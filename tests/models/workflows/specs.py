@@ -224,7 +224,7 @@ def json_parts(wf: WorkflowThread) -> None:
     missing = wf.declare_str("missing")
     total.assign(order.with_json_path("$.lines.length()"))
     first.assign(order.with_json_path("$.lines[0].item"))
-    missing.assign(order.with_json_path("$.none.here"))
+    missing.assign(order.with_json_path("$.none"))
 
 
 def sibling_scope(wf: WorkflowThread) -> None:

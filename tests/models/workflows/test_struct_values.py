@@ -141,9 +141,9 @@ def test_masked_fields_are_shown_masked(stage: Stage) -> None:
 
 def test_what_names_no_struct_is_refused() -> None:
     stage = Stage()
-    with pytest.raises(Invalid, match="the struct is not defined"):
+    with pytest.raises(Invalid, match="Refers to non-existent StructDef"):
         stage.do(PutTaskDefRequest(name="grow", return_type=ReturnType(return_type=PERSON)))
-    with pytest.raises(Invalid, match="the struct is not defined"):
+    with pytest.raises(Invalid, match="Refers to non-existent StructDef"):
         stage.do(Workflow("flow", lambda wf: wf.declare_struct("someone", "person") and None).compile())
 
 

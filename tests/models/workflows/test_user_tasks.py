@@ -110,7 +110,7 @@ def test_specifications_with_mistakes_in_user_tasks_are_refused_with_the_node() 
         stage.do(spec)
     spec, node = _changed("reminds")
     node.ClearField("user_id")
-    with pytest.raises(Invalid, match=r"for a user or a group.*node=1-approval-USER_TASK"):
+    with pytest.raises(Invalid, match=r"Must specify userGroup or userId.*node=1-approval-USER_TASK"):
         stage.do(spec)
     spec, node = _changed("reminds")
     node.user_id.CopyFrom(VariableAssignment(variable_name="ghost"))

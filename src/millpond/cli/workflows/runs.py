@@ -14,7 +14,7 @@ from millpond.cli.workflows.server import Server, Tenant, connected, plain_messa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "rescue", "resume", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _SHORT_MS = 10_000
@@ -312,6 +312,34 @@ def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json:
         _run_of(call, run)
         call("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)))
     _say("deleted", run, json=json)
+
+
+@verb("run delete-many", "millpond run delete-many nightly --status ERROR --before 2026-01-01T00:00:00Z")
+def delete_many(
+    workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The workflow whose runs they are.")],
+    status: Annotated[
+        str, typer.Option("--status", metavar="STATUS", help="How they ended: COMPLETED, ERROR or EXCEPTION.")
+    ] = "COMPLETED",
+    before: Annotated[
+        str | None,
+        typer.Option("--before", metavar="TIME", help="Only those that began before it.", show_default="now"),
+    ] = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Delete the runs of a workflow that ended so, by a job that goes on by itself; its id is shown."""
+    from littlehorse.model import BulkDeleteWfRun, CreateBulkJobRequest
+
+    from millpond.clock import SystemClock
+    from millpond.times.instants import parse_instant
+
+    wanted = BulkDeleteWfRun(wf_spec_name=workflow, wf_run_status=_status(status))
+    stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
+    wanted.latest_start.FromMilliseconds(stop)
+    with connected(server, tenant) as call:
+        job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=wanted))
+    _say("job", job.id.id, json=json)
 
 
 def _order(method: str, request: Any, server: str, tenant: str) -> None:

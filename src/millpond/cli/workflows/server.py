@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from millpond.errors import MillpondError
     from millpond.settings import Settings
 
-__all__ = ("Server", "Tenant", "connected", "host_and_port", "plain_message")
+__all__ = ("Server", "Tenant", "connected", "every_result", "host_and_port", "plain_message")
 
 Server = Annotated[
     str,
@@ -60,9 +60,9 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
     with _channel(f"{host}:{port}", settings) as channel:
         stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
-        def call(method: str, request: Any) -> Any:
+        def call(method: str, request: Any, *more: tuple[str, str]) -> Any:
             try:
-                return getattr(stub, method)(request, timeout=_SECONDS, metadata=metadata)
+                return getattr(stub, method)(request, timeout=_SECONDS, metadata=[*metadata, *more])
             except grpc.RpcError as error:
                 raise _understood(error, server) from None
 
@@ -93,6 +93,16 @@ def _understood(error: Any, server: str) -> MillpondError:
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
     cls = class_of_grpc(error.code().name)
     return cls(error.details() or error.code().name, kind=str(kind or "workflows_server"))
+
+
+def every_result(call: Any, method: str, request: Any) -> Iterator[Any]:
+    """The results of all pages of a search."""
+    while True:
+        page = call(method, request)
+        yield from page.results
+        if not page.HasField("bookmark"):
+            return
+        request.bookmark = page.bookmark
 
 
 def plain_message(message: Any) -> Any:

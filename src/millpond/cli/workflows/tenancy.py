@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, connected, plain_message
+from millpond.cli.workflows.server import Server, connected, every_result, plain_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -56,7 +56,8 @@ def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchTenantRequest
 
     with connected(server, "default") as call:
-        tenants = [call("GetTenant", name) for name in _all(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))]
+        names = every_result(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))
+        tenants = [call("GetTenant", name) for name in names]
     if json:
         console.print_json_list(plain_message(tenant) for tenant in tenants)
         return
@@ -90,7 +91,7 @@ def list_principals(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchPrincipalRequest
 
     with connected(server, "default") as call:
-        names = _all(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
+        names = every_result(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
         principals = [call("GetPrincipal", name) for name in names]
     if json:
         console.print_json_list(plain_message(principal) for principal in principals)
@@ -130,7 +131,8 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchQuotaRequest
 
     with connected(server, "default") as call:
-        quotas = [call("GetQuota", name) for name in _all(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))]
+        names = every_result(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))
+        quotas = [call("GetQuota", name) for name in names]
     if json:
         console.print_json_list(plain_message(quota) for quota in quotas)
         return
@@ -161,16 +163,6 @@ def _change(server: str, method: str, request: Any, json: bool, said: str) -> No
         console.print_json(plain_message(changed))
     else:
         console.say(said)
-
-
-def _all(call: Any, method: str, request: Any) -> Iterator[Any]:
-    """The results of all pages of a search."""
-    while True:
-        page = call(method, request)
-        yield from page.results
-        if not page.HasField("bookmark"):
-            return
-        request.bookmark = page.bookmark
 
 
 def _acl(right: str, rest: str) -> Any:

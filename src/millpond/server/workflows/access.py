@@ -12,7 +12,7 @@ A caller is the principal with the name of its token; without one of that name, 
 |---|---|---|
 | reads | that of the method | READ |
 | work on runs and tasks | that of the method | RUN |
-| definitions; also `DeleteWfRun`, `AssignUserTaskRun` | that of the method | WRITE_METADATA |
+| definitions; also `DeleteWfRun`, `AssignUserTaskRun`, `CreateBulkJob` | that of the method | WRITE_METADATA |
 | `RegisterTaskWorker`, `PollTask` | ACL_WORKFLOW, ACL_TASK | READ |
 | `Whoami`, `GetServerVersion` | none | |
 
@@ -44,6 +44,7 @@ from littlehorse.model import (
 
 from millpond.errors import Denied, Unavailable
 from millpond.nodes.tokens import ANYBODY
+from millpond.server.workflows.quota_usage import QuotaUsage
 from millpond.workflows.engine.metadata.tenancy import (
     ANONYMOUS,
     CLUSTER,
@@ -76,14 +77,12 @@ QUOTA_WINDOW_SECONDS = 0.5
 QUOTA_DELAY_SECONDS_MAX = 30.0
 _READS = ("Get", "List", "Search", "Count", "Await", "Validate")
 _READING: Final = frozenset({"RegisterTaskWorker", "PollTask"})
-_WRITING: Final = frozenset({"DeleteWfRun", "AssignUserTaskRun"})
+_WRITING: Final = frozenset({"DeleteWfRun", "AssignUserTaskRun", "CreateBulkJob"})
 _RUNNING: Final = frozenset({
     "PutExternalEvent", "PutCorrelatedEvent", "DeleteCorrelatedEvent", "PutCheckpoint", "DeleteScheduledWfRun",
     "PutUserTaskRunComment", "DeleteUserTaskRunComment",
 })  # fmt: skip
 _FREE: Final = frozenset({"Whoami", "GetServerVersion"})
-_UNCOUNTED: Final = frozenset({"ReportTask", "PutCheckpoint"})
-"""Changing requests that no quota counts: they end what was let in before."""
 _RESOURCES: Final = (
     ("Tenant", ACLResource.ACL_TENANT), ("Principal", ACLResource.ACL_PRINCIPAL), ("Quota", ACLResource.ACL_QUOTA),
     ("TaskWorkerGroup", ACLResource.ACL_TASK_WORKER_GROUP), ("RegisterTaskWorker", ACLResource.ACL_WORKFLOW),
@@ -120,10 +119,9 @@ def need_of(method: str) -> Need:
     resource = next((found for word, found in _RESOURCES if word in method), ACLResource.ACL_WORKFLOW)
     if method.startswith(_READS) or method in _READING:
         return Need(resource, ACLAction.READ)
-    counted = method not in _UNCOUNTED
     if method in _WRITING or (method.startswith(("Put", "Delete", "Migrate")) and method not in _RUNNING):
-        return Need(resource, ACLAction.WRITE_METADATA, counted)
-    return Need(resource, ACLAction.RUN, counted)
+        return Need(resource, ACLAction.WRITE_METADATA, counted=True)
+    return Need(resource, ACLAction.RUN, counted=True)
 
 
 def need_tenant(caller: Caller, right: str, tenant: str) -> None:
@@ -168,6 +166,7 @@ class Access:
         self._allowed: dict[tuple[str, str], frozenset[tuple[int, int]]] = {}
         self._rates: dict[tuple[str, ...], int] = {}
         self._turns: dict[tuple[str, ...], _Turn] = {}
+        self.usage = QuotaUsage(clock)
 
     async def check(self, caller: Caller, need: Need, tenant: str) -> None:
         """Insist that a caller may do what a method needs, and count it.
@@ -257,6 +256,7 @@ class Access:
             self._turns.pop(quota, None)
             return
         delay = self._delay(quota, rate)
+        self.usage.note(quota, delay)
         if delay:
             raise Unavailable(
                 "more requests come than the quota allows", kind="quota_exceeded", quota="/".join(quota),

@@ -4,7 +4,8 @@
 |---|---|
 | one of the engine's | a command: its reply comes after its write is durable |
 | an id, a list, a search | a read |
-| `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion` | here |
+| `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion`,
+`ListQuotaUsageMetrics` | here |
 | any other | UNIMPLEMENTED, with the reason; `docs/workflows.md` lists them |
 """
 
@@ -19,10 +20,14 @@ from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
+    ApplyWorkflowMigrationPlanRequest,
     AwaitWorkflowEventRequest,
+    CreateBulkJobRequest,
     DeletePrincipalRequest,
     LHHostInfo,
+    ListQuotaUsageMetricsRequest,
     LittleHorseVersion,
+    MetricsList,
     PollTaskRequest,
     PollTaskResponse,
     Principal,
@@ -45,7 +50,7 @@ from millpond.server.rpc.dispatch import Call, Row, Service, Work
 from millpond.server.workflows.access import admit, need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
 from millpond.server.workflows.reads import GETS, READS
-from millpond.workflows.engine import COMMANDS, key_of, run_path
+from millpond.workflows.engine import COMMANDS, Command, apply, key_of, run_path
 from millpond.workflows.engine.values.masks import shown
 from millpond.workflows.tasks.queues import Worker
 
@@ -53,6 +58,7 @@ if TYPE_CHECKING:
     from google.protobuf.descriptor import MethodDescriptor
 
     from millpond.server.workflows.service import WorkflowService
+    from millpond.workflows.processor import ReadRows
 
 __all__ = ("SERVICE", "served_methods", "workflow_methods")
 
@@ -214,6 +220,32 @@ async def _await_event(call: _Call, request: AwaitWorkflowEventRequest) -> Workf
     return found
 
 
+async def _migrate(call: _Call, request: ApplyWorkflowMigrationPlanRequest) -> Message | None:
+    """Let a run go on as a plan says; with the metadata `dry-run`, the run as it would be, and nothing is written."""
+    if "dry-run" not in call.metadata:
+        return await _command(call, request)
+    return await call.service.read(call.tenant, lambda rows: _as_migrated(rows, call.service.clock.now_ms(), request))
+
+
+def _as_migrated(rows: ReadRows, now_ms: int, request: ApplyWorkflowMigrationPlanRequest) -> Message:
+    """The reply of a migration on a copy of the rows."""
+    reply = apply(rows, Command("dry-run", request), now_ms).reply
+    assert reply is not None, "a migration answers with the run"
+    return shown(reply)
+
+
+async def _create_job(call: _Call, request: CreateBulkJobRequest) -> Message | None:
+    """Begin a bulk job, where all runs are here: a job of several partitions would have an end in each."""
+    if call.service.look_again_seconds is not None:
+        await _unserved(call, request)
+    return await _command(call, request)
+
+
+async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> MetricsList:
+    """The usage of a quota, as this process has seen it."""
+    return call.service.access.usage.listed(request)
+
+
 async def _whoami(call: _Call, request: Message) -> Principal:
     """The caller: the name of the token, or `anonymous`, with what it may do beyond its token."""
     del request
@@ -239,5 +271,8 @@ _OWN: Final[dict[str, _Row]] = {
     "AwaitWorkflowEvent": Row(AwaitWorkflowEventRequest, _await_event, "read"),
     "Whoami": Row(Empty, _whoami),
     "GetServerVersion": Row(Empty, _version),
+    "ApplyWorkflowMigrationPlan": Row(ApplyWorkflowMigrationPlanRequest, _migrate, "write", audited=True),
+    "CreateBulkJob": Row(CreateBulkJobRequest, _create_job, "write", audited=True),
+    "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, "read"),
 }
 _ROWS: Final = {method.name: _row(method) for method in _METHODS}

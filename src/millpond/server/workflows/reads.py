@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from google.protobuf.message import Message
 from littlehorse.model import (
+    BulkJob,
+    BulkJobIdList,
     Checkpoint,
     CheckpointId,
     CorrelatedEvent,
@@ -28,6 +30,7 @@ from littlehorse.model import (
     ExternalEventId,
     ExternalEventIdList,
     ExternalEventList,
+    GetBulkJobRequest,
     GetLatestUserTaskDefRequest,
     GetLatestWfSpecRequest,
     InactiveThreadRun,
@@ -45,6 +48,7 @@ from littlehorse.model import (
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduledWfRunIdList,
+    SearchBulkJobRequest,
     SearchCorrelatedEventRequest,
     SearchExternalEventDefRequest,
     SearchExternalEventRequest,
@@ -60,6 +64,7 @@ from littlehorse.model import (
     SearchWfSpecRequest,
     SearchWorkflowEventDefRequest,
     SearchWorkflowEventRequest,
+    SearchWorkflowMigrationPlanRequest,
     StructDef,
     StructDefId,
     StructDefIdList,
@@ -97,10 +102,14 @@ from littlehorse.model import (
     WorkflowEventId,
     WorkflowEventIdList,
     WorkflowEventList,
+    WorkflowMigrationPlan,
+    WorkflowMigrationPlanId,
+    WorkflowMigrationPlanIdList,
 )
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.keys import encode
+from millpond.server.workflows.metric_windows import METRIC_READS
 from millpond.server.workflows.pages import limit_of, page_of
 from millpond.server.workflows.run_filters import filtered_runs, instant_of
 from millpond.workflows.engine import key_of, run_path
@@ -127,6 +136,7 @@ GETS: Final[dict[type[Message], type[Message]]] = {
     ExternalEventId: ExternalEvent, WorkflowEventId: WorkflowEvent, UserTaskRunId: UserTaskRun,
     CheckpointId: Checkpoint, InactiveThreadRunId: InactiveThreadRun, StructDefId: StructDef,
     CorrelatedEventId: CorrelatedEvent, ScheduledWfRunId: ScheduledWfRun,
+    WorkflowMigrationPlanId: WorkflowMigrationPlan,
 }  # fmt: skip
 """The object of each kind of id."""
 LISTS: Final[dict[type[Message], tuple[type[Message], type[Message]]]] = {
@@ -378,6 +388,35 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
     return search
 
 
+def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
+    """A bulk job.
+
+    Raises: `NotFound`.
+    """
+    found = rows.get(BulkJob, key_of(request.id))
+    if found is None:
+        raise NotFound("no object with this id", kind="workflow_object", type="BulkJob", id=request.id.id)
+    return found
+
+
+def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
+    """Bulk jobs, of a status or all."""
+    found = (
+        (encode(_parts(key)), row.id) for key, row in rows.list(BulkJob, ())
+        if not request.HasField("status") or row.status == request.status
+    )  # fmt: skip
+    return page_of(BulkJobIdList, found, request)
+
+
+def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
+    """Migration plans: of a specification, those whose name begins so, or all."""
+    found = (
+        (encode(_parts(key)), row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, ())
+        if str(key[0]).startswith(request.prefix) and request.wf_spec_name in ("", row.old_wfSpec.name)
+    )  # fmt: skip
+    return page_of(WorkflowMigrationPlanIdList, found, request)
+
+
 def _has_task(spec: WfSpec, task: str) -> bool:
     nodes = (node for thread in spec.thread_specs.values() for node in thread.nodes.values())
     return any(node.HasField("task") and node.task.task_def_id.name == task for node in nodes)
@@ -398,12 +437,13 @@ SEARCHES: Final[dict[type[Message], Read]] = {
     SearchUserTaskDefRequest: _definitions(UserTaskDef, UserTaskDefIdList),
     SearchExternalEventDefRequest: _definitions(ExternalEventDef, ExternalEventDefIdList),
     SearchWorkflowEventDefRequest: _definitions(WorkflowEventDef, WorkflowEventDefIdList),
+    SearchWorkflowMigrationPlanRequest: _search_plans, SearchBulkJobRequest: _search_jobs,
 }  # fmt: skip
 
 READS: Final[dict[type[Message], Read]] = {
     **dict.fromkeys(GETS, _get), **dict.fromkeys(LISTS, _list_objects), **SEARCHES,
     ValidateStructDefEvolutionRequest: _evolution, GetLatestWfSpecRequest: _latest_spec,
     GetLatestUserTaskDefRequest: _latest_user_task, CountTaskRunRequest: _count_tasks,
-    CountNodeRunRequest: _count_nodes,
+    CountNodeRunRequest: _count_nodes, GetBulkJobRequest: _get_job, **METRIC_READS,
 }  # fmt: skip
 """The function of each request that reads."""

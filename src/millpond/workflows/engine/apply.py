@@ -13,9 +13,12 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from littlehorse.model import (
+    ApplyWorkflowMigrationPlanRequest,
     AssignUserTaskRunRequest,
     CancelUserTaskRunRequest,
     CompleteUserTaskRunRequest,
+    CreateBulkJobRequest,
+    DeleteBulkJobRequest,
     DeleteCorrelatedEventRequest,
     DeleteExternalEventDefRequest,
     DeletePrincipalRequest,
@@ -28,6 +31,7 @@ from littlehorse.model import (
     DeleteWfRunRequest,
     DeleteWfSpecRequest,
     DeleteWorkflowEventDefRequest,
+    DeleteWorkflowMigrationPlanRequest,
     EditUserTaskRunCommentRequest,
     PutCheckpointRequest,
     PutCorrelatedEventRequest,
@@ -42,6 +46,7 @@ from littlehorse.model import (
     PutUserTaskRunCommentRequest,
     PutWfSpecRequest,
     PutWorkflowEventDefRequest,
+    PutWorkflowMigrationPlanRequest,
     ReportTaskRun,
     RescueThreadRunRequest,
     ResumeWfRunRequest,
@@ -52,11 +57,12 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, run_commands, schedules
+from millpond.workflows.engine import attempts, bulk_jobs, migrations, run_commands, schedules
 from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import (
     AttemptDue,
     AttemptTimedOut,
+    BulkJobDue,
     Command,
     CorrelatedEventExpired,
     CorrelatedEventSent,
@@ -70,7 +76,7 @@ from millpond.workflows.engine.commands import (
     UserTaskDue,
 )
 from millpond.workflows.engine.events import correlated, external
-from millpond.workflows.engine.metadata import definitions, specs, structs, tenancy
+from millpond.workflows.engine.metadata import definitions, migration_plans, specs, structs, tenancy
 from millpond.workflows.engine.outcome import Outcome
 from millpond.workflows.engine.rows import Rows
 from millpond.workflows.engine.user_tasks import actions, comments
@@ -126,6 +132,12 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     CorrelatedEventSent: correlated.receive_correlated_event,
     CorrelatedEventExpired: correlated.correlated_event_expired,
     UserTaskDue: actions.action_due,
+    PutWorkflowMigrationPlanRequest: migration_plans.put_plan,
+    DeleteWorkflowMigrationPlanRequest: migration_plans.delete_plan,
+    ApplyWorkflowMigrationPlanRequest: migrations.apply_plan,
+    CreateBulkJobRequest: bulk_jobs.create_job,
+    DeleteBulkJobRequest: bulk_jobs.delete_job,
+    BulkJobDue: bulk_jobs.job_due,
     PutTenantRequest: tenancy.put_tenant,
     PutPrincipalRequest: tenancy.put_principal,
     DeletePrincipalRequest: tenancy.delete_principal,

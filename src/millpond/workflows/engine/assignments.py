@@ -16,16 +16,16 @@ from littlehorse.model import (
     InlineStructBuilder,
     LegacyEdgeCondition,
     LHPath,
-    StructDefId,
     ThreadRun,
+    TypeDefinition,
     VariableAssignment,
     VariableValue,
 )
 
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.limits import JSON_DEPTH_MAX
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.runs import Run
-from millpond.workflows.engine.values import json_paths
 from millpond.workflows.engine.values.conversions import (
     NULL,
     coerced,
@@ -35,14 +35,13 @@ from millpond.workflows.engine.values.conversions import (
     value_of,
     value_type_name,
 )
+from millpond.workflows.engine.values.json_paths import at_json_path
 from millpond.workflows.engine.values.operators import combined, holds, size_of
 from millpond.workflows.engine.variable_scopes import find
 
 __all__ = (
     "Scope",
     "evaluated",
-    "struct_of",
-    "at_json_path",
     "at_path",
     "condition_holds",
     "legacy_holds",
@@ -129,19 +128,18 @@ def _expression(scope: Scope, wanted: VariableAssignment) -> VariableValue:
 
 
 def _struct(scope: Scope, wanted: VariableAssignment) -> VariableValue:
-    return struct_of(scope, wanted.struct_builder.value, wanted.struct_builder.struct_def_id)
+    name = wanted.struct_builder.struct_def_id
+    return settled(scope.run.work, _built(scope, wanted.struct_builder.value), TypeDefinition(struct_def_id=name))
 
 
-def struct_of(scope: Scope, builder: InlineStructBuilder, name: StructDefId | None) -> VariableValue:
-    """A struct with the fields of a builder."""
+def _built(scope: Scope, builder: InlineStructBuilder) -> VariableValue:
+    """A struct with the fields of a builder, without the name of its type."""
     found = VariableValue()
     found.struct.SetInParent()
-    if name is not None:
-        found.struct.struct_def_id.CopyFrom(name)
     for key in sorted(builder.fields):
         part = builder.fields[key]
         if part.WhichOneof("struct_value") == "sub_structure":
-            value = struct_of(scope, part.sub_structure, None)
+            value = _built(scope, part.sub_structure)
         else:
             value = evaluated(scope, part.simple_value)
         found.struct.struct.fields[key].value.CopyFrom(value)
@@ -168,13 +166,6 @@ _SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
     "size_of": lambda scope, wanted: size_of(evaluated(scope, wanted.size_of.operand)),
     "map_builder": _map,
 }
-
-
-def at_json_path(value: VariableValue, path: str) -> VariableValue:
-    """The value at a JSON path inside a JSON value."""
-    if kind_of(value) not in ("json_obj", "json_arr"):
-        raise substitution(f"JSON path {path!r} looks into {value_type_name(value)}, which is not JSON")
-    return value_of(json_paths.read(plain(value), path))
 
 
 def at_path(scope: Scope, value: VariableValue, path: LHPath) -> VariableValue:

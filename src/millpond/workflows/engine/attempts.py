@@ -31,7 +31,14 @@ from millpond.workflows.engine.keys import Key, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import TaskQueued, TaskWithdrawn
-from millpond.workflows.engine.values.conversions import fits, is_null, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import (
+    fits,
+    is_null,
+    kind_of,
+    plain,
+    type_name,
+    value_type_name,
+)
 from millpond.workflows.engine.work import Work
 
 __all__ = (
@@ -222,17 +229,20 @@ def delay_ms(task: TaskRun, retry: int) -> int:
 
 def _output_problem(work: Work, task: TaskRun, attempt: TaskAttempt) -> str | None:
     """The reason for which the output of an attempt cannot be stored, or None."""
-    size = attempt.ByteSize()
+    size = task.ByteSize()
     if size > VALUE_BYTES_MAX:
         attempt.ClearField("result")
-        return f"the result has {size} bytes, which is more than value_bytes_max={VALUE_BYTES_MAX}"
-    definition = work.rows.get(TaskDef, (task.task_def_id.name,))
-    if attempt.status != TaskStatus.TASK_SUCCESS or definition is None:
+        limit = f"value_bytes_max={VALUE_BYTES_MAX}"
+        return f"RESOURCE_EXHAUSTED: the task run would have {size} bytes with this result, more than {limit}"
+    if attempt.status != TaskStatus.TASK_SUCCESS:
         return None
+    definition = work.rows.get(TaskDef, (task.task_def_id.name,)) or TaskDef()
     wanted = definition.return_type.return_type
-    if definition.return_type.HasField("return_type") and not fits(attempt.output, wanted):
+    if not fits(attempt.output, wanted):
         return f"the output is of type {value_type_name(attempt.output)}, not {type_name(wanted)}"
     try:
+        if kind_of(attempt.output) in ("json_obj", "json_arr"):
+            plain(attempt.output)
         attempt.output.CopyFrom(settled(work, attempt.output, wanted))
     except NodeFailed as failed:
         return failed.message

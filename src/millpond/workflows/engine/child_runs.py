@@ -73,7 +73,7 @@ def _spec(scope: Scope, node: RunChildWfNode) -> WfSpec:
         name = node.wf_spec_name
     spec = find_spec(scope.run.work, name, node.major_version if node.major_version >= 0 else None)
     if spec is None:
-        raise NodeFailed("CHILD_FAILURE", f"no specification has the name {name[:80]}")
+        raise NodeFailed("CHILD_FAILURE", f"Couldn't find WfSpec {name[:80]}")
     return spec
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message
 from littlehorse.model import (
+    BulkJobId,
     CorrelatedEventId,
     ExternalEventId,
     NodeRunId,
@@ -34,6 +35,7 @@ __all__ = (
     "CorrelatedEventSent",
     "CorrelatedEventExpired",
     "ScheduleDue",
+    "BulkJobDue",
     "RunUnable",
     "Request",
     "Command",
@@ -134,6 +136,13 @@ class ScheduleDue:
 
 
 @dataclass(frozen=True, slots=True)
+class BulkJobDue:
+    """The next step of a bulk job."""
+
+    job_id: BulkJobId
+
+
+@dataclass(frozen=True, slots=True)
 class RunUnable:
     """A timer of a run could not be applied, for a reason: the run cannot go on by itself."""
 
@@ -154,6 +163,7 @@ Request: TypeAlias = (
     | CorrelatedEventSent
     | CorrelatedEventExpired
     | ScheduleDue
+    | BulkJobDue
     | RunUnable
 )
 

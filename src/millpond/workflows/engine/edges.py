@@ -6,7 +6,6 @@ from littlehorse.model import Edge, Node, VariableAssignment, VariableMutation, 
 
 from millpond.workflows.engine.assignments import (
     Scope,
-    at_json_path,
     at_path,
     condition_holds,
     evaluated,
@@ -26,6 +25,7 @@ from millpond.workflows.engine.values.conversions import (
     type_of_def,
     value_of,
 )
+from millpond.workflows.engine.values.json_paths import at_json_path
 from millpond.workflows.engine.values.operators import combined
 from millpond.workflows.engine.variable_scopes import find, write
 
@@ -64,7 +64,7 @@ def mutate(scope: Scope, edge: Edge, node_name: str) -> None:
         try:
             scope.buffer[mutation.lhs_name] = _mutated(scope, mutation, node_name)
         except NodeFailed as failed:
-            raise substitution(f"mutation of {mutation.lhs_name}: {failed.message}") from failed
+            raise substitution(f"{failed.message}, in the mutation of {mutation.lhs_name}") from failed
     for name, value in scope.buffer.items():
         write(scope.run, scope.thread, name, value)
 

@@ -3,7 +3,7 @@
 Invariants:
 
 * A thread is HALTED only when its node has paused and every child is terminal or HALTED, but for the handler that it
-  is halted for.
+  is halted for. The node run says HALTED then too, and HALTING until then; its task run stays as it was.
 * A reason that is resolved is dropped; a thread without reasons does not stay HALTED.
 """
 
@@ -18,6 +18,7 @@ from littlehorse.model import (
     TaskStatus,
     ThreadHaltReason,
     ThreadRun,
+    WfRun,
 )
 
 from millpond.workflows.engine import attempts
@@ -37,7 +38,6 @@ __all__ = (
 )
 
 PAUSING = frozenset({LHStatus.HALTING, LHStatus.HALTED})
-_NODES_UNPAUSED = frozenset({"wait_for_child_wf"})
 
 
 def halt(run: Run, thread: ThreadRun, reason: ThreadHaltReason) -> None:
@@ -67,7 +67,7 @@ def halt_for_good(run: Run, thread: ThreadRun, wait: NodeRun) -> None:
 
 def finish(run: Run, thread: ThreadRun) -> bool:
     """Make a HALTING thread HALTED when nothing of it moves any more. True when it became so."""
-    if thread.status != LHStatus.HALTING or not _node_paused(run, run.node_run(thread)):
+    if thread.status != LHStatus.HALTING or not _pause(run, run.node_run(thread)):
         return False
     handlers = handlers_of(thread)
     for child in run.children(thread):
@@ -90,21 +90,36 @@ def handlers_of(thread: ThreadRun) -> set[int]:
     return found
 
 
-def _node_paused(run: Run, node_run: NodeRun) -> bool:
-    """Pause a node as far as it can. A claimed task is waited for; a queued one leaves its queue."""
+def _pause(run: Run, node_run: NodeRun) -> bool:
+    """Pause a node as far as it can. True when nothing of it moves any more."""
     if node_run.status in TERMINAL:
         return True
-    if node_run.WhichOneof("node_type") == "user_task":
-        cancel(run, node_run, "the user task was cancelled because its thread halted")
-        return True
-    if node_run.WhichOneof("node_type") != "task":
-        return node_run.WhichOneof("node_type") not in _NODES_UNPAUSED
-    task = task_of(run, node_run)
-    if task is None or task.status != TaskStatus.TASK_RUNNING:
-        if task is not None:
-            attempts.withdraw(run.work, task)
-        return True
-    return False
+    paused = _is_at_rest(run, node_run)
+    _show(run, node_run, LHStatus.HALTED if paused else LHStatus.HALTING)
+    return paused
+
+
+def _show(run: Run, node_run: NodeRun, status: LHStatus) -> None:
+    if node_run.status != status:
+        node_run.status = status
+        run.put(node_run)
+
+
+def _is_at_rest(run: Run, node_run: NodeRun) -> bool:
+    """True when a node waits no more. A claimed task and a child run are waited for; a queued task leaves its queue."""
+    match node_run.WhichOneof("node_type"):
+        case "user_task":
+            cancel(run, node_run, "the user task was cancelled because its thread halted")
+        case "task":
+            task = task_of(run, node_run)
+            if task is not None and task.status == TaskStatus.TASK_RUNNING:
+                return False
+            if task is not None:
+                attempts.withdraw(run.work, task)
+        case "wait_for_child_wf":
+            child = run.work.rows.get(WfRun, key_of(node_run.wait_for_child_wf.child_wf_run_id))
+            return child is None or child.status in TERMINAL
+    return True
 
 
 def task_of(run: Run, node_run: NodeRun) -> TaskRun | None:
@@ -123,6 +138,9 @@ def run_again(run: Run, thread: ThreadRun) -> bool:
     thread.halt_reasons.extend(unresolved)
     if not unresolved:
         thread.status = LHStatus.RUNNING
+        node_run = run.node_run(thread)
+        if node_run.status in PAUSING:
+            _show(run, node_run, LHStatus.RUNNING)
     run.awake.touch(thread)
     return True
 

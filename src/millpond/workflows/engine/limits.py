@@ -11,6 +11,7 @@ __all__ = (
     "THREADS_LISTED_MAX",
     "VALUE_BYTES_MAX",
     "CHILD_RUNS_MAX",
+    "BULK_RUNS_MAX",
     "RUN_DEPTH_MAX",
     "CORRELATION_KEY_CHARACTERS_MAX",
     "CORRELATIONS_MAX",
@@ -36,6 +37,9 @@ VALUE_BYTES_MAX: Final = 1_047_000
 
 CHILD_RUNS_MAX: Final = 100
 """Child runs that one command starts."""
+
+BULK_RUNS_MAX: Final = 100
+"""Runs that one step of a bulk job deletes."""
 
 RUN_DEPTH_MAX: Final = 20
 """Runs from a root to its youngest descendant; their ids nest, and messages nest no deeper than 100."""

@@ -43,6 +43,7 @@ from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.halting import task_of, timer_name
 from millpond.workflows.engine.keys import key_of
 from millpond.workflows.engine.limits import INSTANT_MS_MAX
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.outcome import EventThrown
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run
 from millpond.workflows.engine.threads import INPUT, begin, check_count, check_start, start
@@ -193,9 +194,9 @@ def _task_inputs(scope: Scope, node: TaskNode, definition: TaskDef) -> list[VarN
     for declared, wanted in zip(definition.input_vars, given, strict=True):
         kind = type_of_def(declared)
         try:
-            value = coerced(evaluated(scope, wanted), kind)
+            value = settled(scope.run.work, coerced(evaluated(scope, wanted), kind), kind)
         except NodeFailed as failed:
-            raise substitution(f"input {declared.name}: {failed.message}") from failed
+            raise substitution(f"{failed.message}, in the input {declared.name}") from failed
         check_size(f"input {declared.name}", value)
         found.append(VarNameAndVal(var_name=declared.name, value=value, masked=kind.masked))
     return found

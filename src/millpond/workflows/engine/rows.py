@@ -9,7 +9,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -36,6 +36,10 @@ class Rows(Protocol):
 
     def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
         """The rows whose keys begin with `prefix`, in the order of their keys."""
+        ...
+
+    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
+        """The first runs of a specification with a status that began between two instants, both included."""
         ...
 
 
@@ -91,6 +95,10 @@ class Overlay:
                 found[key] = self._seen[kind, key]
         rows = [found[key] for key in sorted(found)]
         return [row for row in rows if isinstance(row, kind)][:limit]
+
+    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
+        """The first runs with a status, as they were before this command."""
+        return self._rows.runs(spec, status, times, limit)
 
     def put(self, key: Key, row: Message) -> None:
         """Write a row."""

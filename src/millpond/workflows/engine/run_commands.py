@@ -78,7 +78,8 @@ def run_workflow(work: Work, request: RunWfRequest) -> WfRun:
         request.revision if request.HasField("revision") else None,
     )
     if spec is None:
-        raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.wf_spec_name)
+        raise NotFound(f"Couldn't find WfSpec {request.wf_spec_name[:80]}, or this version of it", kind="workflow_spec",
+                       spec=request.wf_spec_name)  # fmt: skip
     if request.HasField("parent_wf_run_id"):
         name.parent_wf_run_id.CopyFrom(request.parent_wf_run_id)
     if run_path(name).count("_") >= RUN_DEPTH_MAX:
@@ -134,7 +135,7 @@ def resume_run(work: Work, request: ResumeWfRunRequest) -> Empty:
     run = existing(work, run_path(request.wf_run_id), request.thread_run_number)
     thread = run.thread(request.thread_run_number)
     row = run.node_run(thread)
-    if row.WhichOneof("node_type") == "sleep" and row.status == LHStatus.RUNNING and not row.sleep.matured:
+    if row.WhichOneof("node_type") == "sleep" and row.status not in TERMINAL and not row.sleep.matured:
         work.set_timer(timer_name(row), row.sleep.maturation_time.ToMilliseconds(), NodeDue(row.id))
     _drop_reasons(thread, "manual_halt")
     run.awake.touch(thread)
@@ -163,12 +164,30 @@ def rescue_thread(work: Work, request: RescueThreadRunRequest) -> WfRun:
         skip(run, thread)
     else:
         enter(run, thread, run.node_run(thread).node_name)
-    while parent is not None and _failed_with_child(run, parent):
-        _revive(run, parent)
-        enter(run, parent, run.node_run(parent).node_name)
-        parent = run.threads.get(parent.parent_thread_id) if parent.HasField("parent_thread_id") else None
+    _wait_again(run, thread)
     advance(run)
     return run.row
+
+
+def _wait_again(run: Run, thread: ThreadRun) -> None:
+    """Let the threads wait again that ended because this thread had failed: those above it, then the parent run's."""
+    while thread.HasField("parent_thread_id"):
+        thread = run.thread(thread.parent_thread_id)
+        if not _failed_with_child(run, thread):
+            return
+        _revive(run, thread)
+        enter(run, thread, run.node_run(thread).node_name)
+    place = run.row.parent_trigger.waiting_node_run
+    above = load(run.work, run_path(place.wf_run_id))
+    waiter = above.threads.get(place.thread_run_number) if above is not None else None
+    if above is None or waiter is None or waiter.current_node_position != place.position:
+        return
+    if _failed_with_child(above, waiter):
+        _revive(above, waiter)
+        enter(above, waiter, above.node_run(waiter).node_name)
+        _wait_again(above, waiter)
+        above.save()
+        run.work.ahead.append((above.path, None))
 
 
 def _revive(run: Run, thread: ThreadRun) -> None:
@@ -180,16 +199,17 @@ def _revive(run: Run, thread: ThreadRun) -> None:
     for child in run.children(thread):
         _drop_reasons(child, "halted_by_parent")
     if thread.number == 0:
+        run.row.status = LHStatus.RUNNING
         run.row.ClearField("end_time")
         run.work.cancel_timer((run.path, "retention"))
 
 
 def _failed_with_child(run: Run, thread: ThreadRun) -> bool:
-    """True when a thread ended because a child of it had failed."""
+    """True when a thread ended because a child of it, or a child run, had failed."""
     if thread.status != LHStatus.ERROR:
         return False
     row = run.node_run(thread)
-    waited = row.WhichOneof("node_type") in ("wait_for_threads", "exit")
+    waited = row.WhichOneof("node_type") in ("wait_for_threads", "exit", "wait_for_child_wf")
     return waited and bool(row.failures) and row.failures[-1].failure_name == "CHILD_FAILURE"
 
 
@@ -254,7 +274,7 @@ def node_due(work: Work, request: NodeDue) -> None:
     """Wake a node run: its sleep is over, or its event is late. One that has gone on takes no notice."""
     row = work.rows.get(NodeRun, key_of(request.node_run_id))
     run = load(work, run_path(request.node_run_id.wf_run_id))
-    if row is None or run is None or row.status != LHStatus.RUNNING:
+    if row is None or run is None or row.status in TERMINAL:
         return
     if row.WhichOneof("node_type") == "sleep":
         # A timer that was set by a clock that was ahead comes early: a length of time is over then, an instant is not.

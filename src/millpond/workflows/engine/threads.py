@@ -200,6 +200,8 @@ def _fail_handled(run: Run, handler: ThreadRun, failed: NodeFailed) -> None:
     parent = run.thread(handler.parent_thread_id)
     if parent.status in TERMINAL:
         return
+    if handler.type == ThreadType.INTERRUPT:
+        failed = NodeFailed(failed.name, f"Interrupt thread with id {handler.number} failed!", failed.content)
     del parent.halt_reasons[:]
     fail(run, parent, failed, handled=False)
 

@@ -29,6 +29,7 @@ __all__ = (
     "find",
     "write",
     "declare",
+    "make",
     "check_inputs",
 )
 
@@ -85,7 +86,7 @@ def declare(run: Run, thread: ThreadRun, inputs: Mapping[str, VariableValue]) ->
     check_inputs(run.work, list(spec.variable_defs), inputs)
     for declared in spec.variable_defs:
         if declared.access_level != INHERITED:
-            _make(run, thread, declared, inputs)
+            make(run, thread, declared, inputs)
 
 
 def check_inputs(work: Work, declared: list[ThreadVarDef], inputs: Mapping[str, VariableValue]) -> None:
@@ -101,11 +102,12 @@ def check_inputs(work: Work, declared: list[ThreadVarDef], inputs: Mapping[str, 
         try:
             settled(work, coerced(given, type_of_def(variable.var_def)), type_of_def(variable.var_def))
         except NodeFailed as wrong:
-            raise substitution(f"variable {name}: {wrong.message}") from wrong
+            raise substitution(f"{wrong.message}, in the variable {name}") from wrong
         check_size(f"variable {name}", given)
 
 
-def _make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[str, VariableValue]) -> None:
+def make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[str, VariableValue]) -> None:
+    """Make a variable of a thread from its input, or its default."""
     definition = declared.var_def
     value = inputs.get(definition.name, VariableValue())
     if is_null(value) and definition.HasField("default_value"):

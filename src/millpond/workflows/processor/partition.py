@@ -103,7 +103,7 @@ class Partition:
         """With `stories`, each command notes what it tells of its run."""
         self.initialization, self._stories, self._now = initialization, stories, 0
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
-        self._searchable: dict[tuple[str, object], frozenset[str]] = {}
+        self._searchable: dict[tuple[str, object], dict[str, tuple[str, ...]]] = {}
 
     def reads(self, tx: ReadTransaction, tenant: str) -> ReadRows:
         """The rows of a tenant, to be read."""
@@ -262,21 +262,24 @@ class Partition:
         return Applied(command, head.position, error=known), head
 
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
-        return RunStore(tenant, self.initialization, partial(self._is_searchable, tx, tenant))
+        return RunStore(tenant, self.initialization, partial(self._searched, tx, tenant))
 
-    def _is_searchable(self, tx: Transaction, tenant: str, variable: Variable) -> bool:
-        """True for a variable that its specification lets be searched for."""
+    def _searched(self, tx: Transaction, tenant: str, variable: Variable) -> tuple[str, ...]:
+        """The paths of a variable that its specification lets be searched for; the empty one is the whole of it."""
         place = (tenant, key_of(variable.wf_spec_id))
         found = self._searchable.get(place)
         if found is None:
             spec = self.reads(tx, tenant).get(WfSpec, key_of(variable.wf_spec_id))
             threads = () if spec is None else spec.thread_specs.values()
             definitions = (definition for thread in threads for definition in thread.variable_defs)
-            found = frozenset(definition.var_def.name for definition in definitions if definition.searchable)
+            found = {
+                one.var_def.name: (*([""] if one.searchable else ()), *(index.field_path for index in one.json_indexes))
+                for one in definitions
+            }
             if len(self._searchable) >= _SPECS_CACHED:
                 self._searchable.clear()
             self._searchable[place] = found
-        return variable.id.name in found
+        return found.get(variable.id.name, ())
 
 
 def _caused(applied: Applied) -> list[CommandCaused]:

@@ -417,7 +417,7 @@ class Processor:
         with self._space.read() as tx:
             tenants = {str(DELETION.unpack(key)[0]) for key in tx.keys(DELETION.range())}
         for tenant in tenants:
-            store = RunStore(tenant, self.partition.initialization, lambda _: False)
+            store = RunStore(tenant, self.partition.initialization, lambda _: ())
             with self._space.read() as tx:
                 runs = list(store.deletions(tx))
             for run in runs:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, TypeVar, cast
 
 from google.protobuf.message import DecodeError, Message
 from littlehorse.model import (
+    BulkJob,
     Checkpoint,
     CorrelatedEvent,
     ExternalEvent,
@@ -47,6 +48,7 @@ from littlehorse.model import (
     WorkflowEvent,
     WorkflowEventDef,
     WorkflowEventId,
+    WorkflowMigrationPlan,
 )
 
 from millpond.errors import Conflict, Corrupt, Internal, Invalid
@@ -56,7 +58,7 @@ from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
-from millpond.workflows.store.search import found_keys, tag_keys
+from millpond.workflows.store.search import Wanted, found_keys, tag_keys
 from millpond.workflows.store.unscoped_tags import retag_free
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
@@ -65,7 +67,7 @@ if TYPE_CHECKING:
     from millpond.workflows.store.addresses import RunPath
     from millpond.workflows.store.messages import Stored
     from millpond.workflows.store.run_store import RunReads, RunStore
-    from millpond.workflows.store.search import Found, FreePage, Wanted
+    from millpond.workflows.store.search import Found, FreePage
     from millpond.workflows.store.unscoped_tags import Free
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
@@ -84,7 +86,8 @@ _OTHER: Final[dict[type[Message], int]] = {
 the newest event thrown of each definition."""
 DEFINITIONS: Final[dict[type[Message], int]] = {
     TaskDef: 0, ExternalEventDef: 1, WfSpec: 2, TaskWorkerGroup: 9, UserTaskDef: 10, Principal: 13, Tenant: 14,
-    WorkflowEventDef: 15, ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, Quota: 23, NodeRunId: 1010,
+    WorkflowEventDef: 15, ScheduledWfRun: 17, StructDef: 18, CorrelatedEvent: 19, Quota: 23, BulkJob: 24,
+    WorkflowMigrationPlan: 26,    NodeRunId: 1010,
 }  # fmt: skip
 """The kinds of rows that belong to no run, by the client's own numbers; 1010 are node runs by correlation key."""
 _VERSION = b"\x01"
@@ -156,6 +159,12 @@ class ReadRows:
             Invalid: the limit or the bookmark is none.
         """
         return self._reads.search(self._tx, wanted, limit=limit, bookmark=bookmark)
+
+    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
+        """The first runs of a specification with a status that began between two instants, both included."""
+        wanted = Wanted.runs(spec=spec, status=status)
+        found = self.search(Wanted(wanted.kind, wanted.attributes, *times), limit=limit, bookmark=None)
+        return ["_".join(address.run) for address in found.addresses]
 
     def count(self, wanted: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""

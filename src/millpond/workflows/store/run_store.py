@@ -11,7 +11,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from heapq import merge
 from typing import TYPE_CHECKING, TypeAlias, cast
 
@@ -34,8 +34,8 @@ if TYPE_CHECKING:
 
 __all__ = ("RunReads", "RunStore", "Searchable")
 
-Searchable: TypeAlias = Callable[[Variable], bool]
-"""True for variables that their spec lets be searched for."""
+Searchable: TypeAlias = Callable[[Variable], Collection[str]]
+"""The paths in a variable that its spec lets be searched for: the empty one is the whole, of a list each item."""
 
 _TAGGED = frozenset(Kind) - {Kind.CHECKPOINT, Kind.INACTIVE_THREAD_RUN}
 
@@ -223,9 +223,9 @@ class RunStore(RunReads):
         return tx.get(self._deletion(run)) is not None
 
     def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
-        searchable = isinstance(message, Variable) and self._searchable(message)
+        paths = self._searchable(message) if isinstance(message, Variable) else ()
         if address.kind in _TAGGED:
-            self._retag(tx, address, tags_of(message, searchable=searchable))
+            self._retag(tx, address, tags_of(message, paths=paths))
         tx.put(address.key(self.tenant), pack(message))
 
     def _note_unclaimed(self, tx: Transaction, address: Address, event: ExternalEvent) -> None:

@@ -16,14 +16,18 @@ from __future__ import annotations
 import hashlib
 import struct
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from functools import lru_cache
-from itertools import product
+from itertools import islice, product
 from typing import TYPE_CHECKING, TypeAlias
 
 from littlehorse.model import ExternalEvent, NodeRun, TaskRun, UserTaskRun, Variable, WfRun, WorkflowEvent
 
 from millpond.errors import Corrupt
 from millpond.kernel.keys import Part, Prefix, encode
+from millpond.workflows.engine.failures import NodeFailed
+from millpond.workflows.engine.values.conversions import plain, value_of
+from millpond.workflows.engine.values.json_paths import at_json_path
 from millpond.workflows.keyspaces import TAG
 from millpond.workflows.store.addresses import path_of
 
@@ -38,6 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "TEXT_CHARACTERS_MAX",
+    "VALUES_INDEXED_MAX",
     "Attributes",
     "index_of",
     "list_tags",
@@ -51,15 +56,18 @@ __all__ = (
 
 Attributes: TypeAlias = tuple[Part, ...]
 
+VALUES_INDEXED_MAX = 100
+"""The different values that one variable is found by; those behind them are not indexed."""
 TEXT_CHARACTERS_MAX = 64
 """The characters of a text in a tag; a longer one is its beginning and a hash of the whole."""
 
 _LENGTH = struct.Struct(">H")
 
 
-def tags_of(message: Stored, *, searchable: bool) -> set[bytes]:
-    """The tags of an object, each without its address; a variable has some only if it is searchable."""
-    attributes, at = _attributes(message, searchable)
+def tags_of(message: Stored, *, paths: Collection[str] = ()) -> set[bytes]:
+    """The tags of an object, each without its address. A variable has those of its values at some `paths`; the empty
+    path is the whole of it, of a list each item."""
+    attributes, at = _attributes(message, paths)
     time = encode((at,))
     return {_code(*parts) + time for parts in attributes}
 
@@ -69,7 +77,7 @@ def _code(*attributes: Part) -> bytes:
     return encode(attributes)
 
 
-def _attributes(message: Stored, searchable: bool) -> tuple[Iterable[Attributes], int]:
+def _attributes(message: Stored, paths: Collection[str]) -> tuple[Iterable[Attributes], int]:
     """The sets of attributes that an object is found by, and its time."""
     match message:
         case WfRun():
@@ -83,15 +91,25 @@ def _attributes(message: Stored, searchable: bool) -> tuple[Iterable[Attributes]
             own = (message.user_task_def_id.name, message.user_id or None, message.user_group or None)
             sets = set(product((None, int(message.status)), *((None, _text(part)) for part in own)))
             return sets - {(None,) * 4}, _ms(message.scheduled_time)
-        case Variable() if searchable and (value := value_part(message.value)) is not None:
-            tail = (_text(message.id.name), value)
-            return [(*spec, *tail) for spec in _specs(message.wf_spec_id)], _ms(message.created_at)
+        case Variable() if paths:
+            tails = islice(dict.fromkeys(_found_by(message, paths)), VALUES_INDEXED_MAX)
+            return [(*spec, *tail) for tail in tails for spec in _specs(message.wf_spec_id)], _ms(message.created_at)
         case ExternalEvent():
             name = message.id.external_event_def_id.name
             return _open((name,), (message.claimed,)), _ms(message.created_at)
         case WorkflowEvent():
             return [(_text(message.id.workflow_event_def_id.name),)], _ms(message.created_at)
     return [], 0
+
+
+def _found_by(variable: Variable, paths: Collection[str]) -> Iterator[tuple[Part, Part]]:
+    """The names and values that a variable is found by."""
+    with suppress(NodeFailed):  # JSON that is none, or a path that leads nowhere in it
+        for path in paths:
+            value = at_json_path(variable.value, path) if path else variable.value
+            items = map(value_of, plain(value)) if value.WhichOneof("value") == "json_arr" else (value,)
+            name = f"{variable.id.name}_{path}" if path else variable.id.name
+            yield from ((_text(name), part) for part in map(value_part, items) if part is not None)
 
 
 def _open(texts: tuple[str, ...], states: tuple[Part, ...]) -> list[Attributes]:

@@ -38,7 +38,15 @@ from millpond.workflows.engine.values.conversions import (
 )
 from millpond.workflows.engine.work import Work
 
-__all__ = ("BOOL", "OPEN", "Types", "is_computed")
+__all__ = ("BOOL", "CAST", "FIELD", "INPUT_TYPE", "MUTATION", "OPEN", "Types", "is_computed")
+
+CAST: Final = "Cannot cast from {given} to {type}. This conversion is not supported"
+FIELD: Final = "Could not find field '{field}' of the struct"
+INPUT_TYPE: Final = (
+    "The input {input} expects type {type} but is type {given}: cannot assign {given} to {type} without a cast"
+)
+MUTATION: Final = "Mutation of variable {variable} invalid: cannot use a {given} as a {type}"
+_OPERAND: Final = "Cannot {operation} to a {given}"
 
 OPEN: Final = TypeDefinition()
 BOOL: Final = TypeDefinition(primitive_type=VariableType.BOOL)
@@ -75,7 +83,7 @@ class Types:
         if not wanted.HasField("target_type"):
             return found
         if not castable(found, wanted.target_type):
-            self.fail("a value cannot be cast to this type", type=type_name(wanted.target_type), given=type_name(found))
+            self.fail(CAST, type=type_name(wanted.target_type), given=type_name(found))
         return wanted.target_type
 
     def check(self, problem: str, wanted: VariableAssignment, kind: TypeDefinition, **values: object) -> None:
@@ -91,8 +99,7 @@ class Types:
             return
         if mutation.operation == VariableMutationType.ASSIGN:
             truncated = is_computed(mutation.rhs_assignment) and type_name(kind) == "INT"
-            problem = "a variable gets a value of another type"
-            self.check(problem, mutation.rhs_assignment, _DOUBLE if truncated else kind, variable=mutation.lhs_name)
+            self.check(MUTATION, mutation.rhs_assignment, _DOUBLE if truncated else kind, variable=mutation.lhs_name)
             return
         self._combined(mutation.operation, kind, self.of(mutation.rhs_assignment))
 
@@ -150,11 +157,11 @@ class Types:
         adds_number = operation == VariableMutationType.ADD and type_name(left) in _NUMBERS
         if operation in _LOGIC:
             for side in (left, right):
-                self._require(side, ("BOOL",), f"{name} takes BOOL only")
+                self._require(side, ("BOOL",), _OPERAND, operation=name)
             return BOOL
         if operation in _ARITHMETIC or adds_number:
             for side in (left, right):
-                self._require(side, _NUMBERS, f"{name} takes numbers only")
+                self._require(side, _NUMBERS, _OPERAND, operation=name)
             sides = type_name(left), type_name(right)
             return _DOUBLE if "DOUBLE" in sides else _INT if sides == ("INT", "INT") else OPEN
         if operation == VariableMutationType.ASSIGN:
@@ -183,13 +190,13 @@ class Types:
         if definition is None:
             return OPEN
         if name not in definition.struct_def.fields:
-            self.fail("the struct has no such field", struct=id_.name, field=name)
+            self.fail(FIELD, struct=id_.name, field=name)
         return definition.struct_def.fields[name].field_type
 
-    def _require(self, found: TypeDefinition, names: tuple[str, ...], problem: str) -> None:
+    def _require(self, found: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:
         name = type_name(found).partition(" ")[0]
         if name not in (*names, "ANY"):
-            self.fail(problem, given=type_name(found))
+            self.fail(problem, given=type_name(found), **values)
 
 
 def is_computed(wanted: VariableAssignment) -> bool:

@@ -21,6 +21,7 @@ from littlehorse.model import (
     TaskDefId,
     TaskWorkerGroup,
     UserTaskDef,
+    VariableDef,
     WfSpec,
     WorkflowEventDef,
     WorkflowEventDefId,
@@ -28,12 +29,15 @@ from littlehorse.model import (
 
 from millpond.errors import AlreadyExists
 from millpond.workflows.engine.keys import Key, check_name, key_of
-from millpond.workflows.engine.metadata.struct_values import check_structs_defined
+from millpond.workflows.engine.metadata.struct_values import pin_structs
+from millpond.workflows.engine.values.conversions import type_of_def
+from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, copied
 
 __all__ = (
     "put_task_def",
     "same_but_for_time",
+    "settle_variables",
     "put_external_event_def",
     "put_workflow_event_def",
     "put_user_task_def",
@@ -55,22 +59,37 @@ def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
         return_type=request.return_type if request.HasField("return_type") else None,
         description=request.description if request.HasField("description") else None,
     )
-    check_structs_defined(work, found, pinned=False)
     old = work.rows.get(TaskDef, (request.name,))
+    settle_variables(found)
+    pin_structs(work, found, old)
     if old is None:
         work.rows.put((request.name,), found)
         return found
     if not same_but_for_time(old, found):
-        raise AlreadyExists("a task with this name is defined otherwise", kind="task_def", task=request.name)
+        raise AlreadyExists("TaskDef already exists and is immutable", kind="task_def", task=request.name)
     return old
 
 
-def same_but_for_time(old: Message, new: Message) -> bool:
-    """True when two definitions differ in nothing but the instant of their making."""
+def same_but_for_time(old: Message, new: Message, *also: str) -> bool:
+    """True when two definitions differ in nothing but the instant of their making, and fields that are named."""
     first, second = copied(old), copied(new)
-    first.ClearField("created_at")
-    second.ClearField("created_at")
+    for definition in (first, second):
+        settle_variables(definition)
+        for field in ("created_at", *also):
+            definition.ClearField(field)
     return first == second
+
+
+def settle_variables(message: Message) -> None:
+    """Give the types of the variables in a definition in the field of today, where an older client uses another."""
+    if isinstance(message, VariableDef):
+        if message.HasField("type") and not message.HasField("type_def"):
+            message.type_def.CopyFrom(type_of_def(message))
+        message.ClearField("type")
+        message.ClearField("masked_value")
+    else:
+        for part in parts_of(message):
+            settle_variables(part)
 
 
 def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> ExternalEventDef:
@@ -84,7 +103,7 @@ def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> E
     )
     if request.HasField("correlated_event_config"):
         found.correlated_event_config.CopyFrom(request.correlated_event_config)
-    check_structs_defined(work, found, pinned=False)
+    pin_structs(work, found)
     work.rows.put((request.name,), found)
     return found
 
@@ -92,14 +111,16 @@ def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> E
 def put_workflow_event_def(work: Work, request: PutWorkflowEventDefRequest) -> WorkflowEventDef:
     """Define a workflow event. Its type never changes."""
     check_name("workflow event", request.name)
-    old = work.rows.get(WorkflowEventDef, (request.name,))
-    if old is not None:
-        if old.content_type != request.content_type:
-            raise AlreadyExists("a workflow event with this name has another type", kind="event_def", name=request.name)
-        return old
     found = WorkflowEventDef(
         id=WorkflowEventDefId(name=request.name), created_at=work.instant(), content_type=request.content_type
     )
+    old = work.rows.get(WorkflowEventDef, (request.name,))
+    pin_structs(work, found, old)
+    if old is not None:
+        if old.content_type != found.content_type:
+            raise AlreadyExists("WorkflowEventDef already exists, with another type", kind="event_def",
+                                name=request.name)  # fmt: skip
+        return old
     work.rows.put((request.name,), found)
     return found
 

@@ -25,7 +25,7 @@ from littlehorse.model import (
 from millpond.errors import Invalid
 from millpond.workflows.engine.failures import RESERVED
 from millpond.workflows.engine.keys import check_name, is_name
-from millpond.workflows.engine.metadata.assignment_types import BOOL, OPEN, Types
+from millpond.workflows.engine.metadata.assignment_types import BOOL, CAST, FIELD, INPUT_TYPE, MUTATION, OPEN, Types
 from millpond.workflows.engine.nodes import KINDS
 from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.user_tasks.nodes import find_definition
@@ -53,24 +53,24 @@ _WAYS_OUT: Final[dict[str, str]] = {
     "the task is not defined": "register the task before the specification",
     "a task gets another number of inputs than it takes": "give one value for each input of the task",
     "the user task is not defined": "register the user task before the specification",
-    "a user task is for a user or a group": "give user_id, user_group or both",
+    "Must specify userGroup or userId": "give user_id, user_group or both",
     "the external event is not defined": "register the event before the specification",
     "the workflow event is not defined": "register the event before the specification",
-    "the specification of the child does not exist": "register the child's specification first",
+    "Could not find WfSpec {child}": "register the child's specification first",
     "an event is used by one thread's interrupt alone": "define another event for the other use",
     "a handler is given no such variable": "require INPUT alone, and only where there is content: errors have none",
     "a handler takes another type than its event has": "declare INPUT with the type of the event",
-    "a value cannot be cast to this type": "convert it in a task",
-    "a variable gets a value of another type": "cast the value, or declare the variable with its type",
-    "an input has another type": "cast the value, or declare the input with its type",
+    CAST: "convert it in a task",
+    MUTATION: "cast the value, or declare the variable with its type",
+    INPUT_TYPE: "cast the value, or declare the input with its type",
     "exits of a thread return different types": "let every exit return the same type",
     "exits of a thread return a value and none": "return a value at every exit, or at none",
-    "the struct has no such field": "name a field of its definition",
+    FIELD: "name a field of its definition",
     "the child takes no such input": "declare it in the child's entrypoint",
     "the child needs an input that it is not given": "give it, or let the child not require it",
     "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
 }
-"""The way out of a mistake, by its problem."""
+"""The way out of a mistake, by its problem. A problem names its values in braces."""
 
 
 class _Check:
@@ -86,7 +86,7 @@ class _Check:
         if node:
             values = {"node": node, **values}
         raise Invalid(
-            problem,
+            problem.format_map(values),
             kind="workflow_spec_invalid",
             hint=_WAYS_OUT.get(problem),
             spec=self.spec.id.name,
@@ -259,7 +259,7 @@ def _check_started(check: _Check, types: Types, started: str, given: Mapping[str
     for variable in check.spec.thread_specs[started].variable_defs:
         name = variable.var_def.name
         if name in given:
-            types.check("an input has another type", given[name], type_of_def(variable.var_def), input=name)
+            types.check(INPUT_TYPE, given[name], type_of_def(variable.var_def), input=name)
 
 
 def _check_returns(check: _Check, thread: str, spec: ThreadSpec) -> None:
@@ -317,7 +317,7 @@ def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
     types = check.types(thread, name)
     _check_assignments(check, thread, name, task)
     for declared, wanted in zip(definition.input_vars, task.variables, strict=True):
-        types.check("an input has another type", wanted, type_of_def(declared), input=declared.name)
+        types.check(INPUT_TYPE, wanted, type_of_def(declared), input=declared.name)
 
 
 def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> None:
@@ -337,7 +337,10 @@ def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
         version = task.user_task_def_version if task.HasField("user_task_def_version") else None
         check.fail("the user task is not defined", thread, name, user_task=task.user_task_def_name, version=version)
     if not task.HasField("user_id") and not task.HasField("user_group"):
-        check.fail("a user task is for a user or a group", thread, name, user_task=task.user_task_def_name)
+        check.fail("Must specify userGroup or userId", thread, name, user_task=task.user_task_def_name)
+    for field, wanted in (("UserId", task.user_id), ("UserGroup", task.user_group)):
+        if wanted.literal_value.HasField("str") and not wanted.literal_value.str.strip():
+            check.fail("{field} can't be empty", thread, name, field=field, user_task=task.user_task_def_name)
     for action in task.actions:
         match action.WhichOneof("action"):
             case "task":
@@ -380,7 +383,7 @@ def _check_child(check: _Check, thread: str, name: str, node: Node) -> None:
         major = child.major_version if child.major_version >= 0 else None
         spec = find_spec(check.work, child.wf_spec_name, major)
         if spec is None:
-            check.fail("the specification of the child does not exist", thread, name, child=child.wf_spec_name)
+            check.fail("Could not find WfSpec {child}", thread, name, child=child.wf_spec_name)
         _check_child_inputs(check, thread, name, spec, child.inputs)
 
 
@@ -394,7 +397,7 @@ def _check_child_inputs(
     for name in sorted(inputs):
         if name not in declared:
             check.fail("the child takes no such input", thread, node, child=spec.id.name, input=name)
-        types.check("an input has another type", inputs[name], type_of_def(declared[name].var_def), input=name)
+        types.check(INPUT_TYPE, inputs[name], type_of_def(declared[name].var_def), input=name)
     missing = sorted(name for name, variable in declared.items() if variable.required and name not in inputs)
     if missing:
         check.fail("the child needs an input that it is not given", thread, node, child=spec.id.name, input=missing[0])

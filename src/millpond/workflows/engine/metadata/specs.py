@@ -12,6 +12,7 @@ from littlehorse.model import (
     AllowedUpdateType,
     MetadataStatus,
     PutWfSpecRequest,
+    RunChildWfNode,
     ThreadSpec,
     ThreadVarDef,
     UserTaskNode,
@@ -21,11 +22,12 @@ from littlehorse.model import (
 )
 
 from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.workflows.engine.metadata.definitions import same_but_for_time, settle_variables
 from millpond.workflows.engine.metadata.spec_checks import check_spec
-from millpond.workflows.engine.metadata.struct_values import check_structs_defined
+from millpond.workflows.engine.metadata.struct_values import pin_structs
 from millpond.workflows.engine.user_tasks.nodes import find_definition
 from millpond.workflows.engine.values.conversions import type_name, type_of_def
-from millpond.workflows.engine.work import Work, copied, find_spec, newest_spec
+from millpond.workflows.engine.work import Work, find_spec, newest_spec
 
 __all__ = (
     "PUBLIC",
@@ -42,13 +44,14 @@ def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     """Store a specification as the version that its changes make, or answer the latest when nothing changed."""
     latest, last = find_spec(work, request.name), newest_spec(work.rows.list(WfSpec, (request.name,)))
     found = _spec(work, request)
-    check_structs_defined(work, found, pinned=True)
+    settle_variables(found)
+    pin_structs(work, found)
     check_spec(work, found)
     _freeze(found, latest)
     if last is None:
         return _stored(work, found)
     for known in (latest, last):
-        if known is not None and _same(known, found):
+        if known is not None and same_but_for_time(known, found, "id", "status"):
             known.status = MetadataStatus.ACTIVE
             return _stored(work, known)
     breaking = _breaks(last, found)
@@ -75,6 +78,8 @@ def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
                 node.task.timeout_seconds = TASK_TIMEOUT_SECONDS
             if node.WhichOneof("node") == "user_task":
                 _settle_user_task(work, node.user_task)
+            if node.WhichOneof("node") == "run_child_wf":
+                _settle_child(work, request.name, node.run_child_wf)
     return found
 
 
@@ -86,6 +91,13 @@ def _settle_user_task(work: Work, node: UserTaskNode) -> None:
     for action in node.actions:
         if action.WhichOneof("action") == "task" and action.task.task.timeout_seconds == 0:
             action.task.task.timeout_seconds = TASK_TIMEOUT_SECONDS
+
+
+def _settle_child(work: Work, own: str, node: RunChildWfNode) -> None:
+    """Name the newest major version of a child, whose newest revision is run. A run of the same workflow stays open."""
+    if node.WhichOneof("wf_spec") == "wf_spec_name" and node.wf_spec_name != own and node.major_version < 0:
+        spec = find_spec(work, node.wf_spec_name)
+        node.major_version = -1 if spec is None else spec.id.major_version
 
 
 def _stored(work: Work, spec: WfSpec) -> WfSpec:
@@ -125,15 +137,6 @@ def _freeze(spec: WfSpec, latest: WfSpec | None) -> None:
     spec.frozen_variables.extend(frozen[name] for name in sorted(frozen))
 
 
-def _same(latest: WfSpec, found: WfSpec) -> bool:
-    first, second = copied(latest), copied(found)
-    for spec in (first, second):
-        spec.ClearField("id")
-        spec.ClearField("created_at")
-        spec.ClearField("status")
-    return first == second
-
-
 def _breaks(latest: WfSpec, found: WfSpec) -> bool:
     return _interface(latest) != _interface(found)
 
@@ -159,6 +162,6 @@ def _output(thread: ThreadSpec) -> bytes:
 
 def _check_allowed(request: PutWfSpecRequest, *, breaking: bool) -> None:
     if request.allowed_updates == AllowedUpdateType.NO_UPDATES:
-        raise AlreadyExists("the specification exists and may not change", kind="spec_update", spec=request.name)
+        raise AlreadyExists("WfSpec already exists, and may not change", kind="spec_update", spec=request.name)
     if breaking and request.allowed_updates == AllowedUpdateType.MINOR_REVISION_UPDATES:
-        raise Conflict("the change needs a new major version", kind="failed_precondition", spec=request.name)
+        raise Conflict("The resulting WfSpec has a breaking change", kind="failed_precondition", spec=request.name)

@@ -1,9 +1,12 @@
-"""Struct values: checked against the fields of their definition, also within arrays, maps and other structs.
+"""Structs, arrays and maps: values get the types that are declared for them, whatever the client said, at any depth.
 
-A value may hold more fields than its definition, and lack those that have a default.
+A struct is checked against the fields of its definition. It may hold more of them, and lack those that have a default;
+one without a name, as a builder makes it within another, is of the type that is wanted.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 from google.protobuf.message import Message
 from littlehorse.model import InlineStruct, InlineStructDef, StructDef, StructDefId, TypeDefinition, VariableValue
@@ -14,7 +17,7 @@ from millpond.workflows.engine.values.conversions import fits, is_null, kind_of,
 from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, copied
 
-__all__ = ("check_structs_defined", "latest_struct", "settled")
+__all__ = ("latest_struct", "pin_structs", "settled")
 
 _VALUES = frozenset({"struct", "array", "map"})
 
@@ -25,47 +28,51 @@ def latest_struct(work: Work, name: str) -> StructDef | None:
 
 
 def settled(work: Work, value: VariableValue, wanted: TypeDefinition) -> VariableValue:
-    """A value of a type, its structs with the versions that they were checked against and the masks of their fields.
+    """A value of a type: its structs with the versions that they were checked against and the masks of their fields,
+    its arrays and maps with the types of their elements.
 
     Raises:
         NodeFailed: VAR_SUB_ERROR; a struct lacks a field, or a field has another type than its definition says.
     """
-    if kind_of(value) not in _VALUES or not _has_structs(wanted):
+    if kind_of(value) not in _VALUES or wanted.WhichOneof("defined_type") is None:
         return value
     found = copied(value)
     _settle(work, found, wanted)
     return found
 
 
-def check_structs_defined(work: Work, message: Message, *, pinned: bool) -> None:
-    """Raise Invalid when a definition names a struct that is not defined; `pinned` names its newest version."""
-    if isinstance(message, StructDefId):
-        found = _definition(work, message)
+def pin_structs(work: Work, message: Message, before: Message | None = None) -> None:
+    """Give each struct that a definition names the number of its newest version, where the number is open.
+
+    A struct that an earlier form of the definition, `before`, names has the number that it has there: a definition
+    that is put again, as it was asked for, is the same one.
+
+    Raises:
+        Invalid: a struct is not defined.
+    """
+    known = {} if before is None else {struct.name: struct.version for struct in _structs(before)}
+    for struct in _structs(message):
+        found = _definition(work, struct)
         if found is None:
-            raise Invalid("the struct is not defined", kind="struct_def", struct=message.name, hint="define it first")
-        if pinned:
-            message.version = found.id.version
-        return
-    for part in parts_of(message):
-        check_structs_defined(work, part, pinned=pinned)
+            raise Invalid(f"Refers to non-existent StructDef {struct.name[:80]}", kind="struct_def", struct=struct.name,
+                          hint="define it first")  # fmt: skip
+        if struct.version < 0:
+            struct.version = known.get(struct.name, found.id.version)
+
+
+def _structs(message: Message) -> Iterator[StructDefId]:
+    """The structs that a definition names."""
+    if isinstance(message, StructDefId):
+        yield message
+    else:
+        for part in parts_of(message):
+            yield from _structs(part)
 
 
 def _definition(work: Work, name: StructDefId) -> StructDef | None:
     if name.version >= 0:
         return work.rows.get(StructDef, (name.name, name.version))
     return latest_struct(work, name.name)
-
-
-def _has_structs(wanted: TypeDefinition) -> bool:
-    match wanted.WhichOneof("defined_type"):
-        case "struct_def_id" | "inline_struct_def":
-            return True
-        case "inline_array_def":
-            return _has_structs(wanted.inline_array_def.array_type)
-        case "inline_map_def":
-            return _has_structs(wanted.inline_map_def.value_type)
-        case _:
-            return False
 
 
 def _settle(work: Work, value: VariableValue, wanted: TypeDefinition) -> None:
@@ -81,9 +88,11 @@ def _settle(work: Work, value: VariableValue, wanted: TypeDefinition) -> None:
         case "inline_struct_def":
             _settle_fields(work, "of this type", value.struct.struct, wanted.inline_struct_def)
         case "inline_array_def":
+            value.array.element_type.CopyFrom(wanted.inline_array_def.array_type)
             for item in value.array.items:
                 _settle(work, item, wanted.inline_array_def.array_type)
         case "inline_map_def":
+            value.map.map_type.CopyFrom(wanted.inline_map_def)
             for entry in value.map.entries:
                 _settle(work, entry.value, wanted.inline_map_def.value_type)
 

@@ -142,17 +142,18 @@ def _check_change(request: PutStructDefRequest, old: InlineStructDef, new: Inlin
     if request.allowed_updates != COMPATIBLE:
         changed = min(name for name in {*old.fields, *new.fields} if _field(old, name) != _field(new, name))
         hint = "allow FULLY_COMPATIBLE_SCHEMA_UPDATES, or define another struct"
-        _fail("the fields of a struct do not change", request.name, changed, hint)
+        _fail(f"StructDef [{request.name}] already exists and cannot be updated so", request.name, changed, hint)
     for name in sorted(_required(old) | _required(new)):
         before, after = _field(old, name), _field(new, name)
+        problem = f"Incompatible schema evolution on field(s): [{name}]"
         if after is None:
-            _fail("a required field is gone", request.name, name, "leave it, or define another struct")
+            _fail(f"{problem}: it is required and gone", request.name, name, "leave it, or define another struct")
         if before is None or (name in _required(new) and name not in _required(old)):
-            _fail("a new field has no default", request.name, name, "give it a default")
+            _fail(f"{problem}: it is new and has no default", request.name, name, "give it a default")
         if before.field_type != after.field_type:
             wanted, given = type_name(before.field_type), type_name(after.field_type)
             hint = "leave its type, or define another field"
-            _fail("a required field has another type", request.name, name, hint, earlier=wanted, given=given)
+            _fail(f"{problem}: it has another type", request.name, name, hint, earlier=wanted, given=given)
 
 
 def _field(struct: InlineStructDef, name: str) -> StructFieldDef | None:

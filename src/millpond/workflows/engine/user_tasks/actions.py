@@ -65,7 +65,7 @@ def _reassign(scope: Scope, node: UserTaskNode, action: UTActionTrigger, task: U
     user = text(scope, "user_id", action.reassign.user_id)
     group = text(scope, "user_group", action.reassign.user_group)
     if user is None and group is None:
-        raise NodeFailed("VAR_ERROR", "a user task is reassigned to a user or a group; both are null")
+        raise NodeFailed("VAR_ERROR", "Invalid user task assignment")
     assign(scope, node, task, user, group)
 
 

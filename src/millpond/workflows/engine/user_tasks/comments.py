@@ -34,9 +34,9 @@ def put_comment(work: Work, request: PutUserTaskRunCommentRequest) -> UserTaskRu
 
 def edit_comment(work: Work, request: EditUserTaskRunCommentRequest) -> UserTaskRun:
     """Change the text of a comment."""
-    _check_text(user=request.user_id, comment=request.comment)
     task = find_user_task(work, request.user_task_run_id)
     _check_comment(task, request.user_comment_id)
+    _check_text(user=request.user_id, comment=request.comment)
     edited = UserTaskEvent.UTECommented(
         user_comment_id=request.user_comment_id, user_id=request.user_id, comment=request.comment
     )
@@ -47,9 +47,9 @@ def edit_comment(work: Work, request: EditUserTaskRunCommentRequest) -> UserTask
 
 def delete_comment(work: Work, request: DeleteUserTaskRunCommentRequest) -> UserTaskRun:
     """Delete a comment; its number is not given again."""
-    _check_text(user=request.user_id)
     task = find_user_task(work, request.user_task_run_id)
     _check_comment(task, request.user_comment_id)
+    _check_text(user=request.user_id)
     deleted = UserTaskEvent.UTECommentDeleted(user_comment_id=request.user_comment_id, user_id=request.user_id)
     task.events.append(UserTaskEvent(time=work.instant(), comment_deleted=deleted))
     put_user_task(work, task)

@@ -42,6 +42,10 @@ __all__ = (
     "text",
 )
 
+_BLANK = {
+    "user_id": "Invalid user task assignment. UserId can't be empty",
+    "user_group": "Invalid group task assignment. UserGroup can't be empty",
+}
 ON_ARRIVAL, ON_ASSIGNMENT = UTActionTrigger.ON_ARRIVAL, UTActionTrigger.ON_TASK_ASSIGNED
 
 
@@ -63,7 +67,7 @@ def arrive_user_task(run: Run, thread: ThreadRun, node: UserTaskNode, row: NodeR
     user = text(scope, "user_id", node.user_id)
     group = text(scope, "user_group", node.user_group)
     if user is None and group is None:
-        raise NodeFailed("VAR_ERROR", "a user task needs a user or a group; both are null")
+        raise NodeFailed("VAR_ERROR", "Invalid user task assignment")
     task = UserTaskRun(
         id=UserTaskRunId(wf_run_id=run.row.id, user_task_guid=f"{thread.number}-{row.id.position}"),
         user_task_def_id=UserTaskDefId(name=definition.name, version=definition.version),
@@ -85,7 +89,7 @@ def text(scope: Scope, name: str, wanted: VariableAssignment) -> str | None:
         return None
     found = text_of(value)
     if not found.strip():
-        raise NodeFailed("VAR_ERROR", f"the {name} of a user task is blank")
+        raise NodeFailed("VAR_ERROR", _BLANK.get(name, f"the {name} of a user task is blank"))
     return found
 
 

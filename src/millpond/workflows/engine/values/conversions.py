@@ -133,7 +133,7 @@ def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
         same = _PRIMITIVES.get(kind) == wanted.primitive_type
         return same and (kind != "utc_timestamp" or is_instant(value.utc_timestamp))
     if field == "struct_def_id":
-        return kind == "struct" and value.struct.struct_def_id.name == wanted.struct_def_id.name
+        return kind == "struct" and value.struct.struct_def_id.name in ("", wanted.struct_def_id.name)
     if field == "inline_struct_def":
         return kind == "struct"
     if _CONTAINERS.get(kind) != field:

@@ -1,6 +1,7 @@
 """JSON paths, in Jayway's syntax as far as they name one place: `$.a.b`, `$['a b']`, `$.list[-1]`, `$.list.length()`.
 
-A path to a place that is missing gives None, not an error. Wildcards, filters and recursive descent name many places
+A path whose last place is missing gives None; one that goes on behind a missing place, or behind null, is an error,
+for reading and for writing alike. Wildcards, filters and recursive descent name many places
 and are not supported: they raise.
 """
 
@@ -8,13 +9,16 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from itertools import pairwise
 from typing import Any
 
+from littlehorse.model import VariableValue
+
 from millpond.workflows.engine.failures import substitution
+from millpond.workflows.engine.values.conversions import kind_of, plain, value_of, value_type_name
 
 __all__ = (
     "LENGTH",
+    "at_json_path",
     "steps_of",
     "read",
     "write",
@@ -65,10 +69,12 @@ def _step(found: re.Match[str]) -> str | int | _Length:
 def read(document: Any, path: str) -> Any:
     """The value at a path, or None.
 
-    >>> read({"a": [1, 2]}, "$.a[-1]"), read({}, "$.a.b")
+    >>> read({"a": [1, 2]}, "$.a[-1]"), read({"a": {}}, "$.a.b")
     (2, None)
     """
-    for step in steps_of(path):
+    for at, step in enumerate(steps_of(path)):
+        if at and document is None:
+            raise _missing(path)
         if step is LENGTH:
             document = len(document) if isinstance(document, list | dict | str) else None
         elif isinstance(step, int):
@@ -79,14 +85,27 @@ def read(document: Any, path: str) -> Any:
     return document
 
 
+def at_json_path(value: VariableValue, path: str) -> VariableValue:
+    """The value at a JSON path inside a JSON value.
+
+    Raises:
+        NodeFailed: VAR_SUB_ERROR; the value is not JSON, or the path leads nowhere in it.
+    """
+    if kind_of(value) not in ("json_obj", "json_arr"):
+        raise substitution(f"JSON path {path!r} looks into {value_type_name(value)}, which is not JSON")
+    return value_of(read(plain(value), path))
+
+
 def write(document: Any, path: str, value: Any) -> Any:
-    """The document with a value at a path; objects on the way are made where they are missing."""
+    """The document with a value at a path: the last place may be new."""
     steps = steps_of(path)
     if not steps:
         return value
     place = document
-    for step, following in pairwise(steps):
-        place = _entered(place, step, following, path)
+    for step in steps[:-1]:
+        if not _writable(place, step) or (isinstance(step, str) and place.get(step) is None):
+            raise _missing(path)
+        place = place[step]
     last = steps[-1]
     if not _writable(place, last):
         raise substitution(f"JSON path {path!r} names no place to write to")
@@ -101,10 +120,5 @@ def _writable(place: Any, step: str | int | _Length) -> bool:
     return isinstance(step, str) and isinstance(place, dict)
 
 
-def _entered(place: Any, step: str | int | _Length, following: str | int | _Length, path: str) -> Any:
-    """The value behind one step of a path that is written to."""
-    if not _writable(place, step):
-        raise substitution(f"JSON path {path!r} names no place to write to")
-    if isinstance(step, str) and place.get(step) is None:
-        place[step] = [] if isinstance(following, int) else {}
-    return place[step]
+def _missing(path: str) -> Exception:
+    return substitution(f"Missing property in path {path[:80]!r}: it goes on behind what is not there")

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TypeAlias
 
-from littlehorse.model import Comparator, VariableMutationType, VariableValue
+from littlehorse.model import Array, Comparator, VariableMutationType, VariableValue
 
 from millpond.workflows.engine.failures import substitution
 from millpond.workflows.engine.values.conversions import (
     NULL,
+    fits,
     integer,
     is_null,
     json_text,
@@ -32,6 +33,7 @@ __all__ = (
 Operator: TypeAlias = Callable[[VariableValue, VariableValue], VariableValue]
 
 _NUMBERS: Final = ("int", "double")
+_JSON: Final = ("json_obj", "json_arr")
 
 
 def combined(
@@ -74,10 +76,7 @@ def _add(left: VariableValue, right: VariableValue) -> VariableValue:
         case "json_arr":
             return VariableValue(json_arr=json_text([*plain(left), plain(right)]))
         case "array":
-            found = VariableValue()
-            found.CopyFrom(left)
-            found.array.items.append(right)
-            return found
+            return _lengthened(left, [right])
     first, second, whole = _both_numbers("ADD", left, right)
     return _number(first + second, whole)
 
@@ -95,7 +94,7 @@ def _multiply(left: VariableValue, right: VariableValue) -> VariableValue:
 def _divide(left: VariableValue, right: VariableValue) -> VariableValue:
     first, second, whole = _both_numbers("DIVIDE", left, right)
     if second == 0:
-        raise substitution("division by zero")
+        raise substitution("Cannot divide by zero")
     if not whole:
         return VariableValue(double=first / second)
     quotient = abs(int(first)) // abs(int(second))  # toward zero, as integers are divided elsewhere in the protocol
@@ -127,14 +126,26 @@ def _extend(left: VariableValue, right: VariableValue) -> VariableValue:
             return VariableValue(json_arr=json_text(plain(left) + plain(right)))
         case ("json_arr", _):
             return VariableValue(json_arr=json_text([*plain(left), plain(right)]))
-        case ("array", "array"):
-            found = VariableValue()
-            found.CopyFrom(left)
-            found.array.items.extend(right.array.items)
-            return found
+        case ("array", _):
+            return _lengthened(left, [right] if _is_element(left.array, right) else right.array.items)
         case ("map", "map"):
             return _merged(left, right)
     raise _unsuitable("EXTEND", left, right)
+
+
+def _is_element(array: Array, value: VariableValue) -> bool:
+    """True for a value that is an element of an array, and not an array of the same type: those are joined."""
+    if kind_of(value) != "array":
+        return True
+    open_type = array.element_type.WhichOneof("defined_type") is None
+    return not open_type and array.element_type != value.array.element_type and fits(value, array.element_type)
+
+
+def _lengthened(left: VariableValue, items: Iterable[VariableValue]) -> VariableValue:
+    found = VariableValue()
+    found.CopyFrom(left)
+    found.array.items.extend(items)
+    return found
 
 
 def _merged(left: VariableValue, right: VariableValue) -> VariableValue:
@@ -256,26 +267,26 @@ def holds(comparator: Comparator, left: VariableValue, right: VariableValue) -> 
 
 
 def equal(left: VariableValue, right: VariableValue) -> bool:
-    """True when two values are equal; null equals only null."""
+    """True when two values are equal; null equals only null. Values of two types, and JSON, are not compared so."""
     if is_null(left) or is_null(right):
         return is_null(left) and is_null(right)
-    _check_same_type(left, right)
+    if kind_of(left) != kind_of(right) or kind_of(left) in _JSON:
+        raise _incomparable(left, right)
     return same(plain(left), plain(right))
 
 
-def _check_same_type(left: VariableValue, right: VariableValue) -> None:
-    kinds = kind_of(left), kind_of(right)
-    if kinds[0] != kinds[1] and not (kinds[0] in _NUMBERS and kinds[1] in _NUMBERS):
-        raise substitution(f"{value_type_name(left)} and {value_type_name(right)} cannot be compared")
+def _incomparable(left: VariableValue, right: VariableValue) -> Exception:
+    return substitution(f"{value_type_name(left)} and {value_type_name(right)} cannot be compared")
 
 
 def _order(left: VariableValue, right: VariableValue) -> int:
     """Negative, zero or positive, as the left value is before, with or behind the right one. Null is first."""
     if is_null(left) or is_null(right):
         return (not is_null(left)) - (not is_null(right))
-    _check_same_type(left, right)
-    if kind_of(left) in ("json_obj", "json_arr", "struct", "map", "array"):
-        raise substitution(f"values of type {value_type_name(left)} have no order")
+    kinds = kind_of(left), kind_of(right)
+    both_numbers = kinds[0] in _NUMBERS and kinds[1] in _NUMBERS
+    if not both_numbers and (kinds[0] != kinds[1] or kinds[0] in (*_JSON, "struct", "map", "array")):
+        raise _incomparable(left, right)
     first, second = _sortable(left), _sortable(right)
     return (first > second) - (first < second)
 

@@ -1,0 +1,168 @@
+"""`millpond migration`: open runs go on with another version of their workflow, as a plan says, or try it first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ("apply_plan", "delete_plan", "list_plans", "put_plan")
+
+_SERVER = "localhost:7434"
+_PAGE = 1_000
+Name = Annotated[str, typer.Argument(metavar="PLAN", help="The name of the plan.")]
+
+
+@verb("migration put", "millpond migration put fix --workflow nightly --from 0.0 --to 0.1 --node entrypoint/1-a=2-b")
+def put_plan(
+    name: Name,
+    workflow: Annotated[str, typer.Option("--workflow", metavar="NAME", help="The workflow.")],
+    old: Annotated[str, typer.Option("--from", metavar="MAJOR.REVISION", help="The version of the runs.")],
+    new: Annotated[str, typer.Option("--to", metavar="MAJOR.REVISION", help="The version that they go on with.")],
+    thread: Annotated[
+        list[str] | None,
+        typer.Option("--thread", metavar="OLD=NEW", help="The new name of a thread. Again for more.",
+                     show_default="the same names"),
+    ] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option("--node", metavar="THREAD/OLD=NEW", help="The new name of a node of a thread. Again for more.",
+                     show_default="the same names"),
+    ] = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Store a plan: where threads and nodes of one version go on in another. What it does not name keeps its name."""
+    from littlehorse.model import PutWorkflowMigrationPlanRequest, WfSpecId
+
+    (major, revision), (new_major, new_revision) = _version(old), _version(new)
+    request = PutWorkflowMigrationPlanRequest(
+        name=name, old_wfSpec=WfSpecId(name=workflow, major_version=major, revision=revision), major_version=new_major,
+        revision=new_revision,
+    )  # fmt: skip
+    for text in thread or ():
+        before, after = _pair(text)
+        request.thread_migrations[before].new_thread_name = after
+    for text in node or ():
+        place, after = _pair(text)
+        before, _, old_node = place.partition("/")
+        migration = request.thread_migrations[before]
+        migration.new_thread_name = migration.new_thread_name or before
+        migration.node_migrations[old_node].new_node_name = after
+    with connected(server, tenant) as call:
+        found = call("PutWorkflowMigrationPlan", request)
+    if json:
+        console.print_json(plain_message(found))
+    else:
+        console.say(f"plan {name} is there; try it: millpond migration apply {name} --dry-run")
+
+
+@verb("migration list", "millpond migration list --json")
+def list_plans(server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """List the plans."""
+    from littlehorse.model import SearchWorkflowMigrationPlanRequest
+
+    with connected(server, tenant) as call:
+        names = every_result(call, "SearchWorkflowMigrationPlan", SearchWorkflowMigrationPlanRequest(limit=_PAGE))
+        found = [call("GetWorkflowMigrationPlan", name) for name in names]
+    if json:
+        console.print_json_list(plain_message(plan) for plan in found)
+        return
+    console.print_table(
+        ["plan", "workflow", "from", "to"],
+        [[plan.workflow_migration_plan_id.name, plan.old_wfSpec.name,
+          f"{plan.old_wfSpec.major_version}.{plan.old_wfSpec.revision}", f"{plan.major_version}.{plan.revision}"]
+         for plan in found],
+    )  # fmt: skip
+
+
+@verb("migration apply", "millpond migration apply fix --dry-run", "millpond migration apply fix --run a")
+def apply_plan(
+    name: Name,
+    run: Annotated[
+        str | None, typer.Option("--run", metavar="RUN", help="Only this run.", show_default="all of the old version")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Try it on a copy of each run, and change none.")] = False,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Let the runs of a plan's old version that have not completed go on with the new one; those that cannot, stay."""
+    from littlehorse.model import ApplyWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
+
+    from millpond.errors import MillpondError
+    from millpond.workflows.engine import run_id, run_path
+
+    plan, reasons, moved = WorkflowMigrationPlanId(name=name), Counter[str](), 0
+    trial = [("dry-run", "1")] if dry_run else []
+    with connected(server, tenant) as call:
+        runs = [run_id(run)] if run is not None else list(_open_runs(call, call("GetWorkflowMigrationPlan", plan)))
+        for candidate in runs:
+            try:
+                call(
+                    "ApplyWorkflowMigrationPlan", ApplyWorkflowMigrationPlanRequest(id=plan, wfRun_id=candidate), *trial
+                )
+                moved += 1
+            except MillpondError as error:
+                reasons[error.message.replace(f"run={run_path(candidate)} ", "")] += 1
+    if json:
+        console.print_json({"plan": name, "dry_run": dry_run, "moved": moved, "stayed": dict(reasons)})
+        return
+    console.say(f"{moved:,} runs {'would go' if dry_run else 'go'} on with the new version")
+    for reason, number in reasons.most_common():
+        console.say(f"{number:,} stay: {reason}")
+
+
+@verb("migration delete", "millpond migration delete fix")
+def delete_plan(name: Name, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """Delete a plan; runs that followed it stay where they are."""
+    from littlehorse.model import DeleteWorkflowMigrationPlanRequest, WorkflowMigrationPlanId
+
+    with connected(server, tenant) as call:
+        call("DeleteWorkflowMigrationPlan", DeleteWorkflowMigrationPlanRequest(id=WorkflowMigrationPlanId(name=name)))
+    if json:
+        console.print_json({"plan": name})
+    else:
+        console.say(f"plan {name} is deleted")
+
+
+def _open_runs(call: Any, plan: Any) -> Iterator[Any]:
+    """The runs of a plan's old version that have not completed."""
+    from littlehorse.model import LHStatus, SearchWfRunRequest
+
+    old = plan.old_wfSpec
+    for status in sorted(set(LHStatus.values()) - {LHStatus.COMPLETED}):
+        yield from every_result(call, "SearchWfRun", SearchWfRunRequest(
+            wf_spec_name=old.name, wf_spec_major_version=old.major_version, wf_spec_revision=old.revision,
+            status=LHStatus.Name(status), limit=_PAGE,
+        ))  # fmt: skip
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, dot, revision = text.partition(".")
+    if not (dot and major.isdecimal() and revision.isdecimal()):
+        raise _invalid("not a version", text, "write MAJOR.REVISION, such as 0.1")
+    return int(major), int(revision)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    before, equals, after = text.partition("=")
+    if not (before and equals and after):
+        raise _invalid("not a pair of names", text, "write OLD=NEW")
+    return before, after
+
+
+def _invalid(problem: str, text: str, hint: str) -> Exception:
+    from millpond.errors import Invalid
+
+    return Invalid(problem, kind="migration_plan", value=text, hint=hint)

@@ -1,0 +1,90 @@
+"""Migration plans: where threads and nodes of one version of a specification go on in another version of it.
+
+A thread or a node that a plan does not name goes on under its own name, where the new version has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NoReturn
+
+from google.protobuf.empty_pb2 import Empty
+from littlehorse.model import (
+    DeleteWorkflowMigrationPlanRequest,
+    NodeMigrationPlan,
+    PutWorkflowMigrationPlanRequest,
+    WfSpec,
+    WorkflowMigrationPlan,
+    WorkflowMigrationPlanId,
+)
+
+from millpond.errors import Invalid
+from millpond.workflows.engine.keys import check_name, key_of
+from millpond.workflows.engine.work import Work, find_spec
+
+__all__ = ("delete_plan", "new_node_name", "new_thread_name", "put_plan")
+
+
+def put_plan(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMigrationPlan:
+    """Store a plan, in place of an earlier one of its name.
+
+    Raises:
+        Invalid: a version, a thread or a node that it names does not exist.
+    """
+    check_name("migration plan", request.name)
+    old = work.rows.get(WfSpec, key_of(request.old_wfSpec))
+    new = find_spec(work, request.old_wfSpec.name, request.major_version, request.revision)
+    if old is None or new is None:
+        _fail(request, f"Couldn't find WfSpec {request.old_wfSpec.name[:80]}, or this version of it")
+    plan = WorkflowMigrationPlan(
+        workflow_migration_plan_id=WorkflowMigrationPlanId(name=request.name),
+        created_at=work.instant(),
+        old_wfSpec=request.old_wfSpec,
+        major_version=request.major_version,
+        revision=request.revision,
+    )
+    for name in sorted(request.thread_migrations):
+        thread = request.thread_migrations[name]
+        if name not in old.thread_specs or thread.new_thread_name not in new.thread_specs:
+            _fail(request, "a thread of the plan does not exist", thread=name, new_thread=thread.new_thread_name)
+        _check_nodes(request, old, new, name, thread.new_thread_name, thread.node_migrations)
+        plan.thread_migrations[name].new_thread_name = thread.new_thread_name
+        for node in thread.node_migrations:
+            plan.thread_migrations[name].node_migrations[node].CopyFrom(thread.node_migrations[node])
+    work.rows.put((request.name,), plan)
+    return plan
+
+
+def _check_nodes(
+    request: PutWorkflowMigrationPlanRequest,
+    old: WfSpec,
+    new: WfSpec,
+    thread: str,
+    new_thread: str,
+    nodes: Mapping[str, NodeMigrationPlan],
+) -> None:
+    for name in sorted(nodes):
+        other = nodes[name].new_node_name
+        if name not in old.thread_specs[thread].nodes or other not in new.thread_specs[new_thread].nodes:
+            _fail(request, "a node of the plan does not exist", thread=thread, node=name, new_node=other)
+
+
+def _fail(request: PutWorkflowMigrationPlanRequest, problem: str, **values: object) -> NoReturn:
+    raise Invalid(problem, kind="migration_plan", hint=None, plan=request.name, **values)
+
+
+def delete_plan(work: Work, request: DeleteWorkflowMigrationPlanRequest) -> Empty:
+    """Delete a plan; runs that followed it stay where they are. One that is gone is no error."""
+    work.rows.delete(WorkflowMigrationPlan, (request.id.name,))
+    return Empty()
+
+
+def new_thread_name(plan: WorkflowMigrationPlan, thread: str) -> str:
+    """The thread specification in which a thread goes on."""
+    return plan.thread_migrations[thread].new_thread_name if thread in plan.thread_migrations else thread
+
+
+def new_node_name(plan: WorkflowMigrationPlan, thread: str, node: str) -> str:
+    """The node at which a thread goes on that is at a node now."""
+    nodes = plan.thread_migrations[thread].node_migrations if thread in plan.thread_migrations else {}
+    return nodes[node].new_node_name if node in nodes else node
