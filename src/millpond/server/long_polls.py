@@ -141,15 +141,15 @@ class LongPolls:
 def polling(node: Node) -> Iterator[LongPolls]:
     """The long polls of a node, in the event loop that runs: they hear what is entered, merged and ended."""
     polls = LongPolls(node.clock)
-    heard = (node.pond.loading.loads.listeners, node.follower.waits.listeners, node.scheduler.listeners)
-    for listeners in heard:
-        listeners.append(polls.ring)
+    heard = (node.pond.loading.loads.changed, node.follower.waits.changed, node.scheduler.changed)
+    for signal in heard:
+        signal.listeners.append(polls.ring)
     polls.open()
     try:
         yield polls
     finally:
-        for listeners in heard:
-            listeners.remove(polls.ring)
+        for signal in heard:
+            signal.listeners.remove(polls.ring)
         polls.close()
 
 

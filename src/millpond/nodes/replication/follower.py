@@ -106,10 +106,8 @@ class Follower:
             pond, self.sources, clock, stopping=self._stopping, report=self._applied,
             may_follow=self.members.fence.may_follow,
         )  # fmt: skip
-        self._changed = threading.Condition()
-        self.waits = PositionWaits(
-            clock, self._changed, progress=self._progress, error=lambda: self._error, wake=self._wake.set
-        )
+        self._lock = threading.RLock()
+        self.waits = PositionWaits(clock, progress=self._progress, error=lambda: self._error, wake=self._wake.set)
         self._phase: _Phase = "stopped"
         self._thread: threading.Thread | None = None
         self._state = "stopped" if self.members.urls else "alone"
@@ -164,7 +162,7 @@ class Follower:
 
     def _nudge(self) -> None:
         self._wake.set()
-        self.waits.notify()
+        self.waits.changed.ring()
 
     def refresh(self) -> None:
         """Adopt the list of nodes that the log has now."""
@@ -193,7 +191,7 @@ class Follower:
     def status(self) -> FollowerStatus:
         """Replication state: position, lag, last error."""
         position, chain = self._pond.log.position()
-        with self._changed:
+        with self._lock:
             error = self._error
             return FollowerStatus(
                 role=self.role, primary=self.members.primary if self.members.urls else None, state=self._state,
@@ -204,12 +202,12 @@ class Follower:
             )  # fmt: skip
 
     def _tell(self, state: str, error: MillpondError | None = None) -> None:
-        with self._changed:
+        with self._lock:
             if (state, error and error.kind) != (self._state, self._error and self._error.kind):
                 self._since_ms = self._clock.now_ms()
             self._state, self._error = state, error
             self.soundness.cloning = state == "cloning"
-        self.waits.notify()
+        self.waits.changed.ring()
 
     # -- waiting for a position -----------------------------------------------------------------------
 
@@ -237,12 +235,11 @@ class Follower:
         if self._phase != "running":
             raise self._behind(self.applier.seen, "it does not pull")
         until = self._clock.monotonic() + timeout
-        with self.pause.awake(), self._changed:
+        with self.pause.awake():
             rounds, failures = self._rounds, self._failures
-            self._clock.wait_for(
-                self._changed,
-                lambda: self._rounds > rounds or self._failures > failures or self._ending(), until,
-            )  # fmt: skip
+            self.waits.changed.wait_for(
+                lambda: self._rounds > rounds or self._failures > failures or self._ending(), until
+            )
             if self._rounds == rounds:
                 raise self.soundness.fork or self._behind(self.applier.seen, self._error or "it was not there in time")
 
@@ -285,7 +282,7 @@ class Follower:
         follows = self.role == "replica" or self._later() is not None
         unsure = follows or self._phase == "starting" or self.soundness.fork is not None
         stuck = error.kind in _FORK and unsure
-        with self._changed:
+        with self._lock:
             self._failures += 1
             self.soundness.fork = error if stuck else self.soundness.fork
             if error.kind in _FORK:
@@ -306,9 +303,9 @@ class Follower:
         elif self._follow(self._source(), 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
             return
         self._rest()
-        with self._changed:
+        with self._lock:
             self._rounds += 1
-        self.waits.notify()
+        self.waits.changed.ring()
         if held or self.role == "primary":
             self._pause(self._poll_seconds())
 
@@ -374,7 +371,7 @@ class Follower:
         elif what == "cloning":
             self._tell("cloning")
         else:
-            self.waits.notify()
+            self.waits.changed.ring()
 
     def heal(self) -> list[str]:
         """Heal what was quarantined, now; the ids of these parts."""

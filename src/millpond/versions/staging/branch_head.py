@@ -15,7 +15,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,12 +26,12 @@ from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
 from millpond.versions.staging.publishing import (
-    LOOK_SECONDS,
     Collected,
     check_published,
     collections,
     steadily,
     unless_collected,
+    wait_collected,
 )
 from millpond.versions.staging.reads import View, is_dirty
 
@@ -127,7 +126,7 @@ def move_head(
                 if site.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
                     break
             except Collected:  # what was built may be gone: build again
-                site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
+                wait_collected(site)
             except MillpondError:
                 with site.space.read() as tx:
                     if _is_still(moving.record, get_branch(tx, site.uid, branch)):
