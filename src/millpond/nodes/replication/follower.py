@@ -35,7 +35,7 @@ from millpond.client.stopping import Interrupt
 from millpond.clock import Clock
 from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import plain
-from millpond.kernel.worker import wait_ended
+from millpond.kernel.worker import WorkerThread
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
@@ -109,7 +109,7 @@ class Follower:
         self._lock = threading.RLock()
         self.waits = PositionWaits(clock, progress=self._progress, error=lambda: self._error, wake=self._wake.set)
         self._phase: _Phase = "stopped"
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("the thread that follows the log", self._act, clock)
         self._state = "stopped" if self.members.urls else "alone"
         self._error: MillpondError | None = None
         self._since_ms = clock.now_ms()
@@ -140,8 +140,7 @@ class Follower:
             self._attempt(self._consult_all, once=True)
         self.survey.start()
         self._phase = "running"
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def interrupt(self) -> None:
         """Break off what is waited for: pauses, and all that peers are asked. `stop` follows."""
@@ -153,9 +152,8 @@ class Follower:
         """Stop, when what is being entered has been entered: afterwards no thread of it uses the pond."""
         self.interrupt()
         self.survey.stop()
-        if self._thread is not None:
-            wait_ended(self._thread, "the thread that follows the log")
-            self._thread = None
+        if self._worker.started:
+            self._worker.stop()
             self._phase = "stopped"
             self._tell("stopped")
         self._stopping.clear()
@@ -251,9 +249,9 @@ class Follower:
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._attempt(self._round)
+    def _act(self) -> float:
+        self._attempt(self._round)
+        return self._clock.monotonic()  # it waits within, for what its peers say
 
     def _attempt(self, act: Callable[[], None], *, once: bool = False) -> None:
         """Do it, again and again while it fails, with pauses that double; or `once`."""
