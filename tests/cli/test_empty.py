@@ -50,7 +50,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "node add": None,
     "node remove": None,
     "node reset": None,
-    "jobs": None,
+    "jobs": ("--workers",),
     "jobs run": None,
     "jobs pause": None,
     "jobs resume": None,

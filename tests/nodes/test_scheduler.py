@@ -17,8 +17,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.clock import ManualClock
+from millpond.clock import ManualClock, SystemClock
 from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
+from millpond.kernel.signal import Signal, uncounted
 from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
 
 SECONDS = 20.0
@@ -34,14 +35,15 @@ def done(_stopping: threading.Event) -> Outcome:
 def settle(scheduler: Scheduler) -> None:
     """Wait until everything that was due or requested by now has been run."""
     schedule = scheduler._schedule
-    with scheduler._changed:
-        assert scheduler._changed.wait_for(
-            lambda: (
+
+    def rests() -> bool:
+        with scheduler._lock:
+            return (
                 not any(turn.running or turn.requested for turn in schedule._turns.values())
                 and (schedule.next_due() or 1e18) > scheduler._elapsed_ms()
-            ),
-            SECONDS,
-        )
+            )
+
+    assert Signal(SystemClock(), uncounted).wait_for(rests, SystemClock().monotonic() + SECONDS)
 
 
 @pytest.fixture
