@@ -16,6 +16,8 @@ from pathlib import Path
 
 from tests.reserved import RESERVED
 
+PARTS = {part: part for part in ("maps", "versions", "events", "workflows")} | {"stores": "below", "ranges": "below"}
+"""The parts that share the kernel, by their folders; all other folders are above them, and one part."""
 HARNESS = "tests/harness/"  # held to the taste of what ships
 FUNCTION_LINES_MAX = 60
 MODULE_LINES_MAX = 500
@@ -475,6 +477,30 @@ def _is_door(node: ast.AST) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
 
 
+def the_kernel_is_shared(sources: list[Source]) -> Iterator[str]:
+    """Every module of the kernel is imported by two parts at least: what one of them needs alone lies in that part.
+
+    The parts are maps, versions, events, workflows; what is below them (stores, ranges), and what is above them (nodes,
+    server, client, spark, cli and so on) are one each. Modules of the kernel are no part: what only they import is a
+    piece of the one that imports it.
+    """
+    prefix = "src/millpond/kernel/"
+    modules = {source.path.removeprefix(prefix)[:-3] for source in sources if source.path.startswith(prefix)}
+    users: dict[str, set[str]] = {module: set() for module in modules - {"__init__"}}
+    for source in sources:
+        folder, _, inside = source.path.partition("src/millpond/")
+        room = inside.partition("/")[0]
+        if folder or not source.python or room in ("kernel", "testing"):
+            continue
+        part = PARTS.get(room, "above")
+        for node in source.nodes:
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("millpond.kernel."):
+                users.setdefault((node.module or "").removeprefix("millpond.kernel."), set()).add(part)
+    for module, parts in sorted(users.items()):
+        if len(parts) < 2:
+            yield f"{prefix}{module}.py: used by {', '.join(sorted(parts)) or 'no part'} alone; it belongs there"
+
+
 def read_sources(root: Path) -> list[Source]:
     """Every text file of the repository at `root`."""
     found: list[Source] = []
@@ -497,4 +523,4 @@ def problems(sources: list[Source]) -> list[str]:
     for source in sources:
         rules = (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES
         found += [f"{source.path}: {problem}" for rule in rules for problem in rule(source)]
-    return found + list(classes_are_small(sources)) + list(dead_names(sources))
+    return [*found, *classes_are_small(sources), *dead_names(sources), *the_kernel_is_shared(sources)]

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millpond.kernel.schedule import Schedule
-from millpond.kernel.timers import STALE_MIN, Timers
+from millpond.nodes.jobs.schedule import STALE_MIN, Schedule, Timers
 
 pytestmark = pytest.mark.usefixtures("processor")
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from millpond.events.maintenance import MaintenanceRules
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.kernel.witness import Doubt
+    from millpond.events.witness import Doubt
 
 __all__ = ("OwnMaintenance",)
 

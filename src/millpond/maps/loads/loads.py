@@ -37,13 +37,13 @@ from typing import TypeVar
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.kernel.outcomes import write_certainly
 from millpond.kernel.segments import Segment
 from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
+from millpond.maps.loads.outcomes import write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record
 from millpond.maps.log.deduplication import RememberedLoad, check_epoch, remembered
