@@ -19,7 +19,7 @@ from millpond.stores.memory import MemorySpace
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What counts, and the number of its changes."""
+    """The value that counts, and the number of its changes."""
 
     revision: int
     value: int

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from millpond.clock import ManualClock, SystemClock
+from millpond.clock import ManualClock
 from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
 from millpond.kernel.signal import Signal, uncounted
 from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
@@ -43,7 +43,7 @@ def settle(scheduler: Scheduler) -> None:
                 and (schedule.next_due() or 1e18) > scheduler._elapsed_ms()
             )
 
-    assert Signal(SystemClock(), uncounted).wait_for(rests, SystemClock().monotonic() + SECONDS)
+    assert Signal(scheduler._clock, uncounted).wait_for(rests, None)
 
 
 @pytest.fixture

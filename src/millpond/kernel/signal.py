@@ -32,7 +32,7 @@ LOOK_SECONDS = 0.02
 READ_SECONDS = 0.05
 """The pause between two looks at what has no number."""
 STILL_SECONDS = 1.0
-"""What others change is looked at so often though the number stands still: the lease of a dead process ends unsaid."""
+"""The pause between two looks though the number stands still: the lease of a process that died ends unsaid."""
 
 T = TypeVar("T")
 
@@ -68,7 +68,7 @@ class Signal:
             listener()
 
     def wait_for(self, look: Callable[[], T], due: float | None, holds: Callable[[T], bool] = bool) -> T:
-        """What `look` returns: as soon as that `holds`, or at the monotonic time `due`; None: however long it takes.
+        """The result of `look` as soon as that `holds`, or at the monotonic time `due`; None: however long it takes.
 
         Raises: what `look` and `others` raise.
         """
