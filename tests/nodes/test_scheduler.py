@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Closed, Corrupt, Invalid, NotFound, Unavailable
-from millpond.kernel.signal import Signal, uncounted
 from millpond.nodes.jobs.scheduler import Job, Outcome, Scheduler
 
 SECONDS = 20.0
@@ -43,7 +42,7 @@ def settle(scheduler: Scheduler) -> None:
                 and (schedule.next_due() or 1e18) > scheduler._elapsed_ms()
             )
 
-    assert Signal(scheduler._clock, uncounted).wait_for(rests, None)
+    assert scheduler.changed.wait_for(rests, None)
 
 
 @pytest.fixture
