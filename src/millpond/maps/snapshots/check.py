@@ -35,8 +35,8 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     if pointer.current is None:
         return Report()
     report = Report()
-    for found in _check_files(pond_map, pointer.current.manifest, version):
-        report += found
+    for fault in _check_files(pond_map, pointer.current.manifest, version):
+        report += fault
     if not report.ok:
         with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
             space.write(lambda tx: forget_pointer(tx, pond_map.name, pointer))
