@@ -21,6 +21,7 @@ from millpond.events.days import day_of, latest_due_day
 from millpond.events.index import State, forget_day
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, due_streams
 from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -58,8 +59,7 @@ class OwnMaintenance:
         if busy or today == self._day or self._stopping.is_set():
             return
         self._day = today
-        self._thread = threading.Thread(target=self._run, name="millpond-own-maintenance", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread("millpond-own-maintenance", self._run)
 
     def stop(self) -> None:
         """Let the work end between two batches."""

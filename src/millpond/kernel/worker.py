@@ -43,8 +43,11 @@ class WorkerStatus:
 
 
 def workers() -> list[WorkerStatus]:
-    """The workers of this process, by their names."""
-    return sorted((worker.status() for worker in tuple(_STARTED.values())), key=lambda status: status.name)
+    """The workers of this process, and its threads that act once and are still at it, by their names."""
+    once = [thread.name for thread in threading.enumerate() if isinstance(thread, _Once)]
+    acting = [WorkerStatus(name, "acting", None, None, None) for name in once]
+    seen = [worker.status() for worker in tuple(_STARTED.values())]
+    return sorted(acting + seen, key=lambda status: status.name)
 
 
 class WorkerThread:
@@ -65,7 +68,7 @@ class WorkerThread:
         """Begin; starting twice is harmless."""
         if self._thread is None:
             self.stopping.clear()
-            self._thread = begin_thread(self._name, self._run)
+            self._thread = _thread(self._name, self._run)
             _STARTED[id(self)] = self
 
     def wake(self) -> None:
@@ -146,7 +149,15 @@ def repeating(name: str, act: Callable[[], object], seconds: float, clock: Clock
 
 def begin_thread(name: str, act: Callable[[], object]) -> threading.Thread:
     """A thread that acts once. It is no reason for the process to stay: what must end well is waited for."""
-    thread = threading.Thread(target=act, name=name, daemon=True)
+    return _thread(name, act, _Once)
+
+
+class _Once(threading.Thread):
+    """A thread that acts once."""
+
+
+def _thread(name: str, act: Callable[[], object], kind: type[threading.Thread] = threading.Thread) -> threading.Thread:
+    thread = kind(target=act, name=name, daemon=True)
     thread.start()
     return thread
 
