@@ -6,6 +6,10 @@ The token is part of the row, and its own word: the revision of a branch, the ep
 decided within the transaction that makes it is `put`; one that was decided before is a `swap`, and late if somebody
 else was there in between.
 
+Some pointers are no heads, for more than a token decides: a commit may find rows that were staged meanwhile, so it
+compares the layers that it was built from; the switch of a day compares the segments of that day, while others change;
+a list of nodes is an entry of the log; and the group of Kafka says whose a partition is.
+
 Invariants:
 * tokens are at least 1, and grow with each change, also with one that leaves nothing to count: whoever read a row
   before a change cannot swap after it, whatever the row says by then;
