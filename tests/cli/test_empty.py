@@ -50,7 +50,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "node add": None,
     "node remove": None,
     "node reset": None,
-    "jobs": ("--workers",),
+    "jobs": None,
     "jobs run": None,
     "jobs pause": None,
     "jobs resume": None,

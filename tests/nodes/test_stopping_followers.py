@@ -94,7 +94,7 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     thread.start()
     assert trouble.struck.wait(60)
     replica.close()
-    pair.primary.until(lambda: not at_work("repair"))
+    pair.primary.until(lambda: not at_work("repairs"))
 
 
 def test_an_interrupt_breaks_what_waits_and_refuses_what_comes() -> None:
