@@ -139,7 +139,7 @@ def sealed(tx: ReadTransaction, record: BranchRecord, fresh_token: str) -> Branc
 
 
 def drop_tokens(tx: Transaction, tokens: Iterable[str]) -> None:
-    """Note that no branch lists these tokens any more; their rows go with `sweep_tokens`."""
+    """Note that no branch lists these tokens any more; their rows go with `collect_tokens`."""
     for token in tokens:
         tx.put(DROPPED.pack(token), b"")
 
