@@ -19,7 +19,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import SNAPSHOT
 
 __all__ = (
-    "Current", "Pointer", "current_snapshots", "forget_pointer", "move_pointer", "parse_pointer", "read_current",
+    "Current", "Pointer", "current_snapshots", "move_pointer", "parse_pointer", "read_current",
     "read_pointer",
 )  # fmt: skip
 
@@ -90,22 +90,14 @@ def parse_pointer(name: str, row: bytes | None) -> Pointer:
     return Pointer() if row is None else _HEADS.parse(row, name)
 
 
-def move_pointer(tx: Transaction, name: str, current: Current | None) -> None:
-    """Let another snapshot of a map count, or none.
+def move_pointer(tx: Transaction, name: str, current: Current | None, *, seen: Pointer | None = None) -> None:
+    """Let another snapshot of a map count, or none; when the pointer is as it was `seen`, if it was.
 
-    Raises: `Corrupt`; `Internal` for one that is older.
+    Raises: `Conflict` when it moved since; `Corrupt`; `Internal` for a snapshot that is older.
     """
-    found = read_pointer(tx, name)
-    if found.revision or current is not None:
-        _HEADS.put(tx, SNAPSHOT.pack(name), Pointer(found.revision + 1, current), found)
-
-
-def forget_pointer(tx: Transaction, name: str, seen: Pointer) -> None:
-    """Let no snapshot of a map count, unless another one does since `seen`.
-
-    Raises: `Conflict` when one does; `Corrupt`.
-    """
-    _HEADS.swap(tx, SNAPSHOT.pack(name), Pointer(seen.revision + 1), expected=seen.revision)
+    before = (seen or read_pointer(tx, name)).revision
+    if before or current is not None:
+        _HEADS.swap(tx, SNAPSHOT.pack(name), Pointer(before + 1, current), expected=before)
 
 
 def read_current(space: Space, definition: MapDefinition) -> Current | None:

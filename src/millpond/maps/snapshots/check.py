@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict
 from millpond.kernel.verify import Report, checked, problem
-from millpond.maps.model.snapshot_pointer import forget_pointer, read_pointer
+from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files, intervals_name
 from millpond.ranges import Verifier
@@ -39,7 +39,7 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
         report += fault
     if not report.ok:
         with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
-            space.write(lambda tx: forget_pointer(tx, pond_map.name, pointer))
+            space.write(lambda tx: move_pointer(tx, pond_map.name, None, seen=pointer))
     return report
 
 

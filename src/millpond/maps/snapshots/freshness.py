@@ -10,14 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from millpond.kernel.signal import last_change_of
 from millpond.kernel.space import moment_of
 from millpond.maps.model.catalogue import map_key, same_map
 from millpond.maps.model.keyspaces import SNAPSHOT
 from millpond.maps.model.snapshot_pointer import parse_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millpond.kernel.space import Space
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -26,12 +25,6 @@ __all__ = ("Freshness", "Stamp")
 
 
 Row: TypeAlias = bytes | None
-UNCOUNTED = -1
-
-
-def _uncounted() -> int:
-    """Of a space that does not count its changes: it is read every time."""
-    return UNCOUNTED
 
 
 class Stamp(NamedTuple):
@@ -49,8 +42,8 @@ class Freshness:
 
     def __init__(self, space: Space, shard: Shard) -> None:
         self._space, self._shard = space, shard
-        self._last_change: Callable[[], int] = getattr(space, "last_change", _uncounted)
-        self._rows: tuple[int, Row, Row] = (UNCOUNTED, None, None)
+        self._last_change = last_change_of(space)
+        self._rows: tuple[int | None, Row, Row] = (None, None, None)
         self._definition_key = map_key(shard.definition.name)
         self._pointer_key = SNAPSHOT.pack(shard.definition.name)
 
@@ -61,11 +54,11 @@ class Freshness:
         """
         change = self._last_change()
         seen, definition, register = self._rows
-        if change != seen or change == UNCOUNTED:
+        if change is None or change != seen:
             with self._space.read() as tx:
                 definition, register = tx.get(self._definition_key), tx.get(self._pointer_key)
                 moment = moment_of(tx)
-            self._rows = UNCOUNTED if moment is None else moment, definition, register
+            self._rows = moment, definition, register
         return Stamp(definition, register, self._shard.version)
 
     def proving(self, manifest: SnapshotManifest) -> Stamp | None:

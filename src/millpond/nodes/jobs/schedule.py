@@ -11,72 +11,19 @@ Invariants:
 * A time that comes while the name is running, or paused, is passed over: the next one comes soon enough.
 * A request is never passed over: it begins at once, also when the name is paused; and when it is running, after that.
 * Every name with an interval that is not paused is due at some time after now.
-* What is due begins in the order of the times, and of equal times in the order in which they were set; a time that is
-  neither taken nor cancelled stays set. The heap holds at most twice as many entries as there are names, and a few.
+* What is due begins in the order of the times.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Hashable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Generic, TypeVar
 
-__all__ = ("Schedule", "Timers")
+__all__ = ("Schedule",)
 
 K = TypeVar("K", bound=Hashable)
-
-STALE_MIN = 64
-"""So many replaced or cancelled entries may stay in the heap, however few keys there are."""
-
-
-class Timers(Generic[K]):
-    """The due times of keys. Not safe for threads: its owner holds a lock."""
-
-    def __init__(self) -> None:
-        self._set: dict[K, tuple[float, int]] = {}
-        # The number settles the order of equal times, and tells an entry that counts from one that was replaced.
-        self._heap: list[tuple[float, int, K]] = []
-        self._number = 0
-
-    def __len__(self) -> int:
-        return len(self._set)
-
-    def set(self, key: K, due: float) -> None:
-        """Let a key be due at a time, and not at another one that was set before."""
-        self._number += 1
-        self._set[key] = due, self._number
-        heapq.heappush(self._heap, (due, self._number, key))
-        if len(self._heap) > 2 * len(self._set) + STALE_MIN:
-            self._heap = [(due, number, key) for key, (due, number) in self._set.items()]
-            heapq.heapify(self._heap)
-
-    def cancel(self, key: K) -> None:
-        """Let a key not be due; also one that is not set."""
-        self._set.pop(key, None)
-
-    def due(self, key: K) -> float | None:
-        """The time at which a key is due, None when it is not set."""
-        found = self._set.get(key)
-        return None if found is None else found[0]
-
-    def next_due(self) -> float | None:
-        """The earliest due time, None when nothing is set."""
-        self._drop_stale()
-        return self._heap[0][0] if self._heap else None
-
-    def take(self, now: float) -> list[K]:
-        """Remove and return the keys that are due by now."""
-        taken: list[K] = []
-        while (due := self.next_due()) is not None and due <= now:
-            _, _, key = heapq.heappop(self._heap)
-            del self._set[key]
-            taken.append(key)
-        return taken
-
-    def _drop_stale(self) -> None:
-        while self._heap and self._set.get(self._heap[0][2]) != self._heap[0][:2]:
-            heapq.heappop(self._heap)
 
 
 @dataclass(slots=True)
@@ -88,6 +35,11 @@ class _Turn:
     paused: bool = False
     running: bool = False
     requested: bool = False
+    due: float | None = None
+
+    def set(self, now: float) -> None:
+        """Be due at the next time after now, if there is one."""
+        self.due = self.after(now) if self.interval and not self.paused else None
 
     def after(self, now: float) -> float:
         """The first time of the grid after now."""
@@ -103,27 +55,21 @@ class Schedule(Generic[K]):
 
     def __init__(self) -> None:
         self._turns: dict[K, _Turn] = {}
-        self._timers: Timers[K] = Timers()
 
     def add(self, name: K, *, start: float, interval: float = 0.0, now: float, paused: bool = False) -> None:
         """Add a name; its first time is an interval after `start`."""
         assert name not in self._turns, f"{name} was added before"
         assert interval >= 0
         self._turns[name] = _Turn(start, interval, paused)
-        self._set(name, now)
-
-    def _set(self, name: K, now: float) -> None:
-        turn = self._turns[name]
-        if turn.interval and not turn.paused:
-            self._timers.set(name, turn.after(now))
+        self._turns[name].set(now)
 
     def due(self, name: K) -> float | None:
         """The time at which a name is due next, None when it is paused or has no interval."""
-        return self._timers.due(name)
+        return self._turns[name].due
 
     def next_due(self) -> float | None:
         """The time until which `begin` has nothing to do, unless there is a request; None when that is for ever."""
-        return self._timers.next_due()
+        return min((turn.due for turn in self._turns.values() if turn.due is not None), default=None)
 
     def request(self, name: K) -> bool:
         """Let a name run once more, soon; False when that was requested before and has not begun."""
@@ -136,14 +82,14 @@ class Schedule(Generic[K]):
         turn = self._turns[name]
         if turn.paused != paused:  # else a time that has come, and has not begun, would be passed over
             turn.paused = paused
-            self._timers.cancel(name)
-            self._set(name, now)
+            turn.set(now)
 
     def begin(self, now: float) -> list[K]:
         """The names that run from now on: what is due, then what is requested. Each must come to an `end`."""
-        due = self._timers.take(now)
+        dues = [(turn.due, name) for name, turn in self._turns.items() if turn.due is not None and turn.due <= now]
+        due = [name for _, name in sorted(dues, key=itemgetter(0))]
         for name in due:
-            self._set(name, now)
+            self._turns[name].set(now)
         begun = [name for name in due if not self._turns[name].running]
         for name in begun:
             self._run(name)
