@@ -108,6 +108,7 @@ def test_a_folder_has_no_jobs_and_an_unknown_one_is_refused(node: Served) -> Non
 
 
 def test_the_threads_of_a_process_are_shown(node: Served) -> None:
+    node.until(lambda: "the clock of jobs" in typed("jobs", "--workers", "--pond", node.url))
     head, *rows = cells(typed("jobs", "--workers", "--pond", node.url))
     assert head == ["worker", "state", "last", "last failure"]
     assert "the clock of jobs" in [row[0] for row in rows]
