@@ -4,8 +4,6 @@ from __future__ import annotations
 
 # What nothing that ships uses yet, and why it is there: `room/module.py:name`. Whatever is used leaves this list.
 RESERVED = {
-    "kernel/outcomes.py:write_once": "versions and workflows over PostgreSQL: a write whose answer was lost is settled",
-    "kernel/registers.py:swap_bytes": "versions: a staged entry is set if it is what the client saw",
     "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
     "versions/graph/history.py:is_ancestor": "checks of histories",

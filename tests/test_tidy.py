@@ -161,9 +161,19 @@ def test_names_nobody_uses_are_found() -> None:
 
 
 def test_a_reserved_name_that_is_used_is_reserved_no_more() -> None:
-    reserved = tidy.Source("src/millpond/kernel/registers.py", "def swap_bytes(): ...\n")
+    reserved = tidy.Source("src/millpond/kernel/segments.py", "class Manifest: ...\n")
     assert not list(tidy.dead_names([reserved]))
-    assert list(tidy.dead_names([reserved, tidy.Source("src/millpond/user.py", "swap_bytes()\n")]))
+    assert list(tidy.dead_names([reserved, tidy.Source("src/millpond/user.py", "Manifest()\n")]))
+
+
+def test_modules_of_the_kernel_that_one_part_uses_are_found() -> None:
+    kernel = tidy.Source("src/millpond/kernel/head.py", "x = 1\n")
+    line = "from millpond.kernel.head import x\n"
+    maps, node, cli = (tidy.Source(f"src/millpond/{place}.py", line) for place in ("maps/a", "nodes/b", "cli/c"))
+    test = tidy.Source("tests/unit/test_head.py", line)
+    assert len(list(tidy.the_kernel_is_shared([kernel, maps, test]))) == 1
+    assert len(list(tidy.the_kernel_is_shared([kernel, node, cli]))) == 1, "one part, above all others"
+    assert not list(tidy.the_kernel_is_shared([kernel, maps, cli]))
 
 
 def test_the_front_door_is_the_checked_in_list() -> None:

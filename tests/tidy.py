@@ -15,6 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from tests.reserved import RESERVED
+from tests.tidy_kernel import the_kernel_is_shared
 
 HARNESS = "tests/harness/"  # held to the taste of what ships
 FUNCTION_LINES_MAX = 60
@@ -427,9 +428,8 @@ def dead_names(sources: list[Source]) -> Iterator[str]:
 
     What `millpond.testing` and the harness offer is for tests. `RESERVED` names the exceptions.
     """
-    words = {
-        source.path: [Counter(_used_words(node)) for node in source.tree.body] for source in sources if source.python
-    }
+    python = [source for source in sources if source.python]
+    words = {source.path: [Counter(_used_words(node)) for node in source.tree.body] for source in python}
     ours, everywhere = Counter[str](), Counter[str]()
     for source in sources:
         for used in words.get(source.path, ()):
@@ -493,8 +493,8 @@ def read_sources(root: Path) -> list[Source]:
 
 def problems(sources: list[Source]) -> list[str]:
     """Everything that is not tidy, as `path: sentence`."""
-    found: list[str] = []
+    found = list[str]()
     for source in sources:
-        rules = (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES
-        found += [f"{source.path}: {problem}" for rule in rules for problem in rule(source)]
-    return found + list(classes_are_small(sources)) + list(dead_names(sources))
+        for rule in (*PYTHON_RULES, *TEXT_RULES) if source.python else TEXT_RULES:
+            found += [f"{source.path}: {problem}" for problem in rule(source)]
+    return [*found, *classes_are_small(sources), *dead_names(sources), *the_kernel_is_shared(sources)]

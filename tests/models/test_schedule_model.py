@@ -1,4 +1,4 @@
-"""Due times beside brute force: a dict for timers, and a loop over every millisecond for recurring work."""
+"""Due times beside brute force: a loop over every second for recurring work."""
 
 from __future__ import annotations
 
@@ -9,51 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from millpond.kernel.schedule import Schedule
-from millpond.kernel.timers import STALE_MIN, Timers
+from millpond.nodes.jobs.schedule import Schedule
 
 pytestmark = pytest.mark.usefixtures("processor")
-
-KEYS = st.integers(0, 5)
-TIMES = st.integers(0, 40)
-STEPS = st.lists(
-    st.one_of(
-        st.tuples(st.just("set"), KEYS, TIMES),
-        st.tuples(st.just("cancel"), KEYS, st.just(0)),
-        st.tuples(st.just("take"), st.just(0), TIMES),
-    ),
-    max_size=60,
-)
-
-
-@given(STEPS)
-def test_every_timer_that_is_set_is_taken_once_in_order_or_cancelled(steps: list[tuple[str, int, int]]) -> None:
-    timers, model, number = Timers[int](), dict[int, tuple[int, int]](), 0
-    for act, key, time in steps:
-        if act == "set":
-            number += 1
-            timers.set(key, time)
-            model[key] = time, number
-        elif act == "cancel":
-            timers.cancel(key)
-            model.pop(key, None)
-        else:
-            due = sorted((due, key) for key, due in model.items() if due[0] <= time)
-            assert timers.take(time) == [key for _, key in due]
-            for _, taken in due:
-                del model[taken]
-        assert len(timers) == len(model)
-        assert {key: timers.due(key) for key in range(6)} == {key: model.get(key, (None,))[0] for key in range(6)}
-        assert timers.next_due() == min((due for due, _ in model.values()), default=None)
-
-
-def test_timers_that_are_set_and_cancelled_for_ever_take_no_memory() -> None:
-    timers = Timers[int]()
-    for step in range(10_000):
-        timers.set(step % 7, float(step))
-        if step % 3:
-            timers.cancel(step % 5)
-    assert len(timers._heap) <= 2 * len(timers) + STALE_MIN
 
 
 @given(
@@ -110,10 +68,12 @@ class Schedules(RuleBasedStateMachine):
     def run_what_is_due(self) -> None:
         due = {name for name, turn in enumerate(self.turns) if turn.due and not turn.running}
         requested = {name for name, turn in enumerate(self.turns) if turn.requested and not turn.running}
+        times = {name: self.schedule.due(name) or 0.0 for name in range(len(self.turns))}
         begun = self.schedule.begin(self.now)
         assert len(begun) == len(set(begun))
         assert set(begun) == due | requested
         assert set(begun[: len(due)]) == due, "what is due comes first"
+        assert [times[name] for name in begun[: len(due)]] == sorted(times[name] for name in due)
         for name, turn in enumerate(self.turns):
             turn.due = False
             if name in begun:

@@ -1,20 +1,17 @@
-"""Manifests, series and registers against a list, a set and a counter."""
+"""Manifests and series against a list and a set."""
 
 from __future__ import annotations
 
 import itertools
-import subprocess
-import sys
 from dataclasses import dataclass, field
 
 import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from millpond.errors import Conflict, Corrupt, Fenced, Internal, Invalid
+from millpond.errors import Conflict, Corrupt, Fenced, Invalid
 from millpond.json_forms import JsonForm
 from millpond.kernel.keys import Prefix
-from millpond.kernel.registers import Held, Register
 from millpond.kernel.segments import Manifest, Segment
 from millpond.kernel.series import Series
 from millpond.stores.memory import MemorySpace
@@ -261,96 +258,3 @@ def test_a_row_that_is_none_of_a_series_is_corrupt() -> None:
     space.write(lambda tx: tx.put(Prefix("q").pack(7), b"[]"))
     with pytest.raises(Corrupt), space.read() as tx:
         list(series.listed(tx))
-
-
-# --- registers
-
-RISING: Register[int] = Register(
-    Prefix("r").pack("x"), NUMBER, (lambda old, new: "it fell" if old is not None and new < old else None,)
-)
-
-
-def test_a_register_counts_its_swaps_and_knows_who_was_first() -> None:
-    space = MemorySpace()
-    with space.read() as tx:
-        assert RISING.read(tx) is None
-    assert space.write(lambda tx: RISING.swap(tx, 5, expected=0)) == Held(5, 1)
-    with pytest.raises(Conflict) as caught:
-        space.write(lambda tx: RISING.swap(tx, 6, expected=0))
-    assert caught.value.values == {"expected": 0, "found": 1}
-    assert space.write(lambda tx: RISING.swap(tx, 6, expected=1)) == Held(6, 2)
-    assert space.write(lambda tx: RISING.update(tx, lambda value: (value or 0) + 1)) == Held(7, 3)
-    assert space.write(RISING.clear)
-    assert not space.write(RISING.clear)
-
-
-def test_who_read_before_a_clear_cannot_swap_after_it() -> None:
-    space = MemorySpace()
-    before = space.write(lambda tx: RISING.swap(tx, 5, expected=0))
-    assert space.write(RISING.clear)
-    with space.read() as tx:
-        assert RISING.read(tx) is None
-    with pytest.raises(Conflict):
-        space.write(lambda tx: RISING.swap(tx, 6, expected=before.revision))
-    # What was cleared may be anything anew: rules compare with what is there.
-    assert space.write(lambda tx: RISING.swap(tx, 3, expected=0)) == Held(3, 2)
-    with pytest.raises(Conflict) as caught:
-        space.write(lambda tx: RISING.swap(tx, 6, expected=before.revision))
-    assert caught.value.values == {"expected": 1, "found": 2}
-    assert space.write(RISING.clear)
-    assert space.write(lambda tx: RISING.update(tx, lambda value: 1 if value is None else 2)) == Held(1, 3)
-
-
-@pytest.mark.usefixtures("process")
-def test_damage_is_found_without_assertions() -> None:
-    """Python's `-O` takes assertions out; what the disk says is checked all the same."""
-    code = """
-import sys
-from millpond.errors import Corrupt
-from millpond.json_forms import JsonForm
-from millpond.kernel.keys import Prefix
-from millpond.kernel.registers import Register
-from millpond.kernel.series import Series
-from millpond.stores.memory import MemorySpace
-
-assert False, "assertions are on"
-rows = [b'{"revision": 0, "value": 5}', b'{"revision": -1, "value": 5}', b'{"revision": true, "value": 5}']
-segments = [b'{"id": "", "entries": 1, "about": {}}', b'{"id": "a", "entries": -1, "about": {}}',
-            b'{"id": 5, "entries": 1, "about": {}}', b'{"id": "a", "entries": 1, "about": []}']
-space, found = MemorySpace(), 0
-register = Register(Prefix("r").pack(), JsonForm(int))
-series = Series(Prefix("q"), Prefix("a"), JsonForm(dict))
-for key, row in [*((register.key, row) for row in rows), *((Prefix("q").pack(7), row) for row in segments)]:
-    space.write(lambda tx: tx.put(key, row))
-    try:
-        with space.read() as tx:
-            register.read(tx) if key == register.key else list(series.listed(tx))
-    except Corrupt:
-        found += 1
-    space.write(lambda tx: tx.delete(key))
-space.write(lambda tx: tx.put(Prefix("q").pack("seven"), segments[0]))
-try:
-    with space.read() as tx:
-        list(series.listed(tx))
-except Corrupt:
-    found += 1
-sys.exit(found)
-"""
-    assert subprocess.run([sys.executable, "-O", "-c", code], check=False).returncode == 8
-
-
-def test_a_swap_that_breaks_a_rule_changes_nothing() -> None:
-    space = MemorySpace()
-    space.write(lambda tx: RISING.swap(tx, 5, expected=0))
-    with pytest.raises(Internal, match="it fell"):
-        space.write(lambda tx: RISING.update(tx, lambda _: 4))
-    with space.read() as tx:
-        assert RISING.read(tx) == Held(5, 1)
-
-
-@pytest.mark.parametrize("row", [b"", b"{}", b"5", b'{"revision": 0, "value": 5}', b'{"revision": 1, "value": "x"}'])
-def test_a_row_that_is_no_register_is_corrupt(row: bytes) -> None:
-    space = MemorySpace()
-    space.write(lambda tx: tx.put(RISING.key, row))
-    with pytest.raises(Corrupt), space.read() as tx:
-        RISING.read(tx)

@@ -107,6 +107,23 @@ def test_a_folder_has_no_jobs_and_an_unknown_one_is_refused(node: Served) -> Non
     assert "one of: merge, condense" in typed("jobs", "run", "conden", "--pond", node.url, code=3)
 
 
+def test_the_threads_of_a_process_are_shown(node: Served) -> None:
+    node.until(lambda: "the clock of jobs" in typed("jobs", "--workers", "--pond", node.url))
+    head, *rows = cells(typed("jobs", "--workers", "--pond", node.url))
+    assert head == ["worker", "state", "last", "last failure"]
+    assert "the clock of jobs" in [row[0] for row in rows]
+    by_name = {worker["name"]: worker for worker in objects("jobs", "--workers", "--json", "--pond", node.url)}
+    clock = by_name["the clock of jobs"]
+    assert (clock["node"], clock["failed_ms"], clock["failure"]) == (node.url, None, None)
+    assert clock["state"] in ("waiting", "acting")
+    assert clock["last_ms"] is not None
+    seen = node.get("/healthz").json()
+    assert seen["status"] == "ok"
+    assert "the clock of jobs" in [worker["name"] for worker in seen["workers"]]
+    typed("init", "folder")
+    assert {worker["node"] for worker in objects("jobs", "--workers", "--json", "--pond", "folder")} <= {"folder"}
+
+
 def test_the_node_of_the_configuration_is_used_when_none_is_named(node: Served, tmp_path: Path) -> None:
     (tmp_path / "millpond.toml").write_text(f"port = {node.url.rpartition(':')[2]}\n")
     assert {job["node"] for job in objects("jobs", "--json")} == {node.url}

@@ -114,7 +114,12 @@ def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served])
 
 def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]) -> None:
     node = serve(readers=2)
-    assert node.get("/healthz").json() == {"status": "ok"}
+    assert node.get("/healthz").json()["status"] == "ok"
+
+    def workers() -> list[str]:
+        return [worker["name"] for worker in node.get("/healthz").json()["workers"]]
+
+    node.until(lambda: "the clock of jobs" in workers())  # which runs in the process that writes
     assert node.get("/readyz").status == 200
     assert node.request("HEAD", "/healthz").status == 200
     assert node.get("/nothing").json()["kind"] == "route_not_found"

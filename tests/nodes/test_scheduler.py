@@ -34,14 +34,15 @@ def done(_stopping: threading.Event) -> Outcome:
 def settle(scheduler: Scheduler) -> None:
     """Wait until everything that was due or requested by now has been run."""
     schedule = scheduler._schedule
-    with scheduler._changed:
-        assert scheduler._changed.wait_for(
-            lambda: (
+
+    def rests() -> bool:
+        with scheduler._lock:
+            return (
                 not any(turn.running or turn.requested for turn in schedule._turns.values())
                 and (schedule.next_due() or 1e18) > scheduler._elapsed_ms()
-            ),
-            SECONDS,
-        )
+            )
+
+    assert scheduler.changed.wait_for(rests, None)
 
 
 @pytest.fixture

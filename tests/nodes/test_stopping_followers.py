@@ -62,10 +62,9 @@ def test_a_follower_that_waits_for_the_other_end_stops_and_starts(pair: Pair, ma
     position = load(pair.primary, "b")
     follower.start()
     assert trouble.struck.wait(60)
-    thread = follower._thread
-    assert thread is not None
+    assert follower._worker.alive
     follower.stop()
-    assert not thread.is_alive()
+    assert not follower._worker.alive
     assert follower.status().state == "stopped"
     assert replica.pond.log.position()[0] == position - 1
     with pytest.raises(Unavailable, match="does not pull"):
@@ -95,7 +94,7 @@ def test_a_node_that_repairs_or_compares_stops(pair: Pair, ask: str) -> None:
     thread.start()
     assert trouble.struck.wait(60)
     replica.close()
-    pair.primary.until(lambda: not at_work("repair"))
+    pair.primary.until(lambda: not at_work("repairs"))
 
 
 def test_an_interrupt_breaks_what_waits_and_refuses_what_comes() -> None:

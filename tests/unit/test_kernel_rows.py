@@ -1,4 +1,4 @@
-"""Small helpers over rows: swaps of bytes, scans that skip, prefixes of texts, and writes whose answer is lost."""
+"""Small helpers over rows: scans that skip, prefixes of texts, and writes whose answer is lost."""
 
 from __future__ import annotations
 
@@ -8,11 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from millpond.errors import Conflict, Unavailable, Uncertain
+from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import Prefix
-from millpond.kernel.outcomes import write_certainly, write_once
-from millpond.kernel.registers import swap_bytes
 from millpond.kernel.scans import first_parts
+from millpond.maps.loads.outcomes import write_certainly
 from millpond.stores.memory import MemorySpace
 from millpond.testing.faulty_space import FaultySpace
 
@@ -26,28 +25,6 @@ TEXTS = st.text("ab/\x00\x01\xff", max_size=4)
 def value_of(space: Space, key: bytes) -> bytes | None:
     with space.read() as tx:
         return tx.get(key)
-
-
-# --- swaps
-
-
-@pytest.mark.parametrize("found", [None, b"", b"one", b"two"])
-@pytest.mark.parametrize("expected", [None, b"", b"one"])
-@pytest.mark.parametrize("value", [None, b"", b"one", b"new"])
-def test_a_row_is_swapped_when_it_is_the_expected_one(
-    found: bytes | None, expected: bytes | None, value: bytes | None
-) -> None:
-    space = MemorySpace()
-    if found is not None:
-        space.write(lambda tx: tx.put(b"k", found))
-    if found == expected:
-        space.write(lambda tx: swap_bytes(tx, b"k", expected, value))
-        assert value_of(space, b"k") == value
-    else:
-        with pytest.raises(Conflict) as caught:
-            space.write(lambda tx: swap_bytes(tx, b"k", expected, value))
-        assert caught.value.kind == "row_moved"
-        assert value_of(space, b"k") == found
 
 
 # --- prefixes and skips
@@ -95,20 +72,31 @@ def made(tx: ReadTransaction) -> bytes | None:
     return tx.get(b"n")
 
 
+def write_once(space: Space, token: bytes) -> bytes:
+    """Count, if no write with this token did."""
+
+    def change(tx: Transaction) -> bytes:
+        answer = tx.get(token) or count(tx)
+        tx.put(token, answer)
+        return answer
+
+    return write_certainly(space, change, lambda tx: tx.get(token))
+
+
 @pytest.mark.parametrize("committed", [True, False])
 def test_a_write_with_a_token_is_made_once_however_often_its_answer_is_lost(committed: bool) -> None:
     space = FaultySpace(MemorySpace())
     for _ in range(3):
         with space.losing_results(committed=committed):
             if committed:
-                assert write_once(space, b"token", count) == b"1"
+                assert write_once(space, b"token") == b"1"
             else:
                 with pytest.raises(Unavailable) as caught:
-                    write_once(space, b"token", count)
+                    write_once(space, b"token")
                 assert caught.value.kind == "write_not_made"
                 assert not isinstance(caught.value, Uncertain)
-    assert write_once(space, b"token", count) == b"1"
-    assert write_once(space, b"other", count) == b"2"
+    assert write_once(space, b"token") == b"1"
+    assert write_once(space, b"other") == b"2"
     assert value_of(space, b"n") == b"2"
 
 
@@ -116,10 +104,10 @@ def test_a_write_with_a_token_is_made_once_however_often_its_answer_is_lost(comm
 def test_who_gets_no_answer_at_all_may_ask_later(committed: bool) -> None:
     space = FaultySpace(MemorySpace())
     with space.losing_results(committed=committed, silent=True), pytest.raises(Uncertain) as caught:
-        write_once(space, b"token", count)
+        write_once(space, b"token")
     assert caught.value.kind == "write_uncertain"
     assert (value_of(space, b"token") is not None) is committed
-    assert write_once(space, b"token", count) == b"1"
+    assert write_once(space, b"token") == b"1"
     assert value_of(space, b"n") == b"1"
 
 

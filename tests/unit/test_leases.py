@@ -21,6 +21,7 @@ from millpond.versions.imports.locations import PrefixLocation
 from millpond.versions.keyspaces import IMPORT, TURN
 from millpond.versions.repositories import Repositories
 from millpond.versions.repository import Repository
+from millpond.versions.staging.branch_head import Built, Moving, move_head
 from millpond.versions.staging.head_lock import LEASE_SECONDS, Turn
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
@@ -134,6 +135,21 @@ def test_a_new_process_watches_a_collection_that_died(machines: Callable[[int], 
     begun = clock.monotonic()
     assert begin_collecting(site).term == 2
     assert COLLECTING_SECONDS <= clock.monotonic() - begun < COLLECTING_SECONDS + 2
+
+
+def test_a_head_is_not_built_again_and_again_while_a_collection_deletes(
+    machines: Callable[[int], Machines],
+) -> None:
+    mine, theirs = (repository.site for repository in machines(0).repositories())
+    begin_collecting(mine)  # and dies: for a lease nothing is published
+    built: list[Moving] = []
+
+    def build(moving: Moving) -> Built:
+        built.append(moving)
+        return Built(moving.head)
+
+    move_head(theirs, "main", None, build)
+    assert len(built) == 2, "before its end was seen, and after"
 
 
 @JUMPS

@@ -21,7 +21,7 @@ from millpond.events.maintenance import MaintenanceRules
 from millpond.events.names import StreamName
 from millpond.events.protocol import StreamRules
 from millpond.events.reports import QUEUE
-from millpond.kernel.witness import Doubt
+from millpond.events.witness import Doubt
 from millpond.stores.memory import MemorySpace
 from millpond.testing.passing_time import until
 

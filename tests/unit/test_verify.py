@@ -16,7 +16,7 @@ from millpond.clock import ManualClock
 from millpond.errors import Internal
 from millpond.kernel.verify import Problem, Report, checked, problem
 from millpond.maps.model.keyspaces import LOG, QUEUE, SNAPSHOT
-from millpond.maps.model.snapshot_pointer import Current, current_snapshot
+from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 
@@ -218,7 +218,7 @@ def test_an_older_snapshot_never_replaces_a_newer_one(loaded: Pond) -> None:
     manifest = loaded.map("weather").freeze()
     older = Current(manifest.id, manifest.incarnation, manifest.shard_version - 1)
     with pytest.raises(Internal):
-        loaded.space.write(lambda tx: current_snapshot("weather").update(tx, lambda _: older))
+        loaded.space.write(lambda tx: move_pointer(tx, "weather", older))
 
 
 @pytest.mark.usefixtures("process")

@@ -9,7 +9,7 @@ from millpond.kernel.keys import starting
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.staged_rows import TOMBSTONE
-from millpond.versions.staging.branch_head import sweep_tokens
+from millpond.versions.staging.branch_head import collect_tokens
 from millpond.versions.staging.writes import Condition
 from tests.version_sites import (
     Place,
@@ -326,5 +326,5 @@ def test_sweeping_drops_the_rows_of_dropped_tokens_alone() -> None:
     main.commit("a")
     put(main, {"b": "1"})
     assert len(tokens_with_rows(place.space)) == 2
-    assert sweep_tokens(place.space) == 1
+    assert collect_tokens(place.space) == 1
     assert tokens_with_rows(place.space) == {main.staging.record().staging_token}

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
-from millpond.kernel.witness import BELIEVED_MS, JUMP_MS_MAX, ClockWitness
+from millpond.events.witness import BELIEVED_MS, JUMP_MS_MAX, ClockWitness
 from millpond.stores.memory import MemorySpace
 
 HOUR, DAY = 3_600_000, 86_400_000

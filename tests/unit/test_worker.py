@@ -9,7 +9,7 @@ import pytest
 
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
-from millpond.kernel.worker import WorkerThread
+from millpond.kernel.worker import WorkerThread, repeating, workers
 
 
 class Acts:
@@ -109,3 +109,40 @@ def test_it_can_be_started_anew_and_stopped_before_it_began() -> None:
     worker.start()
     assert acts.reached(2)
     worker.stop()
+
+
+def test_workers_are_seen_with_what_went_wrong_last() -> None:
+    clock, acts = ManualClock(now=1000), Acts()
+    worker = WorkerThread("a worker that is seen", acts, clock)
+    assert not [seen for seen in workers() if seen.name == "a worker that is seen"]
+    acts.error = Unavailable("nothing answers")
+    worker.start()
+    try:
+        assert acts.reached(1)
+        rests(clock)
+        (seen,) = [seen for seen in workers() if seen.name == "a worker that is seen"]
+        assert (seen.state, seen.last_ms, seen.failed_ms, seen.failure) == ("failing", 1000, 1000, "nothing answers")
+        acts.error = None
+        clock.advance(2000)
+        assert acts.reached(2)
+        rests(clock)
+        seen = worker.status()
+        assert (seen.state, seen.last_ms, seen.failed_ms, seen.failure) == ("waiting", 3000, 1000, "nothing answers")
+    finally:
+        worker.stop()
+    assert worker.status().state == "ended"
+    assert not [seen for seen in workers() if seen.name == "a worker that is seen"]
+
+
+def test_what_repeats_begins_after_a_while_and_ends_with_its_block() -> None:
+    clock, acts = ManualClock(), Acts()
+    with repeating("what repeats", acts, 5.0, clock):
+        rests(clock)
+        assert acts.calls == 0
+        clock.advance(5000)
+        assert acts.reached(1)
+        rests(clock)
+        clock.advance(5000)
+        assert acts.reached(2)
+    clock.advance(60_000)
+    assert acts.calls == 2

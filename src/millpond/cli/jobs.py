@@ -14,6 +14,7 @@ from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
+    from millpond.client.location import FolderLocation
     from millpond.client.transport import Connection, Nodes, Outcome
 
 __all__ = ("jobs", "pause", "resume", "run")
@@ -31,28 +32,39 @@ AllNodes = Annotated[bool, typer.Option("--all", help="Every node of the pond, n
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `millpond jobs` prints it.")]
 
 
-@verb("jobs", "millpond jobs", "millpond jobs --pond http://localhost:7433 --all", "millpond jobs --json")
+@verb("jobs", "millpond jobs", "millpond jobs --pond http://localhost:7433 --all", "millpond jobs --workers --json")
 def jobs(
     context: typer.Context,
     purpose: Annotated[bool, typer.Option("--explain", help="Say what each job is for.")] = False,
+    only_workers: Annotated[
+        bool, typer.Option("--workers", help="Show its threads instead; also of a folder.")
+    ] = False,
     everywhere: AllNodes = False,
     pond: NodePlace = None,
     json: Json = False,
 ) -> None:
     """Show what a node does by itself: how often, how it went, and when next."""
+    from millpond.client.location import FolderLocation, parse_location
+    from millpond.settings import load_settings
+
     if context.invoked_subcommand is not None:
         return
-    with _nodes(pond, everywhere) as nodes:
-        outcomes = nodes.all(lambda node: node.request("GET", "/v1/jobs").json())
-    answers = _answered(outcomes)
+    location = parse_location(pond or load_settings().own_url())
+    outcomes: Sequence[Outcome[Any]] = ()
+    if only_workers and isinstance(location, FolderLocation):
+        answers = [_of_folder(location)]
+    else:
+        with _nodes(pond, everywhere) as nodes:
+            outcomes = nodes.all(lambda node: node.request("GET", "/v1/jobs").json())
+        answers = _answered(outcomes)
     if json:
-        console.print_json_list({"node": answer["node"]} | job for answer in answers for job in answer["jobs"])
+        what = "workers" if only_workers else "jobs"
+        console.print_json_list({"node": answer["node"]} | row for answer in answers for row in answer[what])
     for answer in () if json else answers:
         if len(outcomes) > 1:
             console.say(answer["node"])
-        console.print_table(
-            *_table(answer["jobs"], answer["clock_ms"], purpose), whole=("job", "every", "last", "next")
-        )
+        table = _workers(answer) if only_workers else _table(answer["jobs"], answer["clock_ms"], purpose)
+        console.print_table(*table, whole=("job", "every", "worker", "state", "last", "next"))
     _raise_first(outcomes)
 
 
@@ -118,6 +130,16 @@ def _nodes(pond: str | None, everywhere: bool) -> Iterator[Nodes]:
         nodes.close()
 
 
+def _of_folder(location: FolderLocation) -> dict[str, Any]:
+    """The answer of a folder: the threads of a process that has opened it, which is this one."""
+    from millpond.json_forms import plain
+    from millpond.kernel.worker import workers
+
+    with location.open_existing() as pond:
+        threads = [plain(worker) for worker in workers()]
+        return {"node": str(pond.folder), "clock_ms": pond.clock.now_ms(), "jobs": [], "workers": threads}
+
+
 def _no_jobs(folder: Path) -> NoReturn:
     from millpond.errors import Invalid
 
@@ -175,6 +197,18 @@ def _table(jobs: Sequence[dict[str, Any]], now_ms: int, purpose: bool) -> tuple[
     if not purpose:
         del columns["for"]
     return list(columns), [[cell(job) for cell in columns.values()] for job in jobs]
+
+
+def _workers(answer: dict[str, Any]) -> tuple[list[str], list[list[str]]]:
+    def ago(at_ms: int | None) -> str:
+        return "" if at_ms is None else f"{console.human_span(answer['clock_ms'] - at_ms)} ago"
+
+    rows = [
+        [worker["name"], worker["state"], ago(worker["last_ms"]),
+         f"{ago(worker['failed_ms'])}: {worker['failure']}" if worker["failure"] else ""]
+        for worker in answer["workers"]
+    ]  # fmt: skip
+    return ["worker", "state", "last", "last failure"], rows
 
 
 def _last(job: dict[str, Any], now_ms: int) -> str:

@@ -18,6 +18,7 @@ from millpond.errors import Closed
 from millpond.events.codec import sizes_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,8 +48,7 @@ class Appender:
         self._due = 0.0
         self._error: BaseException | None = None
         self._closed = False
-        self._thread = threading.Thread(target=self._run, name="events-append", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread("events-append", self._run)
 
     def append(self, queue: str, job_set: str, event: NewEvent | bytes) -> None:
         """Append an event soon. Bytes are a payload of now.

@@ -25,7 +25,7 @@ from millpond.events.running_jobs import NoMarks
 from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
-from millpond.kernel.witness import ClockWitness
+from millpond.events.witness import ClockWitness
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from millpond.events.index import StreamIndex
     from millpond.events.protocol import StreamStore
     from millpond.events.running_jobs import Marks
+    from millpond.events.witness import Doubt
     from millpond.kernel.space import Space
-    from millpond.kernel.witness import Doubt
 
 __all__ = ("Events",)
 

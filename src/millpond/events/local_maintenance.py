@@ -21,6 +21,7 @@ from millpond.events.days import day_of, latest_due_day
 from millpond.events.index import State, forget_day
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, due_streams
 from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.events.maintenance import MaintenanceRules
     from millpond.events.names import StreamName
     from millpond.events.protocol import StreamStore
-    from millpond.kernel.witness import Doubt
+    from millpond.events.witness import Doubt
 
 __all__ = ("OwnMaintenance",)
 
@@ -58,8 +59,7 @@ class OwnMaintenance:
         if busy or today == self._day or self._stopping.is_set():
             return
         self._day = today
-        self._thread = threading.Thread(target=self._run, name="millpond-own-maintenance", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread("millpond-own-maintenance", self._run)
 
     def stop(self) -> None:
         """Let the work end between two batches."""

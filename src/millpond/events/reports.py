@@ -29,6 +29,7 @@ from millpond.events.names import JOB_SET_CHARS_MAX, StreamName
 from millpond.events.running_jobs import OpenJob
 from millpond.kernel.cache import Cache
 from millpond.kernel.job_reports import NO_JOB
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -205,8 +206,7 @@ class Reporter:
             self._pending.append((job, event, ends))
             self._due |= ends or job in self._noted
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="millpond-reports", daemon=True)
-                self._thread.start()
+                self._thread = begin_thread("millpond-reports", self._run)
             self._changed.notify_all()
 
     def recover(self) -> None:

@@ -31,6 +31,7 @@ from millpond.events.event import Event, Page
 from millpond.events.filters import ALL, EventFilter
 from millpond.events.ids import format_id
 from millpond.events.waiting import WaitingBatches
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -153,8 +154,7 @@ class Watchers:
             tail.watchers += 1
             self._joined = True
             if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._follow, name="events-follow", daemon=True)
-                self._thread.start()
+                self._thread = begin_thread("events-follow", self._follow)
         self._store.wake()
         return tail
 

@@ -1,1 +1,1 @@
-"""Ordered entries, segments, manifests and registers: values and rules that every part is made of, without any I/O."""
+"""Ordered entries, segments, manifests and heads: values and rules that every part is made of, without any I/O."""

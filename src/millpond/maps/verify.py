@@ -27,7 +27,7 @@ from millpond.maps.log.check import check_log, check_retained
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, QUEUE, SNAPSHOT
-from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
 from millpond.maps.snapshots.check import check_snapshot
@@ -129,7 +129,7 @@ def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
 def _is_cleared(tx: ReadTransaction, name: str) -> bool:
     """True when a snapshot's register holds nothing: that of a dropped map remembers how often it was swapped."""
     try:
-        return current_snapshot(name).read(tx) is None
+        return read_pointer(tx, name).current is None
     except Corrupt:
         return False
 

@@ -25,6 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
+from millpond.kernel.signal import Signal, uncounted
 from millpond.kernel.steps import step
 from millpond.maps.log.node_list import NodeList
 from millpond.nodes.replication.peer import Peer
@@ -43,7 +44,6 @@ FOLLOW_SECONDS = 15.0
 """The time that nodes have to adopt a list, before the order ends and says who has not."""
 HEARD_SECONDS = 15.0
 """A node whose last word is older is taken for unreachable."""
-LOOK_SECONDS = 0.05
 BEHIND_MAX = 100
 """A node that lacks more entries is not level: loads would wait for it."""
 _LOG = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class Changes:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._one = threading.Lock()
-        self._never = threading.Event()
+        self._heard = Signal(node.clock, uncounted)
 
     # -- orders -------------------------------------------------------------------------------------------
 
@@ -260,10 +260,7 @@ class Changes:
         return bool(facts["role"] == "primary" and facts["ready"])
 
     def _wait(self, true: Callable[[], bool], seconds: float) -> bool:
-        clock, until = self._node.clock, self._now() + seconds
-        while not (found := true()) and self._now() < until and not self._node.stopping:
-            clock.wait(self._never, min(until, self._now() + LOOK_SECONDS))
-        return found
+        return self._heard.wait_for(true, self._now() + seconds, lambda found: found or self._node.stopping)
 
     def _done(self, *also: str) -> ListChange:
         current = self._current()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 
 from millpond.clock import Clock
 from millpond.errors import Closed
+from millpond.kernel.worker import WorkerThread
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
@@ -70,9 +71,9 @@ class FreshSnapshots:
     def __init__(self, clock: Clock, idle_ms: int) -> None:
         self._clock, self._idle_ms = clock, idle_ms
         self._slots: dict[str, _Slot] = {}
-        self._releasing = False
-        self._closing = threading.Event()
         self._lock = threading.Lock()
+        self._idle = WorkerThread("snapshots that nobody uses", self._release_in_time, clock)
+        self._releasing = self._closed = False
 
     def known(self, map: Map) -> Fresh | None:
         """The snapshot that is open, when it shows the map as it is now."""
@@ -90,14 +91,14 @@ class FreshSnapshots:
             if fresh is None or not fresh.shows(map):
                 fresh = _laid_over(map, fresh, self._clock.now_ms()) or _frozen(map)
                 with self._lock:
-                    slot.fresh = None if self._closing.is_set() else fresh
+                    slot.fresh = None if self._closed else fresh
         return fresh
 
     @contextmanager
     def _slot(self, name: str) -> Iterator[_Slot]:
         """The slot of a map, which is not let go of meanwhile."""
         with self._lock:
-            if self._closing.is_set():
+            if self._closed:
                 raise Closed("the node is stopping", kind="node_stopping", hint="send it to another node")
             slot = self._slots.setdefault(name, _Slot())
             slot.users += 1
@@ -107,22 +108,17 @@ class FreshSnapshots:
             with self._lock:
                 slot.users -= 1
                 slot.used = self._clock.monotonic()
-                self._expect_idle()
+                if not self._releasing and self._slots and not self._closed:
+                    self._releasing = True
+                    self._idle.start()
+                    self._idle.wake()
 
-    def _expect_idle(self) -> None:
-        """Look again in a while, as long as there is a snapshot. The lock is held."""
-        if not self._releasing and self._slots and not self._closing.is_set():
-            self._releasing = True
-            threading.Thread(target=self._release_in_time, name="snapshots-idle", daemon=True).start()
-
-    def _release_in_time(self) -> None:
-        seconds = max(self._idle_ms / 1000, 1.0)
-        while not self._clock.wait(self._closing, self._clock.monotonic() + seconds):
-            with self._lock:
-                self._release()
-                self._releasing = bool(self._slots)
-                if not self._releasing:
-                    return
+    def _release_in_time(self) -> float | None:
+        """Let go of what is idle; look again in a while, as long as there is a snapshot."""
+        with self._lock:
+            self._release()
+            self._releasing = bool(self._slots)
+            return self._clock.monotonic() + max(self._idle_ms / 1000, 1.0) if self._releasing else None
 
     def release_idle(self) -> int:
         """Let go of the snapshots that nobody used lately; how many."""
@@ -137,8 +133,9 @@ class FreshSnapshots:
     def close(self) -> None:
         """Let go of all of them, for good. Readers read to the end; closing twice is harmless."""
         with self._lock:
-            self._closing.set()
+            self._closed = True
             self._slots.clear()
+        self._idle.stop()
 
 
 def _frozen(map: Map) -> Fresh:

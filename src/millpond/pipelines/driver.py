@@ -24,12 +24,14 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import Future
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.wire_errors import from_wire, to_wire
 from millpond.error_values import shown
 from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import parse_object, to_json
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -146,7 +148,7 @@ def main(master: str) -> None:
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Spark and its workers print must not come between responses
     requests: queue.Queue[bytes] = queue.Queue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    begin_thread("jobs from standard input", partial(_read, sys.stdin.buffer, requests))
     session: SparkSession | None = None
     while True:
         request = parse_object(requests.get())

@@ -17,7 +17,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -29,6 +28,7 @@ from starlette.requests import Request
 
 from millpond.clock import Clock
 from millpond.errors import Unavailable
+from millpond.kernel.worker import WorkerThread
 from millpond.server.access import share_in
 from millpond.server.presence import presence_in
 from millpond.server.shares import Shares
@@ -62,7 +62,7 @@ class LongPolls:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ringing = False
         self._rings = 0
-        self._alarm, self._due = _Alarm(clock, self.ring), inf
+        self._alarm, self._due = WorkerThread("the ends of long polls", self._end_due, clock), inf
 
     @property
     def count(self) -> int:
@@ -106,8 +106,9 @@ class LongPolls:
                 )  # fmt: skip
             poll = _Poll(look, holds, self._clock.monotonic() + seconds)
             self._polls.add(poll)
-            self._due = min(poll.due, self._due)
-            self._alarm.set(self._due)
+            if self._loop is not None:
+                self._alarm.start()
+            self._set(min(poll.due, self._due))
             try:
                 return await poll.turn
             finally:
@@ -116,7 +117,20 @@ class LongPolls:
     def close(self) -> None:
         """End the thread; nobody waits any more."""
         self._loop = None
-        self._alarm.close()
+        self._alarm.stop()
+
+    def _set(self, due: float) -> None:
+        if due != self._due:
+            self._due = due
+            self._alarm.wake()
+
+    def _end_due(self) -> float | None:
+        """Ring when the next poll gives up; the time of that."""
+        due = self._due
+        if due <= self._clock.monotonic():
+            self.ring()
+            return None  # the look that follows sets the next time
+        return None if due == inf else due
 
     def _look(self) -> None:
         self._ringing = False  # before anything is looked at: who changes something from now on rings again
@@ -133,23 +147,22 @@ class LongPolls:
                     poll.turn.set_result(seen[poll.look])
             except Exception as error:
                 poll.turn.set_exception(error)
-        self._due = min((poll.due for poll in self._polls if not poll.turn.done()), default=inf)
-        self._alarm.set(None if self._due == inf else self._due)
+        self._set(min((poll.due for poll in self._polls if not poll.turn.done()), default=inf))
 
 
 @contextmanager
 def polling(node: Node) -> Iterator[LongPolls]:
     """The long polls of a node, in the event loop that runs: they hear what is entered, merged and ended."""
     polls = LongPolls(node.clock)
-    heard = (node.pond.loading.loads.listeners, node.follower.waits.listeners, node.scheduler.listeners)
-    for listeners in heard:
-        listeners.append(polls.ring)
+    heard = (node.pond.loading.loads.changed, node.follower.waits.changed, node.scheduler.changed)
+    for signal in heard:
+        signal.listeners.append(polls.ring)
     polls.open()
     try:
         yield polls
     finally:
-        for listeners in heard:
-            listeners.remove(polls.ring)
+        for signal in heard:
+            signal.listeners.remove(polls.ring)
         polls.close()
 
 
@@ -178,46 +191,3 @@ async def map_reached(request: Request, node: Node, name: str, position: int, se
     left = due - node.clock.monotonic()
     await until(request, partial(log.applied, name), lambda applied: applied >= position or node.stopping, left)
     return max(due - node.clock.monotonic(), 0.0)
-
-
-class _Alarm:
-    """A thread that calls `act` when a time has come. It begins with the first time that is set."""
-
-    def __init__(self, clock: Clock, act: Callable[[], None]) -> None:
-        self._clock, self._act = clock, act
-        self._lock, self._changed = threading.Lock(), threading.Event()
-        self._due: float | None = None
-        self._thread: threading.Thread | None = None
-        self._closed = False
-
-    def set(self, due: float | None) -> None:
-        """Act at that time; at none."""
-        with self._lock:
-            if due == self._due:
-                return
-            self._due = due
-            self._changed.set()
-            if self._thread is None and not self._closed:
-                self._thread = threading.Thread(target=self._run, name="long-polls", daemon=True)
-                self._thread.start()
-
-    def close(self) -> None:
-        """End the thread."""
-        with self._lock:
-            self._closed = True
-            self._changed.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _run(self) -> None:
-        while True:
-            with self._lock:
-                self._changed.clear()
-                due, closed = self._due, self._closed
-            if closed:
-                return
-            if self._clock.wait(self._changed, due):
-                continue
-            with self._lock:
-                self._due = None if self._due == due else self._due
-            self._act()

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import gc
 import os
-import threading
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, cast
@@ -23,6 +23,7 @@ from starlette.types import Receive, Scope, Send
 
 from millpond.arrays.malloc import give_memory_back
 from millpond.clock import Clock, SystemClock
+from millpond.kernel.worker import begin_thread
 from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.node import Node, tokens_of
 from millpond.nodes.rate_limits import SharedRateLimits
@@ -172,7 +173,7 @@ def serve_reads(channel: Connection, prepare: Callable[[Order], object]) -> None
     node = _ReadingNode(order, Board(order.board), SystemClock())
     app = _application(cast(Node, node))
     server = _server(order, node, app)
-    threading.Thread(target=_obey, args=(channel, node, app.state.metrics), name="orders", daemon=True).start()
+    begin_thread("orders", partial(_obey, channel, node, app.state.metrics))
     gc.collect()
     gc.freeze()
     server.run(sockets=[socket.socket(fileno=order.listener)])

@@ -27,6 +27,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from functools import partial
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -36,6 +37,7 @@ from prometheus_client.registry import Collector
 
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
+from millpond.kernel.worker import begin_thread
 from millpond.nodes.rate_limits import BUCKETS_BYTES
 from millpond.settings import Settings
 from millpond.stores.lmdb.environment import free_dead_readers
@@ -162,8 +164,7 @@ class Readers(Collector):
         Raises: `Unavailable`, kind `readers_missing`, when one does not.
         """
         for reader in self._readers:
-            reader.thread = threading.Thread(target=self._keep, args=(reader,), name="reader", daemon=True)
-            reader.thread.start()
+            reader.thread = begin_thread("reader", partial(self._keep, reader))
         due = self._clock.monotonic() + START_SECONDS
         for reader in self._readers:
             while not reader.ready.wait(TICK_SECONDS):

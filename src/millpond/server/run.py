@@ -31,7 +31,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
-from millpond.kernel.worker import wait_ended
+from millpond.kernel.worker import begin_thread, wait_ended
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
 from millpond.pond import open_pond
@@ -84,7 +84,7 @@ class Server(uvicorn.Server):
             act()
         seconds = self._node.settings.shutdown_timeout / 1000
         self._node.stop_due = self._node.clock.monotonic() + seconds
-        threading.Thread(target=self._node.stop, name="stop-node", daemon=True).start()
+        begin_thread("stop-node", self._node.stop)
         loop = asyncio.get_running_loop()
         patience = loop.call_later(GRACE_SECONDS, cut_off, self.server_state.connections)
         # Work in threads ends when its sender has gone.
@@ -223,8 +223,7 @@ class Service:
 
         Raises: what kept the node from starting.
         """
-        starter = threading.Thread(target=self._start, args=(ready,), name="start-node", daemon=True)
-        starter.start()
+        starter = begin_thread("start-node", partial(self._start, ready))
         try:
             self._server.run(sockets=self._sockets)
         finally:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -27,6 +26,7 @@ from pyspark.sql.types import StructType
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid
 from millpond.kernel.job_reports import JobReport
+from millpond.kernel.worker import repeating
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
@@ -232,22 +232,15 @@ def rows_reported(
     staging_dir: StagingDir, job: JobReport, noted: Callable[[int], object] | None = None
 ) -> Iterator[None]:
     """Report the rows that tasks have taken so far, while this lasts; `noted` hears of them, too."""
-    stopping, clock = threading.Event(), SystemClock()
 
     def look() -> None:
-        while not clock.wait(stopping, clock.monotonic() + LOOK_SECONDS):
-            if rows := staging_dir.rows():
-                job.progress(rows)
-                if noted is not None:
-                    noted(rows)
+        if rows := staging_dir.rows():
+            job.progress(rows)
+            if noted is not None:
+                noted(rows)
 
-    looking = threading.Thread(target=look, name="millpond-rows", daemon=True)
-    looking.start()
-    try:
+    with repeating("rows that tasks have taken", look, LOOK_SECONDS, SystemClock()):
         yield
-    finally:
-        stopping.set()
-        looking.join()
 
 
 def _query_of(frame: DataFrame) -> str:

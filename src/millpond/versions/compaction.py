@@ -17,7 +17,7 @@ from millpond.kernel.steps import step
 from millpond.versions.commits import fold_view
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.repository_context import CompactionRules, read_setting
-from millpond.versions.staging.branch_head import Moving, sweep_tokens
+from millpond.versions.staging.branch_head import Moving, collect_tokens
 from millpond.versions.staging.branches import drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
 
@@ -72,7 +72,7 @@ def compact(
     if not switched:
         return Compacted(False, "the sealed layers changed", len(layers), ms)
     site.sensor.forget(site.uid, branch)
-    site.after(lambda: sweep_tokens(site.space))
+    site.after(lambda: collect_tokens(site.space))
     return Compacted(True, "", len(layers), ms)
 
 

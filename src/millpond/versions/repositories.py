@@ -47,7 +47,7 @@ from millpond.versions.repository_context import (
     put_repository,
 )
 from millpond.versions.restores import Restored, parse_head, restore_refs, split_lines
-from millpond.versions.staging.branch_head import sweep_tokens
+from millpond.versions.staging.branch_head import collect_tokens
 from millpond.versions.staging.branches import BranchRecord, drop_tokens, find_branch, parse_branch
 from millpond.versions.staging.head_lock import Turns
 from millpond.versions.staging.tombstone_counter import Sensor
@@ -363,7 +363,7 @@ class Repositories:
         for uid in uids:
             while self.space.write(lambda tx, uid=uid: _sweep_repository(tx, uid)):  # type: ignore[misc]
                 step("versions.repository_swept")
-        sweep_tokens(self.space)
+        collect_tokens(self.space)
 
     def site(self, record: RepositoryRecord) -> Site:
         """The components of a repository."""

@@ -28,7 +28,7 @@ from millpond.versions.repository_context import (
     read_setting,
     write_setting,
 )
-from millpond.versions.staging.branch_head import sweep_tokens
+from millpond.versions.staging.branch_head import collect_tokens
 from millpond.versions.staging.branches import (
     BranchRecord,
     drop_tokens,
@@ -144,7 +144,7 @@ class Repository:
 
         self.site.space.write(delete)
         self.site.sensor.forget(self.site.uid, name)
-        self.site.after(lambda: sweep_tokens(self.site.space))
+        self.site.after(lambda: collect_tokens(self.site.space))
 
     def create_tag(self, name: str, ref: str, *, force: bool = False) -> Commit:
         """Name the commit of a ref.

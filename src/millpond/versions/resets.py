@@ -18,7 +18,7 @@ from millpond.ranges import Difference
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.keyspaces import STAGED
 from millpond.versions.objects.staged_rows import TOMBSTONE, encode_entry
-from millpond.versions.staging.branch_head import Built, Moving, move_head, sweep_tokens
+from millpond.versions.staging.branch_head import Built, Moving, collect_tokens, move_head
 from millpond.versions.staging.branches import Layer, drop_tokens, get_branch, put_branch, sealed
 from millpond.versions.staging.layers import difference_blocks
 from millpond.versions.staging.publishing import Collected, collections, publish, unless_collected
@@ -50,7 +50,7 @@ def reset_all(site: Site, branch: str, *, force: bool = False) -> None:
 
     site.space.write(change)
     site.sensor.forget(site.uid, branch)
-    site.after(lambda: sweep_tokens(site.space))
+    site.after(lambda: collect_tokens(site.space))
 
 
 def reset_path(site: Site, branch: str, path: str, *, force: bool = False) -> None:

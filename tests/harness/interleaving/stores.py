@@ -84,9 +84,15 @@ class PassingClock(ManualClock):
     __slots__ = ()
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
-        while not event.is_set() and (due is None or self.monotonic() < due):
+        return self._pass(event.is_set, due)
+
+    def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        return self._pass(predicate, due)
+
+    def _pass(self, holds: Callable[[], bool], due: float | None) -> bool:
+        while not holds() and (due is None or self.monotonic() < due):
             self.advance(1 if due is None else max(1, ceil(10 * (due - self.monotonic()))))
-        return event.is_set()
+        return holds()
 
 
 class PausingClock(ManualClock):
@@ -108,7 +114,13 @@ class PausingClock(ManualClock):
         return self._shared.random_id()
 
     def wait(self, event: threading.Event, due: float | None) -> bool:
-        while not event.is_set() and (due is None or self.monotonic() < due):
+        return self._pass(event.is_set, due)
+
+    def wait_for(self, condition: threading.Condition, predicate: Callable[[], bool], due: float | None) -> bool:
+        return self._pass(predicate, due)
+
+    def _pass(self, holds: Callable[[], bool], due: float | None) -> bool:
+        while not holds() and (due is None or self.monotonic() < due):
             self._process.pause()
             self._shared.advance(1)
-        return event.is_set()
+        return holds()

@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from millpond.cli.terminal import console
 from millpond.cli.terminal.quiet import quiet_spark
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Invalid, NotFound
+from millpond.kernel.worker import repeating
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -146,22 +146,15 @@ def _stages_shown(session: SparkSession, what: str, clock: Clock, *, quiet: bool
     """Show on a terminal how many tasks of Spark's newest stage have ended, and the rows that they read."""
     from millpond.spark.private_api import active_stage
 
-    over = threading.Event()
     with console.stages(quiet=quiet) as show:
 
         def look() -> None:
-            while not clock.wait(over, clock.monotonic() + LOOK_SECONDS):
-                stage = active_stage(session)
-                if stage is not None:
-                    show(f"{what}, stage {stage.id}", stage.rows, (stage.ended, stage.tasks))
+            stage = active_stage(session)
+            if stage is not None:
+                show(f"{what}, stage {stage.id}", stage.rows, (stage.ended, stage.tasks))
 
-        looking = threading.Thread(target=look, name="millpond-stages", daemon=True)
-        looking.start()
-        try:
+        with repeating("the stages of Spark", look, LOOK_SECONDS, clock):
             yield
-        finally:
-            over.set()
-            looking.join()
 
 
 def enrich_frame(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import sys
-import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
+
+from millpond.kernel.worker import begin_thread
 
 __all__ = ("quiet_spark",)
 
@@ -30,7 +32,7 @@ def quiet_spark() -> Iterator[None]:
     read_end, write_end = os.pipe()
     os.dup2(write_end, 2)
     os.close(write_end)
-    threading.Thread(target=_pass_on, args=(read_end, true_stderr), daemon=True).start()
+    begin_thread("what Spark says", partial(_pass_on, read_end, true_stderr))
     try:
         yield
     finally:

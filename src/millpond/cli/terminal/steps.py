@@ -11,10 +11,11 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from typing import TextIO
 
 from millpond.clock import Clock
+from millpond.kernel.worker import repeating
 
 __all__ = ("steps",)
 
@@ -30,7 +31,7 @@ class _Bar:
         self._stream, self._total, self._clock = stream, total, clock
         self._terminal = stream.isatty()
         self._began, self._ended, self._step = clock.monotonic(), -1, "starting"
-        self._turn, self._over = threading.Lock(), threading.Event()
+        self._turn = threading.Lock()
 
     def begin(self, step: str) -> None:
         """The step before has ended, this one begins."""
@@ -38,16 +39,17 @@ class _Bar:
             self._ended, self._step = self._ended + 1, step
             self._write()
 
-    def watch(self) -> None:
-        """Write the line again and again, until it is over."""
-        every = _LOOK_SECONDS if self._terminal else LINE_SECONDS
-        while not self._clock.wait(self._over, self._clock.monotonic() + every):
-            with self._turn:
-                self._write()
+    def watched(self) -> AbstractContextManager[None]:
+        """Write the line again and again while this lasts."""
+        seconds = _LOOK_SECONDS if self._terminal else LINE_SECONDS
+        return repeating("the bar of steps", self._again, seconds, self._clock)
+
+    def _again(self) -> None:
+        with self._turn:
+            self._write()
 
     def end(self) -> None:
         """Take the line from the terminal."""
-        self._over.set()
         if self._terminal:
             self._stream.write("\r\x1b[2K")
             self._stream.flush()
@@ -69,13 +71,11 @@ def steps(total: int, clock: Clock, *, quiet: bool = False) -> Iterator[Callable
         return
     with _standard_error() as stream:
         bar = _Bar(stream, total, clock)
-        watching = threading.Thread(target=bar.watch, name="millpond-steps", daemon=True)
-        watching.start()
         try:
-            yield bar.begin
+            with bar.watched():
+                yield bar.begin
         finally:
             bar.end()
-            watching.join()
 
 
 @contextmanager

@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import quote
@@ -33,6 +32,7 @@ from millpond.client.snapshots.source import SnapshotSource, unreachable_kind
 from millpond.client.transport import Nodes
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
+from millpond.kernel.worker import begin_thread
 from millpond.maps.snapshots.leases import Lease
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.partition_filter import HashShare
@@ -94,11 +94,7 @@ def plan_snapshot(
     if not entry:
         return pin, manifest
     if others:
-        spare = threading.Thread(
-            target=_stand_in, args=(fetch, where.map, entry, others, query), name="spare-snapshot", daemon=True
-        )
-        spare.start()
-        spare.join(SPARE_SECONDS)
+        begin_thread("spare-snapshot", partial(_stand_in, fetch, where.map, entry, others, query)).join(SPARE_SECONDS)
     return replace(pin, entry=entry), manifest
 
 

@@ -27,6 +27,7 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
@@ -35,6 +36,7 @@ from millpond.client.snapshots.cache import SnapshotStore
 from millpond.client.snapshots.fetch import FILE_LOST, FetchedSnapshot, SnapshotFetch, SnapshotRequest
 from millpond.clock import Clock
 from millpond.errors import Closed, Denied, Internal, Invalid, MillpondError, NotFound, Unavailable
+from millpond.kernel.worker import begin_thread
 from millpond.maps.snapshots.bounds import pair_of
 from millpond.times.instants import clear_instant, parse_instant
 
@@ -181,10 +183,7 @@ class SnapshotReader:
         if running is not None and not fresh:
             return running
         begun = self._running = _Fetch(fresh)
-        thread = threading.Thread(
-            target=self._run, args=(begun, running), name=f"snapshot-{self.request.map}", daemon=True
-        )
-        thread.start()
+        begin_thread(f"snapshot-{self.request.map}", partial(self._run, begun, running))
         return begun
 
     def _run(self, fetch: _Fetch, before: _Fetch | None) -> None:
@@ -352,8 +351,7 @@ class SnapshotCache:
             self._stop = threading.Event()
             seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
             arguments = (weakref.ref(self), self._notes, seconds, self._stop)
-            self._tender = threading.Thread(target=_maintain_maps, args=arguments, name="snapshot-tender", daemon=True)
-            self._tender.start()
+            self._tender = begin_thread("snapshot-tender", partial(_maintain_maps, *arguments))
 
     def close(self) -> None:
         """Let go of all files. Readers open them again when they are read."""

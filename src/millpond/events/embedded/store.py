@@ -6,7 +6,6 @@ of the space's last change, many times a second, which costs no transaction.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -22,7 +21,7 @@ from millpond.events.embedded.registry import due_streams, list_streams, put_hea
 from millpond.events.embedded.rows import Head, keys_of
 from millpond.events.embedded.work import pull_back
 from millpond.events.protocol import PAGE_BYTES, StreamRules, never
-from millpond.kernel.space import moment_of
+from millpond.kernel.signal import Signal, last_change_of
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
@@ -37,9 +36,6 @@ __all__ = ("EmbeddedStore",)
 
 T = TypeVar("T")
 
-LOOK_SECONDS = 0.05
-"""The pause between two looks for what other processes appended."""
-
 
 class EmbeddedStore:
     """A `StreamStore` in a space, which it does not own."""
@@ -48,8 +44,7 @@ class EmbeddedStore:
         self._space = space
         self._clock = clock
         self._rules = rules or StreamRules()
-        self._news = threading.Condition()
-        self._appends = 0
+        self._news = Signal(clock, lambda: last_change_of(self._opened())())
         self._closed = False
         self.notes = EmbeddedNotes(self._opened)
         self.job_rows = space_tables(space, self._append_within)
@@ -69,9 +64,7 @@ class EmbeddedStore:
 
     def wake(self) -> None:
         """See `StreamStore.wake`; also for events that were appended in a transaction of somebody else."""
-        with self._news:
-            self._appends += 1
-            self._news.notify_all()
+        self._news.ring()
 
     def read(self, stream: StreamName, after: int = 0, *, bytes_max: int = PAGE_BYTES) -> Page:
         """See `StreamStore.read`."""
@@ -82,46 +75,16 @@ class EmbeddedStore:
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
     ) -> set[StreamName]:
         """See `StreamStore.follow`."""
-        while True:
-            appends = self._appends
-            found, moment = self._with_news(cursors)
-            if found or interrupted():
-                return found
-            if due is not None and self._clock.monotonic() >= due:
-                return set()
-            self._wait(appends, moment, due)
+        return self._news.wait_for(lambda: self._with_news(cursors), due, lambda found: bool(found) or interrupted())
 
-    def _with_news(self, cursors: Mapping[StreamName, int]) -> tuple[set[StreamName], int | None]:
-        """The streams with events after their cursors, and the moment at which that was so."""
+    def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
+        """The streams with events after their cursors."""
         with self._opened().read() as tx:
             rows = tx.get_many([keys_of(stream).head for stream in cursors])
-            moment = moment_of(tx)
-        found = {
+        return {
             stream for (stream, after), row in zip(cursors.items(), rows, strict=True)
             if row is not None and Head.decode(row).last_id != after
         }  # fmt: skip
-        return found, moment
-
-    def _wait(self, appends: int, moment: int | None, due: float | None) -> None:
-        """Wait for an append of this process, or a change of any that was not seen at that moment.
-
-        Where changes are not counted, it waits for the next look.
-        """
-        while True:
-            look = self._clock.monotonic() + LOOK_SECONDS
-            until = look if due is None else min(look, due)
-            with self._news:
-                if self._clock.wait_for(self._news, lambda: self._closed or self._appends != appends, until):
-                    return
-            if moment is None or self._last_change() != moment:
-                return
-            if due is not None and self._clock.monotonic() >= due:
-                return
-
-    def _last_change(self) -> int | None:
-        """The number of the last change of any process; None where the space counts none."""
-        counted = getattr(self._opened(), "last_change", None)
-        return None if counted is None else int(counted())
 
     def index(self, stream: StreamName) -> StreamIndex | None:
         """See `StreamStore.index`."""
@@ -183,9 +146,8 @@ class EmbeddedStore:
 
     def close(self) -> None:
         """Let followers go; the space stays open, for it is the pond's."""
-        with self._news:
-            self._closed = True
-            self._news.notify_all()
+        self._closed = True
+        self._news.ring()
 
     def _opened(self) -> Space:
         if self._closed:

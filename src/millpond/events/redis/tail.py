@@ -16,6 +16,7 @@ import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 import redis
@@ -23,6 +24,7 @@ import redis
 from millpond.errors import Closed, MillpondError
 from millpond.events.redis.rows import Head
 from millpond.events.redis.servers import Call
+from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -168,10 +170,7 @@ class Followers:
                 listener = self._listeners.get(address)
                 if listener is None:
                     listener = self._listeners[address] = _Listener(self._new_pubsub(address))
-                    thread = threading.Thread(
-                        target=self._run, args=(address, listener), name=f"events-{address}", daemon=True
-                    )
-                    thread.start()
+                    begin_thread(f"events-{address}", partial(self._run, address, listener))
                 _subscribe(listener, keys.head)
 
     def _new_pubsub(self, address: Address) -> redis.client.PubSub:

@@ -128,7 +128,7 @@ class AppliedWait:
         self._failed: Failure | None = None
 
     def ended(self) -> bool:
-        """True when they are applied, or merging one of them failed. `Loads.listeners` hear when that may be."""
+        """True when they are applied, or merging one of them failed. `Loads.changed` rings when that may be."""
         with self._loads.space.read() as tx:
             failed = [
                 failure for failure in self._loads.failures.all(after=self._since)
@@ -193,8 +193,7 @@ def _applied(tx: ReadTransaction, maps: Sequence[str] | None) -> int:
 
 def wait_for(loads: Loads, holds: Callable[[], bool], timeout: float) -> bool:
     """Wait until something holds in the space; True when it came to hold in time."""
-    with loads.changed:
-        return loads.clock.wait_for(loads.changed, holds, loads.clock.monotonic() + timeout)
+    return loads.changed.wait_for(holds, loads.clock.monotonic() + timeout)
 
 
 def load_data(

@@ -25,7 +25,6 @@ from __future__ import annotations
 
 import os
 import re
-import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -38,12 +37,13 @@ from typing import TypeVar
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Invalid, Unavailable, Uncertain
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.kernel.outcomes import write_certainly
 from millpond.kernel.segments import Segment
+from millpond.kernel.signal import Signal
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
+from millpond.maps.loads.outcomes import write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record
 from millpond.maps.log.deduplication import RememberedLoad, check_epoch, remembered
@@ -90,10 +90,9 @@ class Loads:
         self.accepted, self.merging = AcceptedParts(), set[str]()
         self._parts_sync = SharedSync(folder / "parts")
         self._uncertain: set[str] = set()
-        self.changed = threading.Condition()
+        self.changed = Signal(clock)
         self.failures = MergeFailures()
         self.expired_ms = 0
-        self.listeners: list[Callable[[], None]] = []
         self._open_reports = open_reports
 
     @property
@@ -108,10 +107,7 @@ class Loads:
 
     def announce(self) -> None:
         """Wake those who wait for an entry, or for one to be applied."""
-        with self.changed:
-            self.changed.notify_all()
-        for listener in tuple(self.listeners):
-            listener()
+        self.changed.ring()
 
     @contextmanager
     def alone(self, seconds: float = LOCK_SECONDS) -> Iterator[None]:

@@ -91,7 +91,7 @@ class Merger:
         if self.worker.started:
             return
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, thread_name_prefix="millpond-merge")
-        self.loads.listeners.append(self.nudge)
+        self.loads.changed.listeners.append(self.nudge)
         self.worker.start()
 
     def stop(self) -> None:
@@ -101,7 +101,7 @@ class Merger:
         self.worker.stop()
         self._pool.shutdown()
         self._pool = None
-        self.loads.listeners.remove(self.nudge)
+        self.loads.changed.listeners.remove(self.nudge)
 
     def nudge(self) -> None:
         """Look what waits, now."""
@@ -114,10 +114,8 @@ class Merger:
 
     def wait_report(self, position: int, seconds: float) -> MaintenanceReport | None:
         """The report of the maintenance order at a position; None when there is none after so many seconds."""
-        clock = self.loading.clock
-        with self.loads.changed:
-            clock.wait_for(self.loads.changed, lambda: self.report(position) is not None, clock.monotonic() + seconds)
-        return self.report(position)
+        due = self.loading.clock.monotonic() + seconds
+        return self.loads.changed.wait_for(lambda: self.report(position), due, lambda report: report is not None)
 
     def status(self) -> list[dict[str, Any]]:
         """For each map: what waits, up to where it is applied, the last merge, the last error."""

@@ -31,7 +31,7 @@ from millpond.maps.log.log import head_of
 from millpond.maps.model.catalogue import map_names
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
-from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.model.snapshot_pointer import move_pointer
 
 __all__ = (
     "NUMBER",
@@ -291,7 +291,7 @@ def applied_position(tx: ReadTransaction, name: str) -> int:
 
 def forget_map(tx: Transaction, name: str) -> None:
     """Take everything of a dropped map out of the space, but for the parts that are kept."""
-    current_snapshot(name).clear(tx)
+    move_pointer(tx, name, None)
     series_of(name).clear(tx)
     for prefix in (QUARANTINE[name], MAINTENANCE[name]):
         tx.delete_range(prefix.range())

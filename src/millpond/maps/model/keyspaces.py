@@ -61,7 +61,7 @@ QUARANTINE = REGISTRY.register(
     "maps", "quarantine", ("map", "number"), _LOCAL, "JSON", "a part that could not be merged, and the reason"
 )  # fmt: skip
 SNAPSHOT = REGISTRY.register(
-    "maps", "snapshot", ("map",), _LOCAL, "register",
+    "maps", "snapshot", ("map",), _LOCAL, "head",
     "the manifest that bulk lookups answer from, the incarnation of its map and the version of the shard",
 )  # fmt: skip
 CLONED = REGISTRY.register(

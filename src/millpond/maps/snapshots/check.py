@@ -6,11 +6,13 @@ freezes the map in full, which writes what is missing anew. Readers that have it
 
 from __future__ import annotations
 
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from millpond.errors import Conflict
 from millpond.kernel.verify import Report, checked, problem
-from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.model.snapshot_pointer import move_pointer, read_pointer
 from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files, intervals_name
 from millpond.ranges import Verifier
@@ -18,10 +20,8 @@ from millpond.ranges import Verifier
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.kernel.registers import Held
-    from millpond.kernel.space import Space, Transaction
+    from millpond.kernel.space import Space
     from millpond.maps.map import Map
-    from millpond.maps.model.snapshot_pointer import Current
 
 __all__ = ("check_snapshot",)
 
@@ -31,22 +31,16 @@ REMEDY = "it was quarantined; the next lookup freezes the map in full"
 def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     """Check the snapshot that counts, if the map was ever frozen; `version` is the shard's, if it is known."""
     with space.read() as tx:
-        held = current_snapshot(pond_map.name).read(tx)
-    if held is None:
+        pointer = read_pointer(tx, pond_map.name)
+    if pointer.current is None:
         return Report()
     report = Report()
-    for fault in _check_files(pond_map, held.value.manifest, version):
+    for fault in _check_files(pond_map, pointer.current.manifest, version):
         report += fault
     if not report.ok:
-        space.write(lambda tx: _forget(tx, pond_map.name, held))
+        with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
+            space.write(lambda tx: move_pointer(tx, pond_map.name, None, seen=pointer))
     return report
-
-
-def _forget(tx: Transaction, name: str, held: Held[Current]) -> None:
-    # Another freeze may have put a whole snapshot in its place meanwhile.
-    register = current_snapshot(name)
-    if register.read(tx) == held:
-        register.clear(tx)
 
 
 def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:

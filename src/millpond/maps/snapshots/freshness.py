@@ -1,6 +1,6 @@
 """Freshness of an open snapshot, proven with each lookup: without reading a file but the shard's, and in microseconds.
 
-A `Stamp` is what the space says of a map (its row of the catalogue, the register of its snapshot) as the bytes that are
+A `Stamp` is what the space says of a map (its row of the catalogue, the pointer to its snapshot) as the bytes that are
 there, and the version of its shard. While the stamp is the one that a snapshot was opened with, that snapshot shows all
 that is merged: whoever merges, by this process or another, raises the version; whoever freezes, drops or alters changes
 a row.
@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from millpond.kernel.signal import last_change_of
 from millpond.kernel.space import moment_of
 from millpond.maps.model.catalogue import map_key, same_map
-from millpond.maps.model.snapshot_pointer import current_snapshot
+from millpond.maps.model.keyspaces import SNAPSHOT
+from millpond.maps.model.snapshot_pointer import parse_pointer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from millpond.kernel.space import Space
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -25,12 +25,6 @@ __all__ = ("Freshness", "Stamp")
 
 
 Row: TypeAlias = bytes | None
-UNCOUNTED = -1
-
-
-def _uncounted() -> int:
-    """Of a space that does not count its changes: it is read every time."""
-    return UNCOUNTED
 
 
 class Stamp(NamedTuple):
@@ -44,14 +38,14 @@ class Stamp(NamedTuple):
 class Freshness:
     """The stamps of one map."""
 
-    __slots__ = ("_definition_key", "_last_change", "_register", "_rows", "_shard", "_space")
+    __slots__ = ("_definition_key", "_last_change", "_pointer_key", "_rows", "_shard", "_space")
 
     def __init__(self, space: Space, shard: Shard) -> None:
         self._space, self._shard = space, shard
-        self._last_change: Callable[[], int] = getattr(space, "last_change", _uncounted)
-        self._rows: tuple[int, Row, Row] = (UNCOUNTED, None, None)
+        self._last_change = last_change_of(space)
+        self._rows: tuple[int | None, Row, Row] = (None, None, None)
         self._definition_key = map_key(shard.definition.name)
-        self._register = current_snapshot(shard.definition.name)
+        self._pointer_key = SNAPSHOT.pack(shard.definition.name)
 
     def stamp(self) -> Stamp:
         """The stamp of now.
@@ -60,11 +54,11 @@ class Freshness:
         """
         change = self._last_change()
         seen, definition, register = self._rows
-        if change != seen or change == UNCOUNTED:
+        if change is None or change != seen:
             with self._space.read() as tx:
-                definition, register = tx.get(self._definition_key), tx.get(self._register.key)
+                definition, register = tx.get(self._definition_key), tx.get(self._pointer_key)
                 moment = moment_of(tx)
-            self._rows = UNCOUNTED if moment is None else moment, definition, register
+            self._rows = moment, definition, register
         return Stamp(definition, register, self._shard.version)
 
     def proving(self, manifest: SnapshotManifest) -> Stamp | None:
@@ -75,10 +69,9 @@ class Freshness:
         with self._space.read() as tx:
             same_map(tx, self._shard.definition)
         stamp = self.stamp()
-        held = self._register.held(stamp.register)
+        current = parse_pointer(self._shard.definition.name, stamp.register).current
         there = (manifest.incarnation, manifest.id, manifest.shard_version, manifest.shard_version)
-        if held is None or stamp.definition is None:
+        if current is None or stamp.definition is None:
             return None
-        current = held.value
         named = (current.incarnation, current.manifest, current.shard_version, stamp.version)
         return stamp if named == there else None

@@ -17,7 +17,7 @@ from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.snapshot_pointer import Current, current_snapshot, read_current
+from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_current
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freeze import SnapshotManifest, collect, freeze, load_manifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
@@ -103,7 +103,6 @@ def _refreeze(
     space: Space, clock: Clock, objects: Objects, shard: Shard, spill: SpillTo
 ) -> SnapshotManifest:  # fmt: skip
     base = current_manifest(space, objects, shard.definition)
-    register = current_snapshot(shard.definition.name)
     with shard.view() as view:
         if base is not None and base.shard_version == view.version:
             return base
@@ -127,8 +126,8 @@ def _refreeze(
 
     def swap(tx: Transaction) -> None:
         if restored:
-            register.clear(tx)
-        register.update(tx, lambda _: Current(manifest.id, manifest.incarnation, manifest.shard_version))
+            move_pointer(tx, shard.definition.name, None)
+        move_pointer(tx, shard.definition.name, Current(manifest.id, manifest.incarnation, manifest.shard_version))
 
     space.write(swap)
     step("freeze.switched")

@@ -4,7 +4,7 @@
               ▲
               └── now, also while it is paused
 
-One thread waits for the next due time of `kernel/schedule.py`, which has the rules, and gives what begins to a pool.
+One thread waits for the next due time of `schedule.py`, which has the rules, and gives what begins to a pool.
 
 Invariants:
 * A job runs at most once at a time. What is due while it runs is not run twice afterwards.
@@ -28,8 +28,9 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm
-from millpond.kernel.schedule import Schedule
+from millpond.kernel.signal import Signal
 from millpond.kernel.worker import WorkerThread
+from millpond.nodes.jobs.schedule import Schedule
 from millpond.stores.files import write_file_atomically
 
 __all__ = ("WAIT_SECONDS", "Job", "JobRun", "JobStatus", "Outcome", "Scheduler")
@@ -103,7 +104,7 @@ _PAUSED = JsonForm(_PausedJobs)
 
 @dataclass(slots=True)
 class _JobState:
-    """A job and its runs so far. Guarded by the scheduler's condition."""
+    """A job and its runs so far. Guarded by the scheduler's lock."""
 
     job: Job
     begun: int = 0
@@ -117,15 +118,14 @@ class _JobState:
 class Scheduler:
     """Runs jobs; `start` it, and `stop` it before what the jobs work on is closed.
 
-    `listeners` are called when a run has ended, and when the scheduler stops.
+    `changed` rings when a run has ended, and when the scheduler stops.
     """
 
     def __init__(self, jobs: Iterable[Job], *, state: Path, clock: Clock) -> None:
         self._jobs = {job.name: _JobState(job) for job in jobs}
         self._schedule: Schedule[str] = Schedule()
         self._state, self._clock = state, clock
-        self._changed = threading.Condition()
-        self.listeners: list[Callable[[], None]] = []
+        self._lock, self.changed = threading.RLock(), Signal(clock)
         self._worker = WorkerThread("the clock of jobs", self._begin_due, clock)
         self._stopping = self._worker.stopping
         # As many threads as jobs: no run waits for another job's.
@@ -149,9 +149,9 @@ class Scheduler:
 
     def stop(self) -> None:
         """End: running jobs come to an end, no other begins. Stopping twice is harmless."""
-        with self._changed:
+        with self._lock:
             self._worker.interrupt()
-        self._notify()
+        self.changed.ring()
         self._worker.stop()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
@@ -170,7 +170,7 @@ class Scheduler:
         Raises: `NotFound`.
         """
         states = self._jobs.values() if name is None else [self._job_state(name)]
-        with self._changed:
+        with self._lock:
             return [self._status_of(state) for state in states]
 
     def _status_of(self, state: _JobState) -> JobStatus:
@@ -191,7 +191,7 @@ class Scheduler:
         Raises: `NotFound`; `Closed` when the node stops.
         """
         state = self._job_state(name)
-        with self._changed:
+        with self._lock:
             if not self._is_going():
                 raise _stopped()
             self._schedule.request(name)
@@ -199,12 +199,12 @@ class Scheduler:
             return state.begun + 1
 
     def has_ended(self, name: str, number: int) -> bool:
-        """True when a run has ended; `listeners` are called when one has.
+        """True when a run has ended; `changed` rings when one has.
 
         Raises: `NotFound`; `Closed` when the node stops before.
         """
         state = self._job_state(name)
-        with self._changed:
+        with self._lock:
             if state.ended < number and self._stopping.is_set():
                 raise _stopped()
             return state.ended >= number
@@ -214,9 +214,7 @@ class Scheduler:
 
         Raises: `NotFound`; `Closed` when the node stops before.
         """
-        with self._changed:
-            until = self._clock.monotonic() + seconds
-            self._clock.wait_for(self._changed, lambda: self.has_ended(name, number), until)
+        self.changed.wait_for(lambda: self.has_ended(name, number), self._clock.monotonic() + seconds)
         return self.status(name)[0]
 
     def run(self, name: str, *, seconds: float = WAIT_SECONDS) -> JobStatus:
@@ -249,7 +247,7 @@ class Scheduler:
 
     def _set_paused(self, state: _JobState, paused: bool) -> JobStatus:
         name = state.job.name
-        with self._changed:
+        with self._lock:
             if not self._is_going():
                 raise _stopped()
             names = {job for job, other in self._jobs.items() if other.paused} - {name}
@@ -272,7 +270,7 @@ class Scheduler:
     # -- at work --------------------------------------------------------------------------------------
 
     def _begin_due(self) -> float | None:
-        with self._changed:
+        with self._lock:
             begun = self._schedule.begin(self._elapsed_ms())
             for name in begun:
                 self._jobs[name].begun += 1
@@ -288,13 +286,13 @@ class Scheduler:
         if self._stopping.is_set():
             return
         began_ms, began = self._clock.now_ms(), self._clock.monotonic()
-        with self._changed:
+        with self._lock:
             state.running_since_ms = began_ms
         outcome = self._outcome(state.job)
         error = "; ".join(outcome.faults) or None
         if error is not None and (state.last is None or error != state.last.error):
             _log.warning("job %s: %s", state.job.name, error)  # said once, however often it fails for that
-        with self._changed:
+        with self._lock:
             state.last = JobRun(
                 began_ms=began_ms, seconds=self._clock.monotonic() - began, summary=outcome.summary,
                 numbers=outcome.numbers, error=error,
@@ -304,13 +302,7 @@ class Scheduler:
             state.running_since_ms = None
             if self._schedule.end(state.job.name):
                 self._worker.wake()
-        self._notify()
-
-    def _notify(self) -> None:
-        with self._changed:
-            self._changed.notify_all()
-        for listener in tuple(self.listeners):
-            listener()
+        self.changed.ring()
 
     def _outcome(self, job: Job) -> Outcome:
         try:

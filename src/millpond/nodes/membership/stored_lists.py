@@ -7,8 +7,11 @@ Invariants:
 
 from __future__ import annotations
 
+from operator import attrgetter
+
 from millpond.errors import Conflict, Corrupt
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
+from millpond.kernel.head import Heads
 from millpond.kernel.space import Transaction
 from millpond.kernel.steps import step
 from millpond.maps.log.apply import record
@@ -20,7 +23,13 @@ from millpond.pond import Pond
 
 __all__ = ("StoredLists",)
 
+
+def _damaged(_name: str, reason: object) -> Corrupt:
+    return Corrupt("the promise of the node cannot be read", kind="node_promise", reason=reason)
+
+
 _FORM = JsonForm(Promise)
+_HEADS: Heads[Promise] = Heads(_FORM.decode, _FORM.encode, attrgetter("epoch"), _damaged)
 
 
 class StoredLists:
@@ -40,15 +49,11 @@ class StoredLists:
         Raises: `Corrupt` when it cannot be read.
         """
         with self._pond.space.read() as tx:
-            row = tx.get(PROMISE.pack())
-        try:
-            return Promise() if row is None else _FORM.decode(row)
-        except FormError as error:
-            raise Corrupt("the promise of the node cannot be read", kind="node_promise", reason=error) from error
+            return _HEADS.read(tx, PROMISE.pack()) or Promise()
 
     def put_promise(self, promise: Promise) -> None:
-        """Store a promise."""
-        self._pond.space.write(lambda tx: tx.put(PROMISE.pack(), _FORM.encode(promise)))
+        """Store a promise, which is of a later epoch than the one there, or is that one."""
+        self._pond.space.write(lambda tx: _HEADS.put(tx, PROMISE.pack(), promise, _HEADS.read(tx, PROMISE.pack())))
         step("nodes.promised")
 
     def append(self, nodes: NodeList, *, own: str, epoch: int) -> Entry:

@@ -35,7 +35,7 @@ from millpond.client.stopping import Interrupt
 from millpond.clock import Clock
 from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import plain
-from millpond.kernel.worker import wait_ended
+from millpond.kernel.worker import WorkerThread
 from millpond.maps.loads.pause import Pause
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
@@ -106,12 +106,10 @@ class Follower:
             pond, self.sources, clock, stopping=self._stopping, report=self._applied,
             may_follow=self.members.fence.may_follow,
         )  # fmt: skip
-        self._changed = threading.Condition()
-        self.waits = PositionWaits(
-            clock, self._changed, progress=self._progress, error=lambda: self._error, wake=self._wake.set
-        )
+        self._lock = threading.RLock()
+        self.waits = PositionWaits(clock, progress=self._progress, error=lambda: self._error, wake=self._wake.set)
         self._phase: _Phase = "stopped"
-        self._thread: threading.Thread | None = None
+        self._worker = WorkerThread("the thread that follows the log", self._act, clock)
         self._state = "stopped" if self.members.urls else "alone"
         self._error: MillpondError | None = None
         self._since_ms = clock.now_ms()
@@ -142,8 +140,7 @@ class Follower:
             self._attempt(self._consult_all, once=True)
         self.survey.start()
         self._phase = "running"
-        self._thread = threading.Thread(target=self._run, name="follower", daemon=True)
-        self._thread.start()
+        self._worker.start()
 
     def interrupt(self) -> None:
         """Break off what is waited for: pauses, and all that peers are asked. `stop` follows."""
@@ -155,16 +152,15 @@ class Follower:
         """Stop, when what is being entered has been entered: afterwards no thread of it uses the pond."""
         self.interrupt()
         self.survey.stop()
-        if self._thread is not None:
-            wait_ended(self._thread, "the thread that follows the log")
-            self._thread = None
+        if self._worker.started:
+            self._worker.stop()
             self._phase = "stopped"
             self._tell("stopped")
         self._stopping.clear()
 
     def _nudge(self) -> None:
         self._wake.set()
-        self.waits.notify()
+        self.waits.changed.ring()
 
     def refresh(self) -> None:
         """Adopt the list of nodes that the log has now."""
@@ -193,7 +189,7 @@ class Follower:
     def status(self) -> FollowerStatus:
         """Replication state: position, lag, last error."""
         position, chain = self._pond.log.position()
-        with self._changed:
+        with self._lock:
             error = self._error
             return FollowerStatus(
                 role=self.role, primary=self.members.primary if self.members.urls else None, state=self._state,
@@ -204,12 +200,12 @@ class Follower:
             )  # fmt: skip
 
     def _tell(self, state: str, error: MillpondError | None = None) -> None:
-        with self._changed:
+        with self._lock:
             if (state, error and error.kind) != (self._state, self._error and self._error.kind):
                 self._since_ms = self._clock.now_ms()
             self._state, self._error = state, error
             self.soundness.cloning = state == "cloning"
-        self.waits.notify()
+        self.waits.changed.ring()
 
     # -- waiting for a position -----------------------------------------------------------------------
 
@@ -237,12 +233,11 @@ class Follower:
         if self._phase != "running":
             raise self._behind(self.applier.seen, "it does not pull")
         until = self._clock.monotonic() + timeout
-        with self.pause.awake(), self._changed:
+        with self.pause.awake():
             rounds, failures = self._rounds, self._failures
-            self._clock.wait_for(
-                self._changed,
-                lambda: self._rounds > rounds or self._failures > failures or self._ending(), until,
-            )  # fmt: skip
+            self.waits.changed.wait_for(
+                lambda: self._rounds > rounds or self._failures > failures or self._ending(), until
+            )
             if self._rounds == rounds:
                 raise self.soundness.fork or self._behind(self.applier.seen, self._error or "it was not there in time")
 
@@ -254,9 +249,9 @@ class Follower:
 
     # -- the thread -----------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        while not self._stopping.is_set():
-            self._attempt(self._round)
+    def _act(self) -> float:
+        self._attempt(self._round)
+        return self._clock.monotonic()  # it waits within, for what its peers say
 
     def _attempt(self, act: Callable[[], None], *, once: bool = False) -> None:
         """Do it, again and again while it fails, with pauses that double; or `once`."""
@@ -285,7 +280,7 @@ class Follower:
         follows = self.role == "replica" or self._later() is not None
         unsure = follows or self._phase == "starting" or self.soundness.fork is not None
         stuck = error.kind in _FORK and unsure
-        with self._changed:
+        with self._lock:
             self._failures += 1
             self.soundness.fork = error if stuck else self.soundness.fork
             if error.kind in _FORK:
@@ -306,9 +301,9 @@ class Follower:
         elif self._follow(self._source(), 0 if held else self._poll_seconds(), by_job=True) and not self._tired():
             return
         self._rest()
-        with self._changed:
+        with self._lock:
             self._rounds += 1
-        self.waits.notify()
+        self.waits.changed.ring()
         if held or self.role == "primary":
             self._pause(self._poll_seconds())
 
@@ -374,7 +369,7 @@ class Follower:
         elif what == "cloning":
             self._tell("cloning")
         else:
-            self.waits.notify()
+            self.waits.changed.ring()
 
     def heal(self) -> list[str]:
         """Heal what was quarantined, now; the ids of these parts."""

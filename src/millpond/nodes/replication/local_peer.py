@@ -15,7 +15,6 @@ from millpond.pond import Pond
 
 __all__ = ("LocalPeer",)
 
-_PAUSE_SECONDS = 0.05
 _ENTRIES_AT_ONCE = 1000
 _MAINTENANCE = ("condense", "retain")
 
@@ -26,7 +25,6 @@ class LocalPeer:
     def __init__(self, pond: Pond, clock: Clock, url: str) -> None:
         self._pond, self._clock, self.url = pond, clock, url
         self._digests = DigestCache()
-        self._never = threading.Event()
         self._lock = threading.Lock()
         self._orders: dict[str, tuple[int, int]] = {}
 
@@ -46,8 +44,8 @@ class LocalPeer:
         `NotFound` for the map; `Corrupt` when its shard is damaged.
         """
         self.wait_applied(name, position, seconds)
-        until = self._clock.monotonic() + seconds
-        while True:
+
+        def look() -> dict[str, Any] | None:
             # Asked for before the view is taken: what was applied by then is in it.
             applied = self._pond.log.applied(name)
             shard = self._pond.map(name).shard
@@ -63,9 +61,12 @@ class LocalPeer:
                             "rows": found.rows,
                             "digest": str(found),
                         }
-            if self._clock.monotonic() >= until:
-                raise _slow(name, applied, position)
-            self._clock.wait(self._never, self._clock.monotonic() + _PAUSE_SECONDS)
+            return None
+
+        digest = self._pond.loading.loads.changed.wait_for(look, self._clock.monotonic() + seconds)
+        if digest is None:
+            raise _slow(name, self._pond.log.applied(name), position)
+        return digest
 
     def shaped(self, name: str, version: int) -> int:
         """The last entry of the log that shaped a version of a map's shard; 0 when it is unknown.
@@ -123,10 +124,11 @@ class LocalPeer:
         """
         until = self._clock.monotonic() + seconds
         self._pond.log.wait_position(position, seconds)
-        while (at := min(self._pond.log.position()[0], self._pond.log.applied(name))) < position:
-            if self._clock.monotonic() >= until:
-                raise _slow(name, at, position)
-            self._clock.wait(self._never, self._clock.monotonic() + _PAUSE_SECONDS)
+        at = self._pond.loading.loads.changed.wait_for(
+            lambda: min(self._pond.log.position()[0], self._pond.log.applied(name)), until, lambda at: at >= position
+        )
+        if at < position:
+            raise _slow(name, at, position)
 
 
 def _slow(name: str, position: int, wanted: int) -> Unavailable:

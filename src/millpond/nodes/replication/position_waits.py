@@ -3,17 +3,17 @@
     begin ─▶ arrived? ─no─▶ the progress is another one, or `look_again` has come ─▶ arrived? … ─▶ yes, or an error
 
 A thread waits in `PositionWaits.wait`. Who must not hold a thread calls `begin` and `arrived`, and is called by
-`listeners` whenever the progress may be another one.
+`changed` whenever the progress may be another one.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
+from millpond.kernel.signal import Signal
 
 __all__ = ("WAKE_SECONDS", "PositionWait", "PositionWaits", "Progress", "node_behind")
 
@@ -70,15 +70,14 @@ class PositionWait:
 
 
 class PositionWaits:
-    """The waits for one node: `progress` tells where it stands, `changed` is notified when that may have changed."""
+    """The waits for one node: `progress` tells where it stands, `changed` rings when that may have changed."""
 
     def __init__(
-        self, clock: Clock, changed: threading.Condition, *, progress: Callable[[], Progress],
+        self, clock: Clock, *, progress: Callable[[], Progress],
         error: Callable[[], MillpondError | None], wake: Callable[[], None],
     ) -> None:  # fmt: skip
         self.clock, self.progress, self.error, self.wake = clock, progress, error, wake
-        self._changed = changed
-        self.listeners: list[Callable[[], None]] = []
+        self.changed = Signal(clock)
 
     def begin(self, position: int, timeout: float) -> PositionWait:
         """A wait for a position, of at most so many seconds.
@@ -100,16 +99,8 @@ class PositionWaits:
         """
         wait = self.begin(position, timeout)
         while not wait.arrived():
-            with self._changed:
-                self.clock.wait_for(self._changed, lambda: self.progress() != wait.seen, wait.look_again)
+            self.changed.wait_for(lambda: self.progress() != wait.seen, wait.look_again)
         return wait.seen.position
-
-    def notify(self) -> None:
-        """Let all who wait look again."""
-        with self._changed:
-            self._changed.notify_all()
-        for listener in tuple(self.listeners):
-            listener()
 
 
 def _held(wanted: int) -> Unavailable:

@@ -19,7 +19,8 @@ from typing import Any
 from millpond.client.wire_errors import to_wire
 from millpond.clock import Clock
 from millpond.errors import Closed, Conflict, Corrupt, Internal, Invalid, MillpondError, Unavailable
-from millpond.kernel.worker import wait_ended
+from millpond.kernel.signal import Signal
+from millpond.kernel.worker import WorkerThread
 from millpond.nodes.replication.clone import clone_map
 from millpond.nodes.replication.follower import Follower
 from millpond.nodes.replication.local_peer import LocalPeer
@@ -66,10 +67,11 @@ class Repairs:
             clock,
             mended,
         )
-        self._stopping = threading.Event()
-        self._lock = threading.Lock()
-        self._thread: threading.Thread | None = None
+        self._lock, self._ended = threading.Lock(), Signal(clock)
+        self._worker = WorkerThread("repairs", self._act, clock)
+        self._stopping = self._worker.stopping
         self._repair: _Repair | None = None
+        self._order: tuple[_Repair, Peer | None, bool] | None = None
 
     def begin(self, source: str | None = None, *, over: bool = False) -> dict[str, Any]:
         """Begin a repair, from the primary by default; `over` allows to throw away a log that is a fork of it.
@@ -82,14 +84,13 @@ class Repairs:
             if self._stopping.is_set():
                 raise Closed("the node is stopping", kind="node_stopping", node=self._local_peer.url,
                              hint="ask again when it is up")  # fmt: skip
-            if self._repair is not None and self._repair.state == "running":
+            if self._repair is not None and self._runs():
                 raise Conflict("a repair is running", kind="repair_running", source=self._repair.source,
                                hint="wait until it is done")  # fmt: skip
             self._repair = _Repair(None if peer is None else peer.url)
-            self._thread = threading.Thread(
-                target=self._run, args=(self._repair, peer, over), name="repair", daemon=True
-            )
-            self._thread.start()
+            self._order = self._repair, peer, over
+            self._worker.start()
+            self._worker.wake()
         return self.status()
 
     def status(self) -> dict[str, Any]:
@@ -102,17 +103,21 @@ class Repairs:
     def stop(self) -> None:
         """Begin no more, and wait for the one that runs: it ends after what it is at."""
         with self._lock:
-            self._stopping.set()
-            thread = self._thread
-        if thread is not None:
-            wait_ended(thread, "a repair")
+            self._worker.interrupt()
+        self._worker.stop()
 
     def wait(self, seconds: float) -> bool:
         """Wait for the running repair; whether none runs any more."""
-        thread = self._thread
-        if thread is not None:
-            thread.join(seconds)
-        return thread is None or not thread.is_alive()
+        return self._ended.wait_for(lambda: not self._runs(), self._clock.monotonic() + seconds)
+
+    def _runs(self) -> bool:
+        return self._repair is not None and self._repair.state == "running"
+
+    def _act(self) -> None:
+        order, self._order = self._order, None
+        if order is not None:
+            self._run(*order)
+            self._ended.ring()
 
     def _source(self, source: str | None) -> Peer | None:
         if source is not None:

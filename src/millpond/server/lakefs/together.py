@@ -21,6 +21,7 @@ from queue import SimpleQueue
 from typing import Generic, TypeAlias, TypeVar
 
 from millpond.errors import Unavailable
+from millpond.kernel.worker import begin_thread
 
 __all__ = ("Together",)
 
@@ -65,8 +66,7 @@ class Together(Generic[Item, Outcome]):
     def _begin(self) -> None:
         """Hand the items that wait to the thread."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._act_on_groups, name=self._name, daemon=True)
-            self._thread.start()
+            self._thread = begin_thread(self._name, self._act_on_groups)
         group, self._queue = self._queue[:ITEMS_MAX], self._queue[ITEMS_MAX:]
         self._acting = True
         self._groups.put(group)

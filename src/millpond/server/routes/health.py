@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.responses import JSONResponse
 
 from millpond.json_forms import plain
+from millpond.kernel.worker import WorkerStatus, workers
 from millpond.nodes.node import Node
 from millpond.nodes.replication.status import NodeStatus
 from millpond.server.dispatch import Routes
@@ -19,9 +20,10 @@ __all__ = ("Alive", "DrainOrder", "NodeResponse", "PeerStatus", "Ready", "routes
 
 
 class Alive(msgspec.Struct):
-    """The process answers."""
+    """The process answers; `workers` are the threads by which it works by itself, of all that runs in the process."""
 
     status: str
+    workers: list[WorkerStatus]
 
 
 class Ready(msgspec.Struct):
@@ -98,8 +100,8 @@ def routes(node: Node) -> Routes:
 
     @router.head("/healthz", EVERYBODY, hidden=True)
     @router.get("/healthz", EVERYBODY, summary="Whether the process answers", answer=Alive)
-    async def healthz() -> dict[str, str]:
-        return {"status": "ok"}
+    async def healthz() -> dict[str, Any]:
+        return {"status": "ok", "workers": relative([plain(worker) for worker in workers()], node.pond.folder)}
 
     @router.head("/readyz", EVERYBODY, hidden=True)
     @router.get("/readyz", EVERYBODY, summary="Whether the node may be sent work", answer=Ready,

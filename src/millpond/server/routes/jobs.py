@@ -22,6 +22,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from millpond.json_forms import plain
+from millpond.kernel.worker import WorkerStatus, workers
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
@@ -81,6 +82,7 @@ class Jobs(msgspec.Struct):
     node: str
     clock_ms: Annotated[int, Meta(description="the node's time")]
     jobs: list[JobResponse]
+    workers: Annotated[list[WorkerStatus], Meta(description="the threads of the process that work by themselves")]
 
 
 class Called(JobResponse):
@@ -138,7 +140,8 @@ def _add_jobs(router: Routes, node: Node) -> None:
     @router.get("/jobs", MONITOR, summary="What the node does by itself", answer=Jobs, tag="jobs")
     def list_jobs() -> dict[str, Any]:
         jobs = [_job(node, job) for job in node.scheduler.status()]
-        return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs}
+        threads = relative([plain(worker) for worker in workers()], node.pond.folder)
+        return {"node": node.url, "clock_ms": node.clock.now_ms(), "jobs": jobs, "workers": threads}
 
     @router.get(
         "/jobs/{name}", MONITOR, summary="One job, or the end of one of its runs", answer=JobResponse, tag="jobs"

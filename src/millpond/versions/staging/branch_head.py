@@ -15,7 +15,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -27,12 +26,12 @@ from millpond.versions.graph.commits import Commit, get_commit, put_commit
 from millpond.versions.keyspaces import CLEARED, DROPPED, STAGED
 from millpond.versions.staging.branches import BranchRecord, Layer, drop_tokens, get_branch, put_branch, sealed, without
 from millpond.versions.staging.publishing import (
-    LOOK_SECONDS,
     Collected,
     check_published,
     collections,
     steadily,
     unless_collected,
+    wait_collected,
 )
 from millpond.versions.staging.reads import View, is_dirty
 
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space, Transaction
     from millpond.versions.repository_context import Site
 
-__all__ = ("Built", "Moving", "branch_dirty", "check_clean", "move_head", "sweep_tokens")
+__all__ = ("Built", "Moving", "branch_dirty", "check_clean", "move_head", "collect_tokens")
 
 ROWS_DROPPED = 5_000
 
@@ -127,7 +126,7 @@ def move_head(
                 if site.turns.write(turn, partial(swap, moving=moving, built=built, count=count)):
                     break
             except Collected:  # what was built may be gone: build again
-                site.clock.wait(threading.Event(), site.clock.monotonic() + LOOK_SECONDS)
+                wait_collected(site)
             except MillpondError:
                 with site.space.read() as tx:
                     if _is_still(moving.record, get_branch(tx, site.uid, branch)):
@@ -136,7 +135,7 @@ def move_head(
     step("versions.moved")
     site.measures.moved(tries=tries)
     site.sensor.forget(site.uid, branch)
-    site.after(lambda: sweep_tokens(site.space))
+    site.after(lambda: collect_tokens(site.space))
     return built.commit
 
 
@@ -181,17 +180,17 @@ def _swap(site: Site, tx: Transaction, branch: str, moving: Moving, built: Built
     return True
 
 
-def sweep_tokens(space: Space) -> int:
+def collect_tokens(space: Space) -> int:
     """Delete the rows of dropped tokens, some at a time; how many tokens are gone."""
     with space.read() as tx:
         tokens = [str(DROPPED.unpack(key)[0]) for key in tx.keys(DROPPED.range())]
     for token in tokens:
-        while space.write(lambda tx, token=token: _sweep(tx, token)):  # type: ignore[misc]
+        while space.write(lambda tx, token=token: _collect_some(tx, token)):  # type: ignore[misc]
             step("versions.token_swept")
     return len(tokens)
 
 
-def _sweep(tx: Transaction, token: str) -> bool:
+def _collect_some(tx: Transaction, token: str) -> bool:
     """Delete rows of a token; True when there may be more."""
     for keyspace in (STAGED, CLEARED):
         if tx.delete_range(keyspace[token].range(), ROWS_DROPPED) == ROWS_DROPPED:

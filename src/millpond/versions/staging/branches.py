@@ -16,10 +16,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from itertools import islice
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, NotFound
-from millpond.json_forms import FormError, JsonForm
+from millpond.json_forms import JsonForm
+from millpond.kernel.head import Heads
 from millpond.versions.keyspaces import BRANCH, CLEARED, DROPPED, STAGED
 
 if TYPE_CHECKING:
@@ -81,7 +83,12 @@ class BranchState:
     """The time of the last compaction's start, in milliseconds since 1970."""
 
 
+def _damaged(name: str, reason: object) -> Corrupt:
+    return Corrupt("a branch cannot be read", kind="branch_damaged", branch=name, reason=reason)
+
+
 _FORM = JsonForm(BranchRecord)
+_HEADS: Heads[BranchRecord] = Heads(_FORM.decode, _FORM.encode, attrgetter("revision"), _damaged)
 
 
 def find_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord | None:
@@ -89,8 +96,7 @@ def find_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord | None
 
     Raises: `Corrupt`.
     """
-    row = tx.get(BRANCH[uid].pack(name))
-    return None if row is None else parse_branch(row, name)
+    return _HEADS.read(tx, BRANCH[uid].pack(name), name)
 
 
 def parse_branch(row: bytes, name: str) -> BranchRecord:
@@ -98,10 +104,7 @@ def parse_branch(row: bytes, name: str) -> BranchRecord:
 
     Raises: `Corrupt`.
     """
-    try:
-        return _FORM.decode(row)
-    except FormError as error:
-        raise Corrupt("a branch cannot be read", kind="branch_damaged", branch=name) from error
+    return _HEADS.parse(row, name)
 
 
 def get_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord:
@@ -120,8 +123,7 @@ def put_branch(tx: Transaction, uid: str, name: str, record: BranchRecord) -> Br
     ids = [layer.id for layer in record.layers]
     assert len(set(ids)) == len(ids), "a layer is listed once"
     newer = replace(record, revision=record.revision + 1)
-    tx.put(BRANCH[uid].pack(name), _FORM.encode(newer))
-    return newer
+    return _HEADS.put(tx, BRANCH[uid].pack(name), newer, record if record.revision else None)
 
 
 def is_empty(tx: ReadTransaction, token: str) -> bool:
@@ -137,7 +139,7 @@ def sealed(tx: ReadTransaction, record: BranchRecord, fresh_token: str) -> Branc
 
 
 def drop_tokens(tx: Transaction, tokens: Iterable[str]) -> None:
-    """Note that no branch lists these tokens any more; their rows go with `sweep_tokens`."""
+    """Note that no branch lists these tokens any more; their rows go with `collect_tokens`."""
     for token in tokens:
         tx.put(DROPPED.pack(token), b"")
 

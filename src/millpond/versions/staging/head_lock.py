@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Unavailable
 from millpond.kernel.lease import LeaseRow, LeaseWatch
+from millpond.kernel.signal import Signal, last_change_of
 from millpond.versions.keyspaces import TURN
 
 if TYPE_CHECKING:
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ("Turn", "TurnTaken", "Turns")
 
 LEASE_SECONDS = 10.0
-LOOK_SECONDS = 0.02
 WAIT_SECONDS_MAX = 300.0
 
 
@@ -62,11 +62,12 @@ class Turn:
 
 
 class Turns:
-    """The turns of a process: one queue a branch. `watch` sees the leases of the whole space."""
+    """The turns of a process: one queue a branch. `watch` sees the leases of the whole space, `changes` all else."""
 
     def __init__(self, space: Space, clock: Clock) -> None:
         self._space, self._clock = space, clock
         self.watch = LeaseWatch(clock)
+        self.changes = Signal(clock, last_change_of(space))
         self._locks: dict[tuple[str, str], tuple[threading.Lock, int]] = {}
         self._guard = threading.Lock()
 
@@ -118,12 +119,14 @@ class Turns:
             turn.take(tx)
             return change(tx)
 
-        due = self._clock.monotonic() + WAIT_SECONDS_MAX
-        never = threading.Event()
-        while True:
+        def attempt() -> tuple[object] | TurnTaken:
             try:
-                return self._space.write(act)
-            except TurnTaken:
-                if self._clock.monotonic() >= due:
-                    raise
-            self._clock.wait(never, self._clock.monotonic() + LOOK_SECONDS)
+                return (self._space.write(act),)
+            except TurnTaken as taken:
+                return taken
+
+        due = self._clock.monotonic() + WAIT_SECONDS_MAX
+        done = self.changes.wait_for(attempt, due, lambda done: isinstance(done, tuple))
+        if isinstance(done, TurnTaken):
+            raise done
+        return done[0]

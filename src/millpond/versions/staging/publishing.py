@@ -18,7 +18,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, TypeVar
 
 from millpond.errors import Conflict, NotFound, Unavailable
@@ -44,12 +43,13 @@ __all__ = (
     "renew_collecting",
     "steadily",
     "unless_collected",
+    "wait_collected",
 )
 
 COLLECTING_SECONDS = 60.0
-LOOK_SECONDS = 0.02
+WAIT_SECONDS = COLLECTING_SECONDS + 20.0
+"""Longer than a collection that died has time for."""
 TRIES_MAX = 4_000
-"""More looks than a collection that died has time for."""
 DELETING = -1
 """The number of a collection that is not over: what is built meanwhile is published after another look."""
 MISSING_KINDS = ("range_not_found", "index_not_found")
@@ -105,16 +105,24 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
         check_published(site, tx, count)
         return change(tx)
 
-    never = threading.Event()
-    for _ in range(TRIES_MAX):
+    while True:
         try:
             return site.space.write(act)
         except Collected:
-            site.clock.wait(never, site.clock.monotonic() + LOOK_SECONDS)
-            count = collections(site)
-            if count != DELETING:
-                check_there(site, names)
-    raise Collected("garbage is being collected for too long", hint="try again")
+            count = wait_collected(site)
+            check_there(site, names)
+
+
+def wait_collected(site: Site) -> int:
+    """Wait until no collection deletes; the number of collections so far.
+
+    Raises: `Collected` after a long wait.
+    """
+    due = site.clock.monotonic() + WAIT_SECONDS
+    count = site.turns.changes.wait_for(lambda: collections(site), due, lambda count: count != DELETING)
+    if count == DELETING:
+        raise Collected("garbage is being collected for too long", hint="try again")
+    return count
 
 
 def check_there(site: Site, indexes: Sequence[str]) -> None:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from concurrent.futures import Future
 from typing import TYPE_CHECKING
 
 from millpond.errors import Closed, Invalid, NotFound
 from millpond.kernel.log import Log
+from millpond.kernel.signal import Signal
 from millpond.kernel.space import VALUE_BYTES_MAX
 from millpond.workflows.logs.protocol import Entry, trimmed
 
@@ -28,7 +28,7 @@ class EmbeddedLog:
         assert partitions > 0, "a log has a partition"
         self._space, self._clock = space, clock
         self._logs: tuple[Log[bytes], ...] = tuple(Log(prefix[number], bytes, bytes) for number in range(partitions))
-        self._grown = threading.Condition()
+        self._grown = Signal(clock)
         self._closed = False
 
     @property
@@ -49,8 +49,7 @@ class EmbeddedLog:
         except Exception as error:
             future.set_exception(error)
             return future
-        with self._grown:
-            self._grown.notify_all()
+        self._grown.ring()
         future.set_result(position)
         return future
 
@@ -76,8 +75,7 @@ class EmbeddedLog:
     def close(self) -> None:
         """Wake all who follow; the space is its owner's to close."""
         self._closed = True
-        with self._grown:
-            self._grown.notify_all()
+        self._grown.ring()
 
     def read(self, partition: int, after: int, limit: int) -> list[Entry]:
         """The entries that are there behind a position.
@@ -98,8 +96,7 @@ class EmbeddedLog:
         def is_there() -> bool:
             return self._closed or self.end(partition) > after
 
-        with self._grown:
-            self._clock.wait_for(self._grown, is_there, self._clock.monotonic() + seconds)
+        self._grown.wait_for(is_there, self._clock.monotonic() + seconds)
 
     def _need_open(self) -> None:
         if self._closed:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Closed, Invalid, Unavailable, Uncertain
 from millpond.extras import need
+from millpond.kernel.worker import begin_thread
 from millpond.workflows.logs.protocol import Entry, trimmed
 
 need("confluent_kafka")
@@ -71,8 +72,7 @@ class KafkaLog:
         )  # fmt: skip
         self._reading = self._consumer({})
         self._closed = threading.Event()
-        self._reports = threading.Thread(target=self._report, name="command log", daemon=True)
-        self._reports.start()
+        self._reports = begin_thread("command log", self._report)
 
     @property
     def partitions(self) -> int:

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError, Unavailable, Uncertain
 from millpond.kernel.steps import step
+from millpond.kernel.worker import begin_thread
 from millpond.workflows.partitions.entries import (
     ClockEntry,
     CommandEntry,
@@ -79,7 +80,7 @@ class Follower:
         self._fired: set[tuple[int, str, Key]] = set()
         self._sent, self._clock_position = (0, 0), 0
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=f"partition {number}", daemon=True)
+        self._thread: threading.Thread | None = None
 
     @property
     def position(self) -> int:
@@ -88,14 +89,14 @@ class Follower:
 
     def start(self) -> None:
         """Begin to follow."""
-        self._thread.start()
+        self._thread = begin_thread(f"partition {self.number}", self._run)
 
     def stop(self) -> None:
         """End after the write that is under way; callers that wait get an error. The space is its owner's to close."""
         self._stop.set()
         with self._changed:
             self._changed.notify_all()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
         self._fail_all()
 

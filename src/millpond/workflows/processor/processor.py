@@ -30,6 +30,7 @@ from littlehorse.model import TaskRunId
 
 from millpond.errors import Closed, Internal, MillpondError, Unavailable
 from millpond.kernel.steps import step
+from millpond.kernel.worker import begin_thread
 from millpond.workflows.engine import TaskClaim, TimersOfRunCancelled, run_id
 from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.backlog import Backlog, backlog_of
@@ -127,8 +128,7 @@ class Processor:
 
     def start(self) -> None:
         """Begin to apply commands."""
-        self._thread = threading.Thread(target=self._run, name="workflows", daemon=True)
-        self._thread.start()
+        self._thread = begin_thread("workflows", self._run)
 
     def stop(self) -> None:
         """End after the write that is under way; commands that wait get an error."""

@@ -1,17 +1,10 @@
 """Writes whose answer may be lost: how their caller learns whether they were made.
 
 A space says `Uncertain` when a commit was sent and its answer never came. Only the space itself knows more: a write
-that was made left its rows there, all of them. So a caller looks for a row that only this very write can have put:
+that was made left its rows there, all of them. So a caller looks for a row that only this very write can have put,
+such as the row of a load by the load's id.
 
-* one that its change puts anyway, such as the row of a load by the load's id: `write_certainly(space, change, made)`;
-* else a **token**: a row of its own, named by whoever wants the write, put in the same transaction. `write_once` runs a
-  change once for each token, however often it is called, in whichever process.
-
-Tokens stay until they are forgotten: put a time or a position into their keys, and drop old ones by `delete_range`.
-
-Invariants:
-* A change is committed once for each token, with the answer that it gave.
-* What is raised is `Unavailable` when the write was not made, and `Uncertain` only when the space does not say.
+Invariant: it raises `Unavailable` when the write was not made, and `Uncertain` only when the space does not say.
 """
 
 from __future__ import annotations
@@ -25,7 +18,7 @@ if TYPE_CHECKING:
 
     from millpond.kernel.space import ReadTransaction, Space, Transaction
 
-__all__ = ("write_certainly", "write_once")
+__all__ = ("write_certainly",)
 
 T = TypeVar("T")
 
@@ -52,22 +45,3 @@ def write_certainly(space: Space, change: Callable[[Transaction], T], made: Call
         if found is None:
             raise Unavailable("the write was not made", kind="write_not_made", hint="try again") from lost
         return found
-
-
-def write_once(space: Space, token: bytes, change: Callable[[Transaction], bytes]) -> bytes:
-    """Run a change if no write with this token was made, and return what it returned, now or then.
-
-    `token` is the key of the row that says so; its value is the answer.
-
-    Raises: as `write_certainly`.
-    """
-
-    def once(tx: Transaction) -> bytes:
-        known = tx.get(token)
-        if known is not None:
-            return known
-        answer = change(tx)
-        tx.put(token, answer)
-        return answer
-
-    return write_certainly(space, once, lambda tx: tx.get(token))

@@ -2,6 +2,8 @@
 
     due, or requested ──begin(now)──▶ running ──end──▶ idle
 
+The caller brings the time, as a number that only grows. Nothing here waits.
+
 Invariants:
 * A name is running at most once.
 * Due times lie on a grid: `start + n × interval`, n ≥ 1; they are exact when both are whole numbers. A late
@@ -9,15 +11,15 @@ Invariants:
 * A time that comes while the name is running, or paused, is passed over: the next one comes soon enough.
 * A request is never passed over: it begins at once, also when the name is paused; and when it is running, after that.
 * Every name with an interval that is not paused is due at some time after now.
+* What is due begins in the order of the times.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from operator import itemgetter
 from typing import Generic, TypeVar
-
-from millpond.kernel.timers import Timers
 
 __all__ = ("Schedule",)
 
@@ -33,6 +35,11 @@ class _Turn:
     paused: bool = False
     running: bool = False
     requested: bool = False
+    due: float | None = None
+
+    def set(self, now: float) -> None:
+        """Be due at the next time after now, if there is one."""
+        self.due = self.after(now) if self.interval and not self.paused else None
 
     def after(self, now: float) -> float:
         """The first time of the grid after now."""
@@ -48,27 +55,21 @@ class Schedule(Generic[K]):
 
     def __init__(self) -> None:
         self._turns: dict[K, _Turn] = {}
-        self._timers: Timers[K] = Timers()
 
     def add(self, name: K, *, start: float, interval: float = 0.0, now: float, paused: bool = False) -> None:
         """Add a name; its first time is an interval after `start`."""
         assert name not in self._turns, f"{name} was added before"
         assert interval >= 0
         self._turns[name] = _Turn(start, interval, paused)
-        self._set(name, now)
-
-    def _set(self, name: K, now: float) -> None:
-        turn = self._turns[name]
-        if turn.interval and not turn.paused:
-            self._timers.set(name, turn.after(now))
+        self._turns[name].set(now)
 
     def due(self, name: K) -> float | None:
         """The time at which a name is due next, None when it is paused or has no interval."""
-        return self._timers.due(name)
+        return self._turns[name].due
 
     def next_due(self) -> float | None:
         """The time until which `begin` has nothing to do, unless there is a request; None when that is for ever."""
-        return self._timers.next_due()
+        return min((turn.due for turn in self._turns.values() if turn.due is not None), default=None)
 
     def request(self, name: K) -> bool:
         """Let a name run once more, soon; False when that was requested before and has not begun."""
@@ -81,14 +82,14 @@ class Schedule(Generic[K]):
         turn = self._turns[name]
         if turn.paused != paused:  # else a time that has come, and has not begun, would be passed over
             turn.paused = paused
-            self._timers.cancel(name)
-            self._set(name, now)
+            turn.set(now)
 
     def begin(self, now: float) -> list[K]:
         """The names that run from now on: what is due, then what is requested. Each must come to an `end`."""
-        due = self._timers.take(now)
+        dues = [(turn.due, name) for name, turn in self._turns.items() if turn.due is not None and turn.due <= now]
+        due = [name for _, name in sorted(dues, key=itemgetter(0))]
         for name in due:
-            self._set(name, now)
+            self._turns[name].set(now)
         begun = [name for name in due if not self._turns[name].running]
         for name in begun:
             self._run(name)
