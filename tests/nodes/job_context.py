@@ -18,6 +18,7 @@ from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Outcome
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.nodes.replication.log_agreement import Agreement, Finding
+from millpond.nodes.limits import LIMITS
 from millpond.pond import Pond, open_pond
 from millpond.settings import Settings, load_settings
 from millpond.times.instants import parse_instant
@@ -85,6 +86,7 @@ class JobContext:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.clock = ManualClock(NOW)
         self.settings: Settings = load_settings(**settings)
+        self.limits = LIMITS
         self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
         self.merger = Merger(self.pond)
         self.follower: Any = Pulling()

@@ -22,7 +22,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.nodes.node import is_loopback
 from millpond.nodes.tokens import ANYBODY, Caller, TokenFile, Tokens, draw_token, hash_token
-from millpond.setting_types import TokenSetting
+from millpond.settings import TokenSetting
 from tests.nodes.conftest import Served
 
 pytestmark = pytest.mark.sample(11, of="file")
@@ -320,7 +320,7 @@ def test_an_open_address_needs_tokens(serve: Callable[..., Served], tmp_path: Pa
     assert refused.value.kind == "tokens_wanted"
     TokenFile(tmp_path / "served0").add("a", "secret", {"read": ["*"]})
     node = serve(host="0.0.0.0")
-    port = node.node.settings.port
+    port = node.node.settings.server.port
     answer = node.pool.request("GET", f"http://127.0.0.1:{port}/v1/maps", headers=shown("secret"))
     assert answer.status == 200
 
@@ -371,7 +371,7 @@ def test_a_certificate_is_read_again_when_it_changes(serve: Callable[..., Served
     authority = trustme.CA()
     files = issued(authority, tmp_path, "node")
     node = serve(**files, grpc_port=0)
-    ports = (node.node.settings.port, int(node.node.settings.grpc_port))
+    ports = (node.node.settings.server.port, int(node.node.settings.server.grpc_port))
     chain, key = Path(files["tls_cert"]), Path(files["tls_key"])
     first, key_before = {chain.read_text().replace("\n", "")}, key.read_bytes()
     assert shown_on(ports) == first
@@ -393,7 +393,7 @@ def test_a_node_may_want_certificates_of_its_clients(serve: Callable[..., Served
     for others in ({}, issued(stranger, tmp_path, "stranger")):
         with pytest.raises(millpond.Unavailable):
             millpond.open(node.url, **trusted, **others).maps()
-    address, root = f"localhost:{node.node.settings.grpc_port}", (tmp_path / "ca.pem").read_bytes()
+    address, root = f"localhost:{node.node.settings.server.grpc_port}", (tmp_path / "ca.pem").read_bytes()
     pair = [(tmp_path / name).read_bytes() for name in ("client.key", "client.pem")]
     for own, fits in ((pair, True), ([], False)):
         with grpc.secure_channel(address, grpc.ssl_channel_credentials(root, *own)) as channel:

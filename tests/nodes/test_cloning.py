@@ -171,7 +171,7 @@ def test_what_follows_is_pulled_as_ever(source: Served, other: Path) -> None:
 def follow(pond: Pond, served: Served) -> None:
     """Enter what the node has and the pond has not."""
     peer = peer_of(served)
-    sources = PartSources(pond.folder, load_settings(), _NoUploads(), lambda: [peer])
+    sources = PartSources(pond.folder, _NoUploads(), lambda: [peer])
     for entry in peer.log(pond.log.position()[0]).entries:
         pond.log.enter(entry, sources.parts([entry]))
     pond.merge()

@@ -144,7 +144,7 @@ def test_a_node_without_a_place_for_backups_has_no_such_job(node: Served) -> Non
 def test_refusals_are_counted_by_surface_and_kind(node: Served) -> None:
     assert node.get("/v1/maps").status == 401
     assert node.get("/api/v1/repositories").status == 401
-    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.grpc_port}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
         for method in ("/api.Submit/SubmitJobs", "/littlehorse.LittleHorse/Whoami"):
             with pytest.raises(grpc.RpcError):
                 channel.unary_unary(method)(b"", timeout=30)

@@ -191,7 +191,7 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
         caught_up(node, 0)
     load(primary, "a")
     primary.close()
-    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    shutil.copytree(primary.node.settings.server.data, tmp_path / "older")
     again = served_again(serve, cluster, 0)
     position = load(again, "b")
     for node in replicas:
@@ -255,7 +255,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     primary.post("/v1/jobs/replicate/pause")
     caught_up(replicas[0], load(primary, "a"))
     primary.close()
-    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    shutil.copytree(primary.node.settings.server.data, tmp_path / "older")
     again = served_again(serve, cluster, 0)
     position = load(again, "b")
     caught_up(replicas[0], position)

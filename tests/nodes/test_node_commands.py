@@ -97,7 +97,7 @@ def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, ser
     cluster[2].close()
     settings = cluster[2].node.settings
     wrong = ManualClock(now=cluster[0].node.clock.now_ms() + 60_000)
-    late = serve(port=settings.port, nodes=list(settings.nodes), data=settings.data, max_clock_skew="10s", clock=wrong)
+    late = serve(port=settings.server.port, nodes=list(settings.nodes.urls), data=settings.server.data, max_clock_skew="10s", clock=wrong)
     until(lambda: (wrong.advance(20), any("its clock differs" in reason for reason in late.node.reasons()))[1])
     assert late.get("/v1/maps").status == 503
     assert cluster[0].get("/v1/maps").status == 200, "most others agree with the primary"

@@ -32,7 +32,7 @@ def test_a_node_goes_on_alone_after_a_disaster(cluster: ClusterHere, serve: Serv
         put(pond, 1)
         run("remove", cluster.urls[2], "--pond", cluster.url)
         put(pond, 2)
-    folder = cluster[1].node.settings.data
+    folder = cluster[1].node.settings.server.data
     epoch = cluster[1].get("/v1/node").json()["epoch"]
     assert epoch > 0
     refused = run("reset", str(folder), refused=True)
@@ -57,7 +57,7 @@ def test_a_node_goes_on_alone_after_a_disaster(cluster: ClusterHere, serve: Serv
 def test_what_the_setting_decides_already_stays(serve: Serve, tmp_path: Path) -> None:
     node = serve()
     node.pond.create_map("m", kind="state", value="long")
-    folder, position = node.node.settings.data, node.pond.log.position()
+    folder, position = node.node.settings.server.data, node.pond.log.position()
     node.close()
     assert ordered("reset", str(folder))["epoch"] == 0
     with millpond.open(folder) as pond:

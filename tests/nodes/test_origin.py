@@ -40,7 +40,7 @@ def test_a_page_reaches_no_node_without_tokens(node: Served, method: str, path: 
 
 def test_names_of_the_settings_are_the_nodes_own(serve: Callable[..., Served]) -> None:
     node = serve(url="http://pond.example:80")
-    port = node.service.node.settings.port
+    port = node.service.node.settings.server.port
     local = f"http://127.0.0.1:{port}/v1/maps"
     for host, status in (("pond.example", 200), ("other.example", 403)):
         assert node.pool.request("GET", local, headers={"Host": host}).status == status

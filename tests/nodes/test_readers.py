@@ -128,7 +128,7 @@ def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]
     assert node.post("/v1/maps", {"name": "x", "kind": "state"}, headers=own).status == 200, (
         "its scheme is the reader's"
     )
-    with socket.create_connection((node.url.split("/")[2].split(":")[0], node.service.node.settings.port)) as raw:
+    with socket.create_connection((node.url.split("/")[2].split(":")[0], node.service.node.settings.server.port)) as raw:
         raw.sendall(
             b"POST /v1/maps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -318,7 +318,7 @@ def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served])
 
 def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> None:
     node = serve(readers=2)
-    settings = load_settings(data=str(tmp_path / "b"), port=node.node.settings.port, readers=2, grpc_port="off")
+    settings = load_settings(data=str(tmp_path / "b"), port=node.node.settings.server.port, readers=2, grpc_port="off")
     with pytest.raises(MillpondError) as refused:
         Service(settings)
     assert refused.value.kind == "port_in_use"

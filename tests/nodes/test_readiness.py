@@ -43,7 +43,7 @@ def kind_of(answer: Answer) -> str:
 def older_copy(cluster: ClusterHere, serve: Serve, number: int, place: Path) -> Served:
     """Copy a node's folder while it is closed, and start it again."""
     cluster[number].close()
-    shutil.copytree(cluster[number].node.settings.data, place)
+    shutil.copytree(cluster[number].node.settings.server.data, place)
     again = served_again(serve, cluster, number)
     again.wait_ready()
     return again
@@ -156,7 +156,7 @@ def test_a_node_that_says_so_serves_without_peers(cluster: ClusterHere, serve: S
     for node in cluster.nodes:
         node.close()
     settings = cluster[1].node.settings
-    alone = serve(port=settings.port, nodes=list(settings.nodes), data=settings.data, serve_without_peers=True)
+    alone = serve(port=settings.server.port, nodes=list(settings.nodes.urls), data=settings.server.data, serve_without_peers=True)
     alone.wait_ready()
     assert question(alone).json()["value"] == 1
 

@@ -312,7 +312,7 @@ def test_one_node_serves_a_folder(node: Served, serve: Callable[..., Served]) ->
 
 def test_a_port_in_use_is_an_error(node: Served, serve: Callable[..., Served]) -> None:
     with pytest.raises(Unavailable) as refused:
-        serve(port=node.node.settings.port)
+        serve(port=node.node.settings.server.port)
     assert refused.value.kind == "port_in_use"
     with pytest.raises(Invalid) as unknown:
         serve(host="192.0.2.1", tokens=[{"name": "a", "sha256": "0" * 64, "rights": {"read": ["*"]}}])
@@ -333,7 +333,7 @@ def test_open_requests_are_answered_before_the_end(serve: Callable[..., Served])
         until_running(node)
         node.close()
         assert pending.result(5).status == 200, "a waiter gets an empty page, rather than cut off"
-    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.port), 1):
+    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.server.port), 1):
         pass
 
 

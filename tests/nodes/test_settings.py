@@ -112,7 +112,7 @@ def test_settings_are_values() -> None:
     settings = load_settings(token="mp_1", nodes="http://a:1")
     assert pickle.loads(pickle.dumps(settings)) == settings
     with pytest.raises(ValueError, match="frozen"):
-        settings.port = 1  # type: ignore[misc]
+        settings.server.port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

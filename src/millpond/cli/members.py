@@ -149,7 +149,7 @@ def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
 
     settings = load_settings()
     url = node_urls(node)[0]
-    places = [*node_urls(pond or settings.nodes or url), url]
+    places = [*node_urls(pond or settings.nodes.urls or url), url]
     nodes = Nodes(dict.fromkeys(places), settings)
     try:
         nodes.learn()

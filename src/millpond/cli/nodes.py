@@ -39,7 +39,7 @@ def status(pond: NodePlace = None, json: Json = False) -> None:
     from millpond.settings import load_settings
 
     settings = load_settings()
-    nodes = Nodes(pond or settings.nodes or settings.own_url(), settings)
+    nodes = Nodes(pond or settings.nodes.urls or settings.own_url(), settings)
     try:
         nodes.learn()
         outcomes = nodes.all(lambda node: node.once.request("GET", "/v1/node").json())

@@ -112,7 +112,7 @@ def _place(given: str | None) -> tuple[Settings, PublishedPlace]:
     from millpond.client.snapshots.published import published_place
     from millpond.settings import load_settings
 
-    settings = load_settings(said="command line", objects=given)
+    settings = load_settings(said="command line", objects_place=given)
     return settings, published_place(settings)
 
 

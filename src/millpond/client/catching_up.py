@@ -38,7 +38,7 @@ def come_up_to(
         left_out = node.withheld and not (chain and nodes.epoch)
         if left_out or (not applied and node.url == there):
             return position
-        patience = _Patience(clock, nodes.settings.read_timeout / 1000)
+        patience = _Patience(clock, nodes.settings.client.read_timeout / 1000)
         connection = node if patient else node.once
         body: dict[str, Any] = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         if chain and nodes.epoch:

@@ -89,13 +89,13 @@ class Connection:
     ) -> None:  # fmt: skip
         """`named`: the user named this host, so that it may have the token."""
         self.url, self.settings, self.clock = url, settings, clock or SystemClock()
-        self.attempts = max(1, settings.send_part_attempts)
+        self.attempts = max(1, settings.client.attempts)
         self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
         self._prefix = urlsplit(url).path
         self._headers = {"User-Agent": "millpond"}
-        self.withheld = bool(settings.token) and not named
-        if settings.token and named:
-            self._headers["Authorization"] = f"Bearer {settings.token}"
+        self.withheld = bool(settings.client.token) and not named
+        if settings.client.token and named:
+            self._headers["Authorization"] = f"Bearer {settings.client.token}"
         self._stop = stop
 
     def __getstate__(self) -> dict[str, Any]:
@@ -201,7 +201,7 @@ class Connection:
             "redirect": False,
         }  # fmt: skip
         if timeout is not None:
-            arguments["timeout"] = urllib3.Timeout(connect=self.settings.connect_timeout / 1000, read=timeout)
+            arguments["timeout"] = urllib3.Timeout(connect=self.settings.client.connect_timeout / 1000, read=timeout)
         return arguments
 
     def _refused(self, response: Response) -> NoReturn:
@@ -251,7 +251,7 @@ class Connection:
             return error.seconds
         if not isinstance(error, Broken) or error.lasting or (error.sent and not repeatable):
             return None
-        return 0.0 if error.cut and failures == 1 else self.settings.send_part_retry_delay / 1000
+        return 0.0 if error.cut and failures == 1 else self.settings.client.retry_delay / 1000
 
 
 def _well(status: int) -> bool:
@@ -287,10 +287,10 @@ class Nodes:
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings, self.clock = settings, clock or SystemClock()
         named = node_urls(urls)
-        self._named = (*named, *settings.nodes)
+        self._named = (*named, *settings.nodes.urls)
         self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
-        self.majority = settings.write_to == "majority"
+        self.majority = settings.nodes.write_to == "majority"
         self.epoch, self.take_whole_loads = 0, True
 
     def _connection(self, url: str) -> Connection:
@@ -356,7 +356,7 @@ class Nodes:
         if len(self.connections) == 1:
             return ask(first)
         failed: dict[str, Unavailable] = {}
-        pause = self.settings.send_part_retry_delay / 1000
+        pause = self.settings.client.retry_delay / 1000
         try:
             return retry(
                 lambda: self._first(ask, failed),
@@ -427,7 +427,7 @@ class Nodes:
         """The answer of a node that was named as the primary. It may not have heard yet that it is."""
         (url,) = node_urls(url)
         known = {connection.url: connection for connection in self.connections}
-        node, pause = known.get(url) or self._connection(url), self.settings.send_part_retry_delay / 1000
+        node, pause = known.get(url) or self._connection(url), self.settings.client.retry_delay / 1000
 
         def policy(error: Exception, failures: int, _chance: float) -> float | None:
             unsettled = isinstance(error, Conflict) and error.kind == "not_primary" and self.epoch > 0

@@ -35,7 +35,7 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm, to_json
-from millpond.setting_types import TokenSetting
+from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
@@ -331,7 +331,7 @@ class Tokens:
             return ANYBODY
         known = [secret for secret in self._current() if secret.access_key is None]
         if not token:
-            way_out = "set MILLPOND_TOKEN, or `token` in millpond.toml"
+            way_out = "set MILLPOND_CLIENT_TOKEN, or `client.token` in millpond.toml"
             hint = way_out if known else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
         return self._valid(known, token)

@@ -36,6 +36,7 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.nodes.limits import NodeLimits
 from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, body_length, expect_body
 from millpond.server.presence import Presence, put_presence
 from millpond.server.transfers import is_long
@@ -66,16 +67,17 @@ class ConnectionLimits:
     stalled_seconds: float
 
     @classmethod
-    def of(cls, settings: Settings) -> ConnectionLimits:
+    def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        connections = min(settings.max_connections, half_of_files(raise_file_limit()))
-        per_address = min(settings.max_connections_per_address or connections, connections)
-        if connections < settings.max_connections and settings.max_connections_per_address:
-            share = settings.max_connections_per_address / settings.max_connections
+        wanted, of_one = settings.server.max_connections, settings.server.max_connections_per_address
+        connections = min(wanted, half_of_files(raise_file_limit()))
+        per_address = min(of_one or connections, connections)
+        if connections < wanted and of_one:
+            share = of_one / wanted
             per_address = min(per_address, max(1, int(connections * share)))
         return cls(
-            connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
-            settings.body_timeout / 1000, settings.idle_timeout / 1000, settings.read_timeout / 1000,
+            connections, per_address, limits.head_bytes_max, limits.head_seconds, limits.body_seconds,
+            limits.idle_seconds, settings.client.read_timeout / 1000,
         )  # fmt: skip
 
     def shared(self, processes: int) -> ConnectionLimits:

@@ -27,7 +27,7 @@ __all__ = ("checking_origin",)
 
 def checking_origin(app: ASGIApp, node: Node, urls: Iterable[str], metrics: Metrics) -> ASGIApp:
     """The application, called only for requests that no foreign page makes; `urls` are those of all nodes."""
-    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.host}
+    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.server.host}
 
     def checked(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         error = _foreign(scope, named) if scope["type"] == "http" else None

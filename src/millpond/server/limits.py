@@ -97,7 +97,7 @@ def _check_size(size: int, bytes_max: int, hint: str) -> None:
 
 def _counted(request: Request, check: Callable[[int], object]) -> Callable[[], Awaitable[Message]]:
     """The request's `receive`, which checks after each piece how many bytes have come."""
-    silence = request.app.state.node.settings.read_timeout / 1000
+    silence = request.app.state.node.settings.client.read_timeout / 1000
     size, more = 0, True
 
     async def counted() -> Message:

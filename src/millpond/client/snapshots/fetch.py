@@ -99,7 +99,7 @@ class SnapshotFetch:
 
     @property
     def _seconds(self) -> float:
-        return self.settings.snapshot_fetch_timeout / 1000
+        return self.settings.client.snapshot_fetch_timeout / 1000
 
     # -- what is here ---------------------------------------------------------------------------------
 
@@ -298,7 +298,7 @@ class SnapshotFetch:
                 self.fetch(objects, manifest, first)
             else:
                 self._fetch_lists(objects, manifest, source)
-            pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
+            pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
                 known = None if subset else self.open_known(SnapshotRequest(name))

@@ -31,8 +31,8 @@ class NewestBackup:
 
         Raises: `Unavailable`, `Denied`: the place cannot be read; what was seen before counts on. `Corrupt`.
         """
-        where = self._settings.backups
-        place = open_objects(where, **(self._settings.bucket_config if where.startswith("s3://") else {}))
+        where = self._settings.objects.backups
+        place = open_objects(where, **(self._settings.objects.bucket_config if where.startswith("s3://") else {}))
         found = newest_backup(place, self._pond.log.pond_id)
         self.created_ms = -inf if found is None else found.created_ms
         return None if found is None else found.id

@@ -29,7 +29,7 @@ class Members:
         self._settings, self._clock, self._stop = settings, clock, stop
         self.stored = StoredLists(pond)
         self.own = settings.own_url()
-        self.settings_urls = tuple(url.rstrip("/") for url in settings.nodes)
+        self.settings_urls = tuple(url.rstrip("/") for url in settings.nodes.urls)
         self.fence = Fence(self.own, self._list_here(), self.stored.promise())
         self.peers: list[Peer] = [self._connected(url) for url in self.others]
 

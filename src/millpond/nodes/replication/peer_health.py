@@ -32,11 +32,11 @@ class Soundness:
     ) -> None:
         self._pond, self._members, self._clock, self._paused = pond, members, clock, paused
         self.readiness = Readiness(
-            members.others, leads=members.role != "replica", serve_without_peers=settings.serve_without_peers,
-            majority=settings.write_to == "majority", position=pond.log.position()[0],
+            members.others, leads=members.role != "replica", serve_without_peers=settings.nodes.serve_without_peers,
+            majority=settings.nodes.write_to == "majority", position=pond.log.position()[0],
         )  # fmt: skip
-        self.leases = Leases(clock, settings.lag_limit / 1000, majority=settings.write_to == "majority")
-        self._without_peers = settings.serve_without_peers
+        self.leases = Leases(clock, settings.nodes.lag_limit / 1000, majority=settings.nodes.write_to == "majority")
+        self._without_peers = settings.nodes.serve_without_peers
         self.fork: MillpondError | None = None
         self.cloning = False
         self.clock_fault = self.release_fault = ""

@@ -51,7 +51,7 @@ class BodyStream:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._silence = request.app.state.node.settings.read_timeout / 1000
+        self._silence = request.app.state.node.settings.client.read_timeout / 1000
         self._ahead = b""
         self._ended = False
 

@@ -299,7 +299,7 @@ async def _receive(
 
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
-    heard = _heard(request, request.app.state.node.settings.read_timeout / 1000)
+    heard = _heard(request, request.app.state.node.settings.client.read_timeout / 1000)
     if offer.offset == 0 and sent == offer.length and _fits(request, sent):
         return await _receive_small(request, receiver, offer, [chunk async for chunk in heard])
     return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))

@@ -118,7 +118,7 @@ class Front:
 
     def __init__(self, node: Node, memory: MemoryBudget, metrics: Metrics) -> None:
         self.node, self.metrics, self._memory = node, metrics, memory
-        self.calls = Shares(node.settings.threads + node.settings.max_requests_queued)
+        self.calls = Shares(node.limits.threads + node.limits.requests_queued_max)
         self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
@@ -227,7 +227,7 @@ class Front:
 
     async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:
         """Send messages to a client. One that takes nothing for `read_timeout` is disconnected; it may come again."""
-        seconds, now = self.node.settings.read_timeout / 1000, asyncio.get_running_loop().time
+        seconds, now = self.node.settings.client.read_timeout / 1000, asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(seconds) as limit:
                 began = now()

@@ -64,18 +64,24 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
     Raises:
         Unavailable: a port that was asked for is in use.
     """
-    if settings.grpc_port == "off":
+    if settings.server.grpc_port == "off":
         return None
-    by_default = settings.grpc_port == "auto"
-    port = settings.grpc_port if isinstance(settings.grpc_port, int) else http_port + 1 if settings.port else 0
+    by_default = settings.server.grpc_port == "auto"
+    port = (
+        settings.server.grpc_port
+        if isinstance(settings.server.grpc_port, int)
+        else http_port + 1
+        if settings.server.port
+        else 0
+    )
     try:
-        return _free(settings.host, port)
+        return _free(settings.server.host, port)
     except OSError as error:
         if not by_default:
             in_use = error.errno == errno.EADDRINUSE
             raise Unavailable(
                 "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
-                host=settings.host, port=port, hint="set `grpc_port` to another, or to off",
+                host=settings.server.host, port=port, hint="set `server.grpc_port` to another, or to off",
             ) from error  # fmt: skip
         _LOG.warning("no gRPC: port %s is taken. grpc_port names another, or says off", port)
         return None
@@ -133,7 +139,7 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     from millpond.server.workflows.service import WorkflowService
 
     workflows, services = WorkflowService(front.node), []
-    if front.node.settings.workflows_log:
+    if front.node.settings.workflows.log:
         from millpond.server.workflows.shared.service import SharedWorkflows, peer_methods
 
         workflows = shared = SharedWorkflows(front.node)
@@ -151,7 +157,7 @@ async def _resume(workflows: WorkflowService) -> None:
 
 def _rpcs_max(front: Front) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (front.calls.total + front.node.settings.events_watchers_max + POLLS_MAX)
+    return 2 * (front.calls.total + front.node.settings.events.watchers_max + POLLS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
@@ -168,7 +174,7 @@ def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
 
 
 def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = f"[{settings.server.host}]" if ":" in settings.server.host else settings.server.host
     try:
         if settings.secure:
             server.add_secure_port(f"{host}:{port}", Certificates(settings).grpc_credentials())
@@ -176,6 +182,6 @@ def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
             server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
         raise Unavailable(
-            "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.host, port=port,
-            hint="set `grpc_port` to another, or to off",
+            "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.server.host, port=port,
+            hint="set `server.grpc_port` to another, or to off",
         ) from error  # fmt: skip
