@@ -42,7 +42,7 @@ def node(folder: Path, readers: int) -> Iterator[tuple[str, psutil.Process]]:
     try:
         assert started.stdout is not None
         url: str = json.loads(started.stdout.readline())["url"]
-        with millpond.open(url, synchronise=True) as pond:
+        with millpond.open(url, client_synchronise=True) as pond:
             rows = [{"key": f"device-{key:08d}", "value": key} for key in range(KEYS)]
             pond.create_map("state", kind="state", value="long").load(rows)
         yield url, psutil.Process(started.pid)

@@ -144,7 +144,7 @@ def main() -> None:
         ):  # fmt: skip
             if port is None:
                 raise SystemExit("this benchmark needs redis-server")
-            pond: Any = millpond.open(cluster.url, synchronise=True)
+            pond: Any = millpond.open(cluster.url, client_synchronise=True)
             target = pond.create_map("m", kind="state", value="long")
             numbers = np.arange(keys)
             table = pa.table({"key": [name_of(number) for number in range(keys)], "value": numbers + VALUE})

@@ -44,9 +44,9 @@ GROWTH_HANDLES = 16
 SAMPLE_SECONDS = 5.0
 TELL_SECONDS = 15.0
 SETTINGS = {
-    "part_retention": "1m", "cleanup_interval": "20s", "orphan_interval": "30s", "condense_interval": "1h",
+    "maps_part_retention": "1m", "cleanup_interval": "20s", "orphan_interval": "30s", "condense_interval": "1h",
     "retain_interval": "1h", "compact_interval": "2m", "snapshot_interval": "30s",
-    "min_time_to_keep_snapshots": "1s",
+    "client_min_time_to_keep_snapshots": "1s",
 }  # fmt: skip
 
 
@@ -99,7 +99,7 @@ class Soak:
 
         self.cluster, self.seconds = cluster, seconds
         self.random = np.random.default_rng(seed)
-        self.pond: Any = millpond.open(cluster.url, synchronise=True)
+        self.pond: Any = millpond.open(cluster.url, client_synchronise=True)
         self.began = time.monotonic()
         self.now_ms = 1_000_000
         self.truths = {"state": Truth(temporal=False), "times": Truth(temporal=True)}

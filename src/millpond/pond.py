@@ -86,12 +86,13 @@ def open_pond(
     """Open the pond in a folder; made if missing, unless `create` is False.
 
     `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`.
-    `maps_part_retention`: how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
-    next. `versions_space` and `versions_objects`: the place of its repositories, as in `docs/versions.md`, where it is
-    not the folder; written down too. `versions` is the same as a value. `events_store`: the Redis of its streams, as in
-    `docs/events.md`; written down, but for the password. `events_reports`: whether work appends events to the queue
-    `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`. `maps_memory_max`: the memory that freezing
-    a map may take (`512MiB`, or bytes); by default what `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB.
+    `maps_part_retention`: how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down
+    for whoever opens it next. `versions_space` and `versions_objects`: the place of its repositories, as in
+    `docs/versions.md`, where it is not the folder; written down too. `versions` is the same as a value. `events_store`:
+    the Redis of its streams, as in `docs/events.md`; written down, but for the password. `events_reports`: whether work
+    appends events to the queue `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`.
+    `maps_memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what
+    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.

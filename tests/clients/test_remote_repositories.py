@@ -37,7 +37,7 @@ def proxy(server: Server) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def flights(server: Server, proxy: FaultyProxy) -> Iterator[RepositoryLike]:
     """A repository behind the proxy."""
-    with millpond.open(proxy.url, send_part_retry_delay=1, **login(server)) as pond:
+    with millpond.open(proxy.url, client_retry_delay=1, **login(server)) as pond:
         yield pond.repositories.create(f"remote-{next(_NAMES)}")
 
 
@@ -70,7 +70,7 @@ def test_credentials_that_open_nothing_say_so(server: Server) -> None:
 def test_an_operators_token_opens_repositories(server: Server) -> None:
     token = draw_token(SystemClock())
     TokenFile(server.folder).add(f"operator-{next(_NAMES)}", token, {"admin": ("*",)})
-    with millpond.open(server.url, token=token) as pond:
+    with millpond.open(server.url, client_token=token) as pond:
         assert pond.repositories.create(f"remote-{next(_NAMES)}").branch("main").head().message
 
 

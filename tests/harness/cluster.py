@@ -41,18 +41,18 @@ READY_SECONDS = 90.0
 LOG_LINES_SHOWN = 60
 
 QUICK: dict[str, Any] = {
-    "grpc_port": "off",
+    "server_grpc_port": "off",
     "merge_interval": "100ms",
     "replication_interval": "200ms",
     "condense_interval": "1h",
     "retain_interval": "1h",
     "compact_interval": "1h",
     "snapshot_interval": "1h",
-    "min_time_to_keep_snapshots": "0s",
-    "snapshot_retry_interval": "100ms",
-    "send_part_retry_delay": "100ms",
-    "connect_timeout": "2s",
-    "read_timeout": "30s",
+    "client_min_time_to_keep_snapshots": "0s",
+    "client_snapshot_retry_interval": "100ms",
+    "client_retry_delay": "100ms",
+    "client_connect_timeout": "2s",
+    "client_read_timeout": "30s",
 }
 """Intervals for people who wait for what happens, and maintenance only when it is asked for."""
 

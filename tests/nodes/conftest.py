@@ -41,14 +41,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK: dict[str, Any] = {
-    "grpc_port": "off",
+    "server_grpc_port": "off",
     "merge_interval": "100ms",
     "replication_interval": "200ms",
-    "send_part_retry_delay": "50ms",
-    "connect_timeout": "2s",
-    "read_timeout": "20s",
-    "shutdown_timeout": "2s",
-    "snapshot_retry_interval": "100ms",
+    "client_retry_delay": "50ms",
+    "client_connect_timeout": "2s",
+    "client_read_timeout": "20s",
+    "server_shutdown_timeout": "2s",
+    "client_snapshot_retry_interval": "100ms",
 }
 
 
@@ -202,7 +202,7 @@ def cluster_of(serve: Callable[..., Served]) -> Callable[..., ClusterHere]:
     def start(**settings: Any) -> ClusterHere:
         ports = free_ports(3)
         nodes = [f"http://127.0.0.1:{port}" for port in ports]
-        made = ClusterHere([serve(port=port, nodes=nodes, **settings) for port in ports])
+        made = ClusterHere([serve(server_port=port, nodes_urls=nodes, **settings) for port in ports])
         for served in made.nodes:
             served.wait_ready()
         return made

@@ -87,7 +87,7 @@ class JobContext:
         self.clock = ManualClock(NOW)
         self.settings: Settings = load_settings(**settings)
         self.limits = LIMITS
-        self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
+        self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, maps_part_retention="7d")
         self.merger = Merger(self.pond)
         self.follower: Any = Pulling()
         self.comparing: Any = Compared()

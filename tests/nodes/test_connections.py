@@ -149,8 +149,8 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> Non
 @pytest.mark.parametrize(
     ("settings", "code", "kind"),
     [
-        ({"max_connections": "8"}, 503, "connections_full"),
-        ({"max_connections_per_address": "8"}, 429, "address_connections_full"),
+        ({"server_max_connections": "8"}, 503, "connections_full"),
+        ({"server_max_connections_per_address": "8"}, 429, "address_connections_full"),
     ],
 )
 def test_connections_beyond_the_limit_are_sent_away(
@@ -187,7 +187,7 @@ def test_a_few_requests_in_a_row_are_all_answered(node: Served) -> None:
 # -- readers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.settings(read_timeout="300ms")
+@pytest.mark.settings(client_read_timeout="300ms")
 def test_a_client_that_takes_nothing_is_disconnected(node: Served) -> None:
     pond_map = node.pond.create_map("m", kind="state", value="string")
     pond_map.load(pa.table({"key": [f"k{n}" for n in range(40_000)], "value": ["v" * 500] * 40_000}))

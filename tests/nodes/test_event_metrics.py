@@ -110,7 +110,7 @@ def test_a_census_goes_on_where_it_stopped_and_shows_whole_counts_alone() -> Non
 
 
 def test_the_newest_backup_is_looked_for_in_its_place(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(backups=str(tmp_path / "backups"))
+    node = serve(objects_backups=str(tmp_path / "backups"))
     assert shown(node, "millpond_backup_age_seconds") is None
 
     def looked() -> float | None:
@@ -139,7 +139,7 @@ def test_a_node_without_a_place_for_backups_has_no_such_job(node: Served) -> Non
 
 
 @pytest.mark.settings(
-    grpc_port=0, tokens=[{"name": "one", "sha256": hash_token("one"), "rights": {"read": ["*"]}}]
+    server_grpc_port=0, server_tokens=[{"name": "one", "sha256": hash_token("one"), "rights": {"read": ["*"]}}]
 )  # fmt: skip
 def test_refusals_are_counted_by_surface_and_kind(node: Served) -> None:
     assert node.get("/v1/maps").status == 401

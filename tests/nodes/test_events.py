@@ -133,7 +133,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_rights_are_by_queue_and_job_set(node: Served) -> None:
     def status(token: str, method: str, job_set: str, queue: str = "etl") -> int:
         body = lines({"payload": "x"}) if method == "POST" else None
@@ -273,14 +273,14 @@ def test_maintenance_and_indexes_are_the_same_in_a_folder_and_on_a_node(node: Se
         assert remote.events.index("no", "stream") is None
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_maintenance_needs_the_right_on_everything(node: Served) -> None:
     for work in ("compress", "expire"):
         for token, status in {"writer": 403, "maps": 403, "all": 200}.items():
             headers = {"Authorization": f"Bearer {token}"}
             assert node.post(f"/v1/events/{work}", {"after_ms": DAY}, headers=headers).status == status
     node.pond.events.append("etl", "hourly", [b""])
-    with millpond.open(node.url, token="watcher") as remote:
+    with millpond.open(node.url, client_token="watcher") as remote:
         assert list(remote.events.indexes()) == []
 
 
@@ -321,7 +321,7 @@ def test_a_reader_is_told_soon_that_new_events_were_all(node: Served, monkeypatc
             assert (one.next_batch(None), many.next_batch(None)) == ([], [])
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_a_watch_of_several_streams_needs_the_right_on_each(node: Served) -> None:
     one, other = {"queue": "etl", "job_set": "nightly"}, {"queue": "etl", "job_set": "hourly"}
 
@@ -332,16 +332,16 @@ def test_a_watch_of_several_streams_needs_the_right_on_each(node: Served) -> Non
     assert [status(one), status(one, other), status(one, one), status()] == [200, 403, 400, 400]
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_a_remote_watch_without_the_right_is_denied(node: Served) -> None:
-    with millpond.open(node.url, token="watcher") as remote, pytest.raises(Denied):
+    with millpond.open(node.url, client_token="watcher") as remote, pytest.raises(Denied):
         remote.events.watch("etl", "hourly").next_batch(None)
 
 
 def test_a_remote_watch_goes_on_on_a_node_that_was_restarted(serve: Callable[..., Served]) -> None:
     first = serve()
     port = first.url.rpartition(":")[2]
-    with millpond.open(first.url, send_part_attempts=1) as remote:
+    with millpond.open(first.url, client_attempts=1) as remote:
         remote.events.append("q", "j", [b"one"])
         watch = remote.events.watch("q", "j")
         assert next(iter(watch)).payload == b"one"
@@ -350,7 +350,7 @@ def test_a_remote_watch_goes_on_on_a_node_that_was_restarted(serve: Callable[...
         with pytest.raises(Unavailable):
             while True:
                 seen += [event.payload for event in watch.next_batch(None)]
-        second = serve(data=str(first.pond.folder), port=int(port))
+        second = serve(server_data=str(first.pond.folder), server_port=int(port))
         second.pond.events.append("q", "j", [b"two"])
         while not seen:
             seen += [event.payload for event in watch.next_batch(None)]

@@ -22,7 +22,7 @@ REPLICA, NEWCOMER = 1, 2
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Nodes that keep merged parts, and the log, hardly any time."""
-    settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
+    settings = {"maps_part_retention": "500ms", "cleanup_interval": "300ms"}
     with running_story(tmp_path_factory.mktemp("copies"), proxies=True, settings=settings) as opened:
         yield opened
 

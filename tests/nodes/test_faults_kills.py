@@ -48,7 +48,7 @@ ELSEWHERE = (
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     # The log is soon trimmed, so that who begins anew has to copy.
-    settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
+    settings = {"maps_part_retention": "500ms", "cleanup_interval": "300ms"}
     with running_story(tmp_path_factory.mktemp("kills"), settings=settings) as story:
         story.create("weather", "temporal_state", scheme="hash")
         story.create("planes", scheme="lookup")

@@ -422,7 +422,7 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
 
     nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
     with open_pond(tmp_path) as pond:
-        follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), ManualClock())
+        follower = Follower(pond, load_settings(server_url="http://n2:7433", nodes_urls=nodes), _Uploads(), ManualClock())
     assert follower.role == "replica"
     assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
 
@@ -435,7 +435,7 @@ def test_pauses_after_failures_double_on_the_node_s_own_clock(tmp_path: Path) ->
     nodes = [f"http://127.0.0.1:{port}", "http://n2:7433"]
     clock = ManualClock(share=0.0)
     with open_pond(tmp_path) as pond:
-        settings = load_settings(url="http://n2:7433", nodes=nodes, send_part_attempts=1)
+        settings = load_settings(server_url="http://n2:7433", nodes_urls=nodes, client_attempts=1)
         follower = Follower(pond, settings, _Uploads(), clock)
         follower.start()
         try:

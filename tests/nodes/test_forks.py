@@ -25,7 +25,7 @@ def test_logs_that_diverged_are_reported_and_repaired(
     caught_up(replica, load(primary, "a"))
     replica.close()
     shutil.copytree(replica.node.settings.server.data, tmp_path / "alone")
-    alone = serve(data=str(tmp_path / "alone"))
+    alone = serve(server_data=str(tmp_path / "alone"))
     load(alone, "mine", value=7)
     alone.close()
     position = load(primary, "b", value=8)
@@ -57,7 +57,7 @@ def repaired(node: Served, **request: Any) -> Any:
 def forked_copy(serve: Callable[..., Served], served: Served, place: Path, *keys: str) -> Path:
     """A copy of a closed node's folder in which something else happened."""
     shutil.copytree(served.node.settings.server.data, place)
-    alone = serve(data=str(place))
+    alone = serve(server_data=str(place))
     for key in keys:
         load(alone, key)
     alone.close()

@@ -84,7 +84,7 @@ def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str,
 
 def small_node(serve: Callable[..., Served], **settings: str) -> Served:
     """A node with room for one MiB."""
-    node = serve(max_request_memory="1MiB", **settings)
+    node = serve(server_max_request_memory="1MiB", **settings)
     node.pond.create_map("m", kind="state", value="long")
     return node
 

@@ -68,7 +68,7 @@ def load(node: Any, pond_map: Any, table: pa.Table) -> None:
 
 @pytest.fixture
 def reading(weather: Any, tmp_path: Path) -> Settings:
-    return load_settings(snapshot_cache=str(tmp_path / "cache"), send_part_retry_delay="10ms", connect_timeout="2s")
+    return load_settings(client_snapshot_cache=str(tmp_path / "cache"), client_retry_delay="10ms", client_connect_timeout="2s")
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_large_questions_go_in_pieces(weather: Any, questions: Questions, monkey
     assert questions.lookup(pond_map.definition, keys, at, "remote").equals(pond_map.lookup(keys, at))
 
 
-@pytest.mark.settings(min_time_to_keep_snapshots="10min")
+@pytest.mark.settings(client_min_time_to_keep_snapshots="10min")
 def test_few_keys_are_looked_up_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
     made = Questions(
         Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), weather.clock
@@ -259,7 +259,7 @@ def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -
 
 
 def test_maps_here_and_there_give_snapshot_subsets(weather: Any, tmp_path: Path) -> None:
-    with millpond.open(weather.url, snapshot_cache=str(tmp_path / "cache")) as remote:
+    with millpond.open(weather.url, client_snapshot_cache=str(tmp_path / "cache")) as remote:
         for pond_map in (remote.map("weather"), weather.pond.map("weather")):
             with pond_map.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
                 assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]

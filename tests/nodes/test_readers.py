@@ -88,8 +88,8 @@ def kill(node: Served, number: int) -> None:
 
 
 def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
-    with ExitStack() as stack, millpond.open(node.url, synchronise=True) as pond:
+    node = serve(server_readers=2)
+    with ExitStack() as stack, millpond.open(node.url, client_synchronise=True) as pond:
         reached = connections(stack, node.url)
         weather = pond.create_map("weather", kind="state", value="long")
         for number in range(8):
@@ -111,7 +111,7 @@ def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served])
 
 
 def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     assert node.get("/healthz").json() == {"status": "ok"}
     assert node.get("/readyz").status == 200
     assert node.request("HEAD", "/healthz").status == 200
@@ -146,7 +146,7 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
 
     [port] = free_ports(1)
     node = serve(
-        readers=2, port=port, nodes=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"], serve_without_peers=True
+        server_readers=2, server_port=port, nodes_urls=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"], nodes_serve_without_peers=True
     )
     node.wait_ready()
     assert node.get("/v1/maps").json() == {"maps": []}
@@ -157,11 +157,11 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
 
 
 def test_killed_readers_lose_no_answer_and_double_no_change(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     done = threading.Event()
     failures: list[BaseException] = []
     made: list[str] = []
-    with millpond.open(node.url, send_part_attempts=50, send_part_retry_delay="20ms", synchronise=True) as pond:
+    with millpond.open(node.url, client_attempts=50, client_retry_delay="20ms", client_synchronise=True) as pond:
         pond.create_map("weather", kind="state", value="long").load([{"key": "a", "value": 1}])
 
         def reading() -> None:
@@ -207,8 +207,8 @@ def names(node: Served) -> set[str]:
 
 
 def test_a_dead_reader_keeps_no_old_pages(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
-    with millpond.open(node.url, synchronise=True) as pond:
+    node = serve(server_readers=2)
+    with millpond.open(node.url, client_synchronise=True) as pond:
         weather = pond.create_map("weather", kind="state", value="long")
         weather.load([{"key": "a", "value": 1}])
         assert weather.get("a") == 1
@@ -228,7 +228,7 @@ def test_a_dead_reader_keeps_no_old_pages(serve: Callable[..., Served]) -> None:
 
 
 def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     file = TokenFile(node.pond.folder)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
@@ -250,7 +250,7 @@ def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served
 
 
 def test_the_rate_of_a_token_is_one_for_all_processes(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2, token_requests_per_second=1, token_requests_burst=CONNECTIONS // 2)
+    node = serve(server_readers=2, server_token_requests_per_second=1, server_token_requests_burst=CONNECTIONS // 2)
     TokenFile(node.pond.folder).add("reader", "secret", {"read": ["*"]})
     with ExitStack() as stack:
         reached = connections(stack, node.url)
@@ -277,7 +277,7 @@ def test_shared_buckets_are_as_those_of_one_process() -> None:
 
 
 def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
         reached = connections(stack, node.url)
@@ -294,7 +294,7 @@ def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Serve
 
 
 def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     node.get("/v1/maps")
     before = counted(node, "process_resident_memory_bytes")
     body = bytes(1 << 20)
@@ -317,8 +317,8 @@ def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served])
 
 
 def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(readers=2)
-    settings = load_settings(data=str(tmp_path / "b"), port=node.node.settings.server.port, readers=2, grpc_port="off")
+    node = serve(server_readers=2)
+    settings = load_settings(server_data=str(tmp_path / "b"), server_port=node.node.settings.server.port, server_readers=2, server_grpc_port="off")
     with pytest.raises(MillpondError) as refused:
         Service(settings)
     assert refused.value.kind == "port_in_use"

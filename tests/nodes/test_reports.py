@@ -44,10 +44,10 @@ def test_a_load_into_a_node_is_told_by_it(node: Served) -> None:
 
 @pytest.mark.settings(
     events_reports=True,
-    tokens=({"name": "maps", "sha256": hash_token("maps"), "rights": {"read": ("weather",), "write": ("weather",)}},),
+    server_tokens=({"name": "maps", "sha256": hash_token("maps"), "rights": {"read": ("weather",), "write": ("weather",)}},),
 )
 def test_a_right_on_a_map_is_none_on_its_story(node: Served) -> None:
-    with millpond.open(node.url, token="maps") as pond:
+    with millpond.open(node.url, client_token="maps") as pond:
         for job_set in ("load/weather", "weather"):
             with pytest.raises(Denied):
                 pond.events.append(QUEUE, job_set, [b"x"])

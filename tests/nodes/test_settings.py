@@ -25,8 +25,8 @@ def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert (load_settings().port, load_settings().host) == (1, "::1")
     monkeypatch.setenv("MILLPOND_PORT", "2")
     assert load_settings().port == 2
-    assert load_settings(port=3).port == 3
-    assert load_settings(port=None).port == 2, "what is not given does not count"
+    assert load_settings(server_port=3).port == 3
+    assert load_settings(server_port=None).port == 2, "what is not given does not count"
     other = tmp_path / "other.toml"
     other.write_text("threads = 5\n")
     monkeypatch.setenv("MILLPOND_CONFIG", str(other))
@@ -38,7 +38,7 @@ def test_the_source_of_every_value_is_reported(monkeypatch: pytest.MonkeyPatch) 
         'nodes = ["http://a:1", "http://b:1"]\ntoken = "mp_unshown"\nversions_secret_key = "unshown"\n'
     )
     monkeypatch.setenv("MILLPOND_PART_RETENTION", "14d")
-    explained = {setting.name: setting for setting in explain(port=9)}
+    explained = {setting.name: setting for setting in explain(server_port=9)}
     assert list(explained) == list(Settings.model_fields)
     assert explained["nodes"][1:4] == (["http://a:1", "http://b:1"], [], "millpond.toml")
     assert explained["part_retention"][1:4] == ("14d", "7d", "MILLPOND_PART_RETENTION")
@@ -109,7 +109,7 @@ def test_a_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_settings_are_values() -> None:
-    settings = load_settings(token="mp_1", nodes="http://a:1")
+    settings = load_settings(client_token="mp_1", nodes_urls="http://a:1")
     assert pickle.loads(pickle.dumps(settings)) == settings
     with pytest.raises(ValueError, match="frozen"):
         settings.server.port = 1  # type: ignore[misc]

@@ -74,7 +74,7 @@ def test_who_reads_the_answer_before_it_sends_the_body_reads_it(node: Served) ->
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(access="tokens")
+@pytest.mark.settings(server_access="tokens")
 def test_a_connection_goes_on_when_a_small_body_came_late(node: Served) -> None:
     body = b"x" * 200 * KIB
     with raw(node) as line, line.makefile("rb") as answers:
@@ -111,7 +111,7 @@ def test_a_body_longer_than_its_length_is_answered(node: Served, more: int) -> N
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(access="tokens", idle_timeout="200ms")
+@pytest.mark.settings(server_access="tokens", idle_timeout="200ms")
 @pytest.mark.parametrize("late", [b"x", b"x" * 10], ids=["a part", "all"])
 def test_a_rest_that_does_not_come_holds_no_connection(node: Served, late: bytes) -> None:
     with raw(node) as line:

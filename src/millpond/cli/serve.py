@@ -145,17 +145,10 @@ def _announce(node: Node, *, as_json: bool) -> None:
     import sys
 
     maps = [pond_map.name for pond_map in node.pond.maps()]
+    data, grpc_port = node.settings.server.data, node.settings.server.grpc_port
     if as_json:
-        grpc_port = None if node.settings.server.grpc_port == "off" else node.settings.server.grpc_port
-        console.print_json(
-            {
-                "url": node.url,
-                "grpc_port": grpc_port,
-                "data": node.settings.server.data,
-                "role": node.role,
-                "maps": maps,
-            }
-        )
+        port = None if grpc_port == "off" else grpc_port
+        console.print_json({"url": node.url, "grpc_port": port, "data": data, "role": node.role, "maps": maps})
     else:
         count = f"{len(maps)} map{'' if len(maps) == 1 else 's'}"
         grpc = "" if grpc_port == "off" else f"; gRPC: port {grpc_port}"

@@ -375,7 +375,7 @@ def _check_access(node: Node) -> None:
     if node.settings.server.access == "open":
         raise Denied(
             "an address that others can reach cannot be open to everybody", kind="access_open",
-            host=node.settings.server.host, 
+            host=node.settings.server.host,
             hint='take server.access = "open" out of the settings, or listen on 127.0.0.1',
         )  # fmt: skip
     if node.tokens.any():
