@@ -38,7 +38,9 @@ def node(folder: Path, readers: int) -> Iterator[tuple[str, psutil.Process]]:
     """A node with a filled map: its address and its process."""
     command = [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--json"]
     folder.mkdir()
-    started = subprocess.Popen([*command, "--set", f"readers={readers}"], cwd=folder, text=True, stdout=subprocess.PIPE)
+    started = subprocess.Popen(
+        [*command, "--set", f"server.readers={readers}"], cwd=folder, text=True, stdout=subprocess.PIPE
+    )
     try:
         assert started.stdout is not None
         url: str = json.loads(started.stdout.readline())["url"]

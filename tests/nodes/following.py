@@ -75,4 +75,9 @@ def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int
     """A node that was closed, started anew, perhaps from another folder."""
     settings = cluster[number].node.settings
     same = {name: getattr(settings, name) for name in ("write_to", "lag_limit")}
-    return serve(server_port=settings.server.port, nodes_urls=list(settings.nodes.urls), server_data=str(folder or settings.server.data), **same)
+    return serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=str(folder or settings.server.data),
+        **same,
+    )

@@ -16,9 +16,9 @@ from millpond.maps.loads.pause import Pause
 from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Outcome
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.nodes.replication.log_agreement import Agreement, Finding
-from millpond.nodes.limits import LIMITS
 from millpond.pond import Pond, open_pond
 from millpond.settings import Settings, load_settings
 from millpond.times.instants import parse_instant

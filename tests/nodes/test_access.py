@@ -408,7 +408,9 @@ def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: 
     nodes = [f"https://localhost:{port}" for port in ports]
     wanted = {"tls_client_ca": certificates["tls_ca"]}  # a node shows its own to the others
     settings = {"nodes": nodes, "tokens": TOKENS, "token": SECRETS["boss"], **certificates, **wanted}
-    first, second = (serve(server_port=port, server_url=url, **settings) for port, url in zip(ports, nodes, strict=True))
+    first, second = (
+        serve(server_port=port, server_url=url, **settings) for port, url in zip(ports, nodes, strict=True)
+    )
     with millpond.open(",".join(nodes), client_token=SECRETS["boss"], **certificates) as pond:
         pond.create_map("weather", kind="state", value="long")
         pond.map("weather").load([{"key": "a", "value": 1}])

@@ -131,7 +131,7 @@ def test_clients_of_armada_get_no_event_that_was_deleted(node: Served) -> None:
     assert node.post(where, body).body.count(b'"result"') == 0
 
 
-@pytest.mark.settings(events_interval="100d")
+@pytest.mark.settings(nodes_intervals={"events": "100d"})
 def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> None:
     node.pond.events.store.notes.put(NoteKind.ERASURE, "damaged", b"{}")
     run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
@@ -139,7 +139,7 @@ def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> 
 
 
 @pytest.mark.settings(
-    events_compress_after="off", events_retention="off", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="off", events_retention="off", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_the_job_and_its_lag_take_the_ages_of_rules(node: Served) -> None:
     node.pond.events.settings.set("etl", "nightly", retention="2d", compress_after="1d")

@@ -58,7 +58,7 @@ def test_what_is_appended_is_counted_by_surface(node: Served) -> None:
 
 
 @pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert shown(node, LAG, work="compress") is None  # the job has not run yet
@@ -79,7 +79,7 @@ def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert (shown(node, LAG, work="compress"), shown(node, LAG, work="expire")) == (0, 0)
 
 
-@pytest.mark.settings(events_compress_after="off", events_retention="off", events_interval="100d")
+@pytest.mark.settings(events_compress_after="off", events_retention="off", nodes_intervals={"events": "100d"})
 def test_work_that_is_off_has_no_lag(node: Served) -> None:
     node.pond.events.append("etl", "nightly", [b"x"])
     node.post("/v1/jobs/events/run?wait=30")

@@ -180,7 +180,7 @@ def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypat
 
 
 @pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     for _ in range(5):
@@ -193,7 +193,9 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
-@pytest.mark.settings(events_compress_after="1d", events_retention="3d", events_interval="100d", events_lost_after="1d")
+@pytest.mark.settings(
+    events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"}, events_lost_after="1d"
+)
 def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
     def run() -> tuple[int, str]:
         last = node.post("/v1/jobs/events/run?wait=30").json()["last"]
@@ -215,7 +217,7 @@ def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(no
     assert run()[0] == 3
 
 
-@pytest.mark.settings(events_retention="3d", events_interval="100d")
+@pytest.mark.settings(events_retention="3d", nodes_intervals={"events": "100d"})
 def test_a_request_drops_what_is_old_whatever_the_job_thinks_of_the_clock(node: Served) -> None:
     node.pond.events.append("etl", "nightly", [b"x"])
     node.post("/v1/jobs/events/run?wait=30")

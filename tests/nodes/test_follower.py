@@ -422,7 +422,9 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
 
     nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
     with open_pond(tmp_path) as pond:
-        follower = Follower(pond, load_settings(server_url="http://n2:7433", nodes_urls=nodes), _Uploads(), ManualClock())
+        follower = Follower(
+            pond, load_settings(server_url="http://n2:7433", nodes_urls=nodes), _Uploads(), ManualClock()
+        )
     assert follower.role == "replica"
     assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
 

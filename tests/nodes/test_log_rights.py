@@ -60,10 +60,10 @@ def test_rights(node: Served) -> None:
 
 @pytest.mark.settings(server_tokens=TOKENS)
 def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_TOKEN", "reader")
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "reader")
     with millpond.open(node.url) as pond, pytest.raises(millpond.Denied, match="right=admin"):
         pond.verify()
-    monkeypatch.setenv("MILLPOND_TOKEN", "all")
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "all")
     with millpond.open(node.url) as pond:
         assert pond.verify().ok
 

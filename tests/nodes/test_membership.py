@@ -74,7 +74,7 @@ def test_what_stays_with_the_old_primary_is_said(cluster_of: Callable[..., Clust
 
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_another_node_becomes_the_primary(write_to: str, cluster_of: Callable[..., ClusterHere], serve: Serve) -> None:
-    cluster = cluster_of(write_to=write_to, lag_limit="2s")
+    cluster = cluster_of(nodes_write_to=write_to, nodes_lag_limit="2s")
     with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
         found = ordered("promote", cluster.urls[1], "--pond", cluster.urls[0])
@@ -100,10 +100,10 @@ def test_another_node_becomes_the_primary(write_to: str, cluster_of: Callable[..
 
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_a_node_is_added_and_removed(write_to: str, cluster_of: Callable[..., ClusterHere], serve: Serve) -> None:
-    cluster = cluster_of(write_to=write_to, lag_limit="2s")
+    cluster = cluster_of(nodes_write_to=write_to, nodes_lag_limit="2s")
     with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
-        new = newcomer(serve, cluster, write_to=write_to, lag_limit="2s")
+        new = newcomer(serve, cluster, nodes_write_to=write_to, nodes_lag_limit="2s")
         until(lambda: any("it is no member" in reason for reason in new.node.reasons()))
         assert answer_of(new) is None
         found = ordered("add", new.url, "--pond", cluster.urls[0])

@@ -35,7 +35,7 @@ def apart(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> ClusterHere:
     """Three nodes on two hosts, by their names: the second and the third are on another one than the first."""
     ports = free_ports(3)
     urls = [f"http://{host}:{port}" for host, port in zip(("127.0.0.1", "localhost", "localhost"), ports, strict=True)]
-    monkeypatch.setenv("MILLPOND_TOKEN", "owner")  # of the commands
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "owner")  # of the commands
     made = ClusterHere(
         [
             serve(server_port=port, server_url=url, nodes_urls=urls, server_tokens=TOKENS, client_token="owner")

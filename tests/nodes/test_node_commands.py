@@ -97,7 +97,13 @@ def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, ser
     cluster[2].close()
     settings = cluster[2].node.settings
     wrong = ManualClock(now=cluster[0].node.clock.now_ms() + 60_000)
-    late = serve(server_port=settings.server.port, nodes_urls=list(settings.nodes.urls), server_data=settings.server.data, nodes_max_clock_skew="10s", clock=wrong)
+    late = serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=settings.server.data,
+        nodes_max_clock_skew="10s",
+        clock=wrong,
+    )
     until(lambda: (wrong.advance(20), any("its clock differs" in reason for reason in late.node.reasons()))[1])
     assert late.get("/v1/maps").status == 503
     assert cluster[0].get("/v1/maps").status == 200, "most others agree with the primary"

@@ -44,7 +44,9 @@ class World:
 
     def start(self, number: int) -> None:
         if number not in self.running:
-            self.running[number] = self.serve(server_port=self.ports[number], nodes_urls=self.urls, server_data=str(self.disk(number)))
+            self.running[number] = self.serve(
+                server_port=self.ports[number], nodes_urls=self.urls, server_data=str(self.disk(number))
+            )
 
     def stop(self, number: int) -> None:
         node = self.running.pop(number, None)

@@ -128,7 +128,9 @@ def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]
     assert node.post("/v1/maps", {"name": "x", "kind": "state"}, headers=own).status == 200, (
         "its scheme is the reader's"
     )
-    with socket.create_connection((node.url.split("/")[2].split(":")[0], node.service.node.settings.server.port)) as raw:
+    with socket.create_connection(
+        (node.url.split("/")[2].split(":")[0], node.service.node.settings.server.port)
+    ) as raw:
         raw.sendall(
             b"POST /v1/maps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -146,7 +148,10 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
 
     [port] = free_ports(1)
     node = serve(
-        server_readers=2, server_port=port, nodes_urls=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"], nodes_serve_without_peers=True
+        server_readers=2,
+        server_port=port,
+        nodes_urls=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"],
+        nodes_serve_without_peers=True,
     )
     node.wait_ready()
     assert node.get("/v1/maps").json() == {"maps": []}
@@ -318,7 +323,12 @@ def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served])
 
 def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> None:
     node = serve(server_readers=2)
-    settings = load_settings(server_data=str(tmp_path / "b"), server_port=node.node.settings.server.port, server_readers=2, server_grpc_port="off")
+    settings = load_settings(
+        server_data=str(tmp_path / "b"),
+        server_port=node.node.settings.server.port,
+        server_readers=2,
+        server_grpc_port="off",
+    )
     with pytest.raises(MillpondError) as refused:
         Service(settings)
     assert refused.value.kind == "port_in_use"
@@ -328,7 +338,7 @@ def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> No
 def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A node with two readers as a process, and its address."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "readers=2", "--json",
+        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "server.readers=2", "--json",
          *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
@@ -349,7 +359,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks for processes as Linux shows them")
 def test_all_processes_end_in_time(tmp_path: Path) -> None:
-    with process(tmp_path, "--set", "shutdown_timeout=3s") as (started, url):
+    with process(tmp_path, "--set", "server.shutdown_timeout=3s") as (started, url):
         readers = threads_children(started.pid)
         assert len(readers) == 2
         with ExitStack() as stack:

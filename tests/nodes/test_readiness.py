@@ -156,7 +156,12 @@ def test_a_node_that_says_so_serves_without_peers(cluster: ClusterHere, serve: S
     for node in cluster.nodes:
         node.close()
     settings = cluster[1].node.settings
-    alone = serve(server_port=settings.server.port, nodes_urls=list(settings.nodes.urls), server_data=settings.server.data, nodes_serve_without_peers=True)
+    alone = serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=settings.server.data,
+        nodes_serve_without_peers=True,
+    )
     alone.wait_ready()
     assert question(alone).json()["value"] == 1
 

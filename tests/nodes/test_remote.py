@@ -213,9 +213,9 @@ def said(*words: str, code: int = 0) -> str:
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("MILLPOND_SYNCHRONISE", "true")
-    monkeypatch.setenv("MILLPOND_SEND_PART_RETRY_DELAY", "10ms")
-    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_SYNCHRONISE", "true")
+    monkeypatch.setenv("MILLPOND_CLIENT_RETRY_DELAY", "10ms")
+    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("typed")
@@ -247,7 +247,7 @@ def test_every_command_speaks_to_nodes(cluster: ClusterHere, monkeypatch: pytest
 
 @pytest.mark.usefixtures("typed")
 def test_a_load_is_waited_for_on_request(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MILLPOND_SYNCHRONISE")
+    monkeypatch.delenv("MILLPOND_CLIENT_SYNCHRONISE")
     monkeypatch.setenv("MILLPOND_POND", cluster.urls[0])
     said("create", "planes", "--kind", "state", "--value", "long")
     Path("planes.csv").write_text("key,value\nN14228,1999\n")

@@ -283,7 +283,7 @@ def test_a_body_that_does_not_say_how_large_it_is_is_cut(node: Served) -> None:
     assert answer.status == 413
 
 
-@pytest.mark.settings(threads=2)
+@pytest.mark.settings(limits={"threads": 2})
 def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long")
     position = node.pond.log.position()[0]
@@ -333,7 +333,10 @@ def test_open_requests_are_answered_before_the_end(serve: Callable[..., Served])
         until_running(node)
         node.close()
         assert pending.result(5).status == 200, "a waiter gets an empty page, rather than cut off"
-    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.server.port), 1):
+    with (
+        pytest.raises(OSError, match="refused"),
+        socket.create_connection(("127.0.0.1", node.node.settings.server.port), 1),
+    ):
         pass
 
 

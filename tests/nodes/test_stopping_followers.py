@@ -16,7 +16,7 @@ from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load
 from tests.ports import free_ports
 
-PATIENT = {"client_read_timeout": "1h", "replication_interval": "1h", "server_shutdown_timeout": "1s"}
+PATIENT = {"client_read_timeout": "1h", "nodes_intervals": {"replicate": "1h"}, "server_shutdown_timeout": "1s"}
 
 
 class Pair:
@@ -30,7 +30,7 @@ class Pair:
 
     def replica(self) -> Served:
         url = self.nodes[1]
-        return self._serve(port=int(url.rpartition(":")[2]), url=url, nodes=self.nodes, **PATIENT)
+        return self._serve(server_port=int(url.rpartition(":")[2]), server_url=url, nodes_urls=self.nodes, **PATIENT)
 
     def hold(self, match: bytes, after: int = 0) -> Trouble:
         return self.proxy.trouble(Trouble("hold", match=match, after=after, down=True))

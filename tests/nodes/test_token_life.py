@@ -185,7 +185,9 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., Served]) -> None:
     rights = {"boss": {"admin": ["*"]}, "reader": READ}
-    node = serve(server_tokens=[{"name": who, "sha256": hash_token(f"{who}-secret"), "rights": rights[who]} for who in rights])
+    node = serve(
+        server_tokens=[{"name": who, "sha256": hash_token(f"{who}-secret"), "rights": rights[who]} for who in rights]
+    )
     made = {"name": "m", "kind": "state", "value": "long"}
     assert node.post("/v1/maps", made, headers=shown("reader-secret")).status == 403
     assert node.post("/v1/maps", made).status == 401
@@ -208,8 +210,7 @@ def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., 
 
 def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     clock = ManualClock()
-    settings = load_settings(audit_bytes_max="1KiB", audit_files=2)
-    log = AuditLog(tmp_path, settings, clock)
+    log = AuditLog(tmp_path, load_settings(), clock, bytes_max=1024, files=2)
     assert list(tmp_path.iterdir()) == [], "no file before the first line"
     for number in range(200):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
@@ -228,7 +229,7 @@ def test_an_audit_log_that_is_no_file_has_no_older_files(tmp_path: Path) -> None
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    log = AuditLog(tmp_path, load_settings(server_audit_log=str(pipe), audit_bytes_max="1KiB"), ManualClock())
+    log = AuditLog(tmp_path, load_settings(server_audit_log=str(pipe)), ManualClock(), bytes_max=1024)
     for number in range(50):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
     log.close()

@@ -29,7 +29,9 @@ from tests.nodes.acted import Stage, cut, half, half_of_headers, refuse, say, si
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(**{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options)
+    return load_settings(
+        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
+    )
 
 
 def nobody() -> str:
@@ -384,7 +386,9 @@ def test_the_token_goes_to_named_hosts_only() -> None:
         assert "millpond.toml" in str(primary.value.hint)
         named.acts = [refuse(409, "Conflict", "not_primary", primary=elsewhere)]
         with pytest.raises(Denied):
-            Nodes(named.url, quick(client_token="secret")).on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+            Nodes(named.url, quick(client_token="secret")).on_primary(
+                lambda node: node.request("POST", "/v1/maps", json={})
+            )
         assert other.requests == []
         assert {headers["Authorization"] for _, _, headers, _ in named.requests} == {"Bearer secret"}
         named.acts = [say(200, status)]

@@ -111,7 +111,7 @@ def test_a_body_longer_than_its_length_is_answered(node: Served, more: int) -> N
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(server_access="tokens", idle_timeout="200ms")
+@pytest.mark.settings(server_access="tokens", limits={"idle_seconds": 0.2})
 @pytest.mark.parametrize("late", [b"x", b"x" * 10], ids=["a part", "all"])
 def test_a_rest_that_does_not_come_holds_no_connection(node: Served, late: bytes) -> None:
     with raw(node) as line:

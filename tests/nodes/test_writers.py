@@ -40,7 +40,9 @@ DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(**{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options)
+    return load_settings(
+        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
+    )
 
 
 def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
@@ -394,7 +396,9 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
         ports = free_ports(2)
         lines = [broken.enter_context(FaultyProxy(port)) for port in ports]
         urls = [line.url for line in lines]
-        served = [serve(server_port=port, server_url=url, nodes_urls=urls) for port, url in zip(ports, urls, strict=True)]
+        served = [
+            serve(server_port=port, server_url=url, nodes_urls=urls) for port, url in zip(ports, urls, strict=True)
+        ]
         with millpond.open(urls[0], client_synchronise=True, client_retry_delay="10ms") as pond:
             made = pond.create_map("m", kind="state", value="long")
             lines[1].trouble(Trouble("cut", match=b"/v1/log/replication", times=100))

@@ -47,7 +47,7 @@ def test_whole_multiples_of_a_unit_are_read_back(count: int, unit: str) -> None:
 
 @given(st.integers(0, 100 * UNITS_MS["y"]))
 def test_settings_read_what_they_show(millis: int) -> None:
-    assert load_settings(maps_part_retention=duration_in_words(millis)).part_retention == millis
+    assert load_settings(maps_part_retention=duration_in_words(millis)).maps.part_retention == millis
 
 
 @pytest.mark.parametrize("value", [-1, DURATION_MS_MAX + 1, 1.5, True, b"1d", object()])
@@ -59,13 +59,13 @@ def test_what_is_no_text_is_whole_milliseconds(value: Any) -> None:
 
 
 def setting(text: str, _: Path) -> int:
-    return load_settings(maps_part_retention=text).part_retention
+    return load_settings(maps_part_retention=text).maps.part_retention
 
 
 def setting_of_environment(text: str, _: Path) -> int:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLPOND_PART_RETENTION", text)
-        return load_settings().part_retention
+        patch.setenv("MILLPOND_MAPS_PART_RETENTION", text)
+        return load_settings().maps.part_retention
 
 
 def option(name: str, text: str, _: Path) -> int | None:
@@ -101,7 +101,7 @@ def column(text: str, _: Path) -> int:
 
 USERS: dict[str, Callable[[str, Path], int | None]] = {
     "settings": setting, "environment": setting_of_environment, "condense": partial(option, "condense"),
-    "retain": partial(option, "retain"), "maps_part_retention": pond_retention, "command line": command, "column": column,
+    "retain": partial(option, "retain"), "pond": pond_retention, "command line": command, "column": column,
 }  # fmt: skip
 
 

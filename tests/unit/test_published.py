@@ -141,7 +141,10 @@ def test_a_damaged_object_is_named(weather: Map, tmp_path: Path, s3_server: S3Se
     folder = s3_server.folder / bucket.where.removeprefix("s3://") / "weather"
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
-        objects_place=bucket.where, objects_endpoint=s3_server.url, objects_allow_http=True, client_snapshot_cache="cache"
+        objects_place=bucket.where,
+        objects_endpoint=s3_server.url,
+        objects_allow_http=True,
+        client_snapshot_cache="cache",
     )
     os.environ.update({name: s3_server.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")})
     try:
@@ -208,7 +211,7 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
             assert snapshot.manifest.id == (new if moment == "publish.head_swapped:1" else old)
         assert run(*push).returncode == 0
         pull = ("pull", "weather", "--from", place.where)
-        cache = {"MILLPOND_SNAPSHOT_CACHE": str(tmp_path / f"cache {moment}")}
+        cache = {"MILLPOND_CLIENT_SNAPSHOT_CACHE": str(tmp_path / f"cache {moment}")}
         if moment != "publish.head_swapped:1":
             assert run(*pull, **cache, **{KILL_AT: moment}).returncode == -signal.SIGKILL
         with opened(place, str(tmp_path / f"cache {moment}")) as snapshot:
@@ -250,6 +253,6 @@ def test_credentials_in_a_file_are_refused(name: str, tmp_path: Path, monkeypatc
 
 
 def test_no_place_is_said() -> None:
-    with pytest.raises(Invalid, match="MILLPOND_OBJECTS") as caught:
+    with pytest.raises(Invalid, match="MILLPOND_OBJECTS_PLACE") as caught:
         millpond.open_snapshot("weather")
     assert caught.value.kind == "objects_unset"
