@@ -338,8 +338,8 @@ def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> No
 def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A node with two readers as a process, and its address."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "server.readers=2", "--json",
-         *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "server.readers=2",
+         "--json", *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     try:

@@ -81,7 +81,7 @@ def coming(tmp_path: Path) -> Iterator[Coming]:
     clock = ManualClock(1000)
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
-        receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: True)
         first = receiver.begin(offer_of(part))
         assert first is not None
         yield receiver, part, first
@@ -120,7 +120,7 @@ def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
     )
     part = sealed(definition, tmp_path / "w")
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        receiver = Receiver(pond, load_settings(), clock, decides=lambda: False)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: False)
         receive(receiver, part)
         assert receiver.state(part.manifest.id).state == "here", "the map may come with the log a moment later"
 

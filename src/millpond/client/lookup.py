@@ -8,9 +8,9 @@
 | many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
 | many keys, `via="auto"` | a cached snapshot; else a node, for `REMOTE_ROWS_MAX` keys in all; then a snapshot |
 
-A node answers from all that is applied there. A snapshot may be `min_time_to_keep_snapshots` old, but for what this
-process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be reached;
-what a node answers is final.
+A node answers from all that is applied there. A snapshot may be `client.min_time_to_keep_snapshots` old, but for what
+this process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be
+reached; what a node answers is final.
 """
 
 from __future__ import annotations

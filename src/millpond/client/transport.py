@@ -7,7 +7,7 @@ Two things can go wrong, and they are never confused:
   asked again, as often as after lost connections; one that is not the primary is asked no more, the primary is; one
   that is not ready, or has too much to do, says nothing of the data, and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
-  `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
+  `client.attempts` times, `client.retry_delay` apart (at once, when a kept connection was cut), and then is
   `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead. Of a **change** that can have arrived
   it is `Uncertain`, kind `answer_lost`: a change is sent again only where its caller says that it is `repeatable`.
 

@@ -238,7 +238,7 @@ class Appended:
     """The outcome of a batch: how many events are new, how many were stored before, and the ids of the new ones.
 
     `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. `past_retention` of the new
-    ones are in days that retention drops: they go with the next maintenance, unless `events_retention` is raised.
+    ones are in days that retention drops: they go with the next maintenance, unless `events.retention` is raised.
     """
 
     count: int

@@ -39,7 +39,7 @@ class _Read:
 
 
 class Certificates:
-    """The files that `tls_cert`, `tls_key` and `tls_client_ca` name. Threads may share it."""
+    """The files that `tls.cert`, `tls.key` and `tls.client_ca` name. Threads may share it."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the files.

@@ -115,13 +115,13 @@ class Connections:
             return Unavailable(
                 "the node holds as many connections as it may", kind="connections_full",
                 connections_max=self.limits.connections_max,
-                hint="connect again in a moment, or raise max_connections",
+                hint="connect again in a moment, or raise server.max_connections",
             )  # fmt: skip
         if self._by_address[address] >= self.limits.per_address_max:
             return Unavailable(
                 "the node holds as many connections of this address as it may", kind="address_connections_full",
                 address=address, connections_max=self.limits.per_address_max,
-                hint="share connections, or raise max_connections_per_address",
+                hint="share connections, or raise server.max_connections_per_address",
             )  # fmt: skip
         self.total += 1
         self._by_address[address] += 1

@@ -9,7 +9,7 @@ Invariants:
 * no route holds more bytes of a body than its limit, nor more than the whole budget;
 * all of them lie within the budget of `memory.py`;
 * no body is read of a caller who lacks the right that the route needs;
-* a sender that falls silent for `read_timeout` is taken for gone, so that its room comes back.
+* a sender that falls silent for `client.read_timeout` is taken for gone, so that its room comes back.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
     stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
-          after `shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
+          after `server.shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is
+          ended
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.
@@ -56,7 +57,7 @@ __all__ = ("Server", "Service", "connections_of", "uvicorn_config")
 
 BACKLOG = 2048
 END_SECONDS = 4.0
-"""The time after `shutdown_timeout` in which work ends that no longer has a client."""
+"""The time after `server.shutdown_timeout` in which work ends that no longer has a client."""
 _LOG = logging.getLogger("millpond.server")
 _SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 

@@ -275,8 +275,8 @@ class SnapshotFetch:
     ) -> OpenedSnapshot:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
-        It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for. `first` is the node that
-        has it, if that is known.
+        It stays on this machine for `client.min_time_to_keep_snapshots` after it was last asked for. `first` is the
+        node that has it, if that is known.
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """

@@ -5,11 +5,11 @@
 
 | a read finds | it |
 |---|---|
-| nothing | waits for the first fetch, at most `snapshot_fetch_timeout` |
-| a snapshot that a node confirmed less than `min_time_to_keep_snapshots` ago | takes it; no request to a node |
+| nothing | waits for the first fetch, at most `client.snapshot_fetch_timeout` |
+| a snapshot that a node confirmed less than `client.min_time_to_keep_snapshots` ago | takes it; no request to a node |
 | one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
 | an older one | waits for a refresh, and takes the old one when that fails |
-| that a fetch failed in the last `snapshot_retry_interval` | takes what there is, else fails at once with that cause |
+| that a fetch failed in the last `client.snapshot_retry_interval` | takes what there is, else fails at once with that cause |
 
 A node that says that the snapshot is still the same confirms it. A node that says that there is no such map, or that
 we may not read it, ends it: what was fetched before is not shown any more. When no node can be reached, what is there
@@ -49,7 +49,8 @@ _LOG = logging.getLogger(__name__)
 FILES_IDLE_MS = 60_000
 """A reader that is not used for so long lets go of its files."""
 STALE_TIMES = 2
-"""A snapshot that was not confirmed for so many times `min_time_to_keep_snapshots` is not shown without asking."""
+"""A snapshot that was not confirmed for so many times `client.min_time_to_keep_snapshots` is not shown without
+asking."""
 
 SWEEP_MS = 3_600_000
 """The interval of looking for copies that nobody wants any more."""
@@ -237,7 +238,7 @@ class SnapshotReader:
     def _too_slow(self, seconds: float) -> MillpondError:
         error = Unavailable(
             "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.request.map, seconds=seconds,
-            hint="it is still being fetched; wait longer for it with snapshot_fetch_timeout",
+            hint="it is still being fetched; wait longer for it with client.snapshot_fetch_timeout",
         )  # fmt: skip
         with self._lock:
             self._failed = (self._clock.now_ms(), error)

@@ -140,9 +140,9 @@ class Soundness:
 
     def _unleased(self) -> str:
         if self._members.role == "primary":
-            return "it has not heard from most nodes for lag_limit: they may have another primary"
+            return "it has not heard from most nodes for nodes.lag_limit: they may have another primary"
         return (
-            f"it lags, or has not heard from the primary {self._members.primary} for lag_limit: loads may have been "
+            f"it lags, or has not heard from the primary {self._members.primary} for nodes.lag_limit: loads may have been "
             "acknowledged without it"
         )
 

@@ -2,8 +2,8 @@
 
 Invariants:
 * An address below the namespace lies in `data/`: never among ranges, nor outside.
-* An address elsewhere begins with one of `versions_sources`, and is a path without `..`.
-* A namespace is `local://NAME`, or begins with one of `versions_namespaces`. It means what it says: nothing in it is an
+* An address elsewhere begins with one of `versions.sources`, and is a path without `..`.
+* A namespace is `local://NAME`, or begins with one of `versions.namespaces`. It means what it says: nothing in it is an
   escape, a query, or a way up.
 """
 

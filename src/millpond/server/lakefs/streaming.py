@@ -5,7 +5,8 @@
 
 Invariants:
 * Memory holds a piece of a body, whatever its size.
-* A sender that falls silent for `read_timeout`, or is gone, ends the stream with an error: nothing of it is stored.
+* A sender that falls silent for `client.read_timeout`, or is gone, ends the stream with an error: nothing of it is
+  stored.
 """
 
 from __future__ import annotations

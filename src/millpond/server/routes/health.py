@@ -81,7 +81,7 @@ class PeerStatus(msgspec.Struct):
     remembers: Annotated[
         int, Meta(ge=0, le=POSITION_MAX, description="the position that the receiver once confirmed")
     ] = 0
-    lease: Annotated[bool, Meta(description="the receiver may answer for `lag_limit`")] = False
+    lease: Annotated[bool, Meta(description="the receiver may answer for `nodes.lag_limit`")] = False
     protocol: Annotated[int, Meta(ge=1, description="nodes that are more than one apart refuse each other")] = 1
     epoch: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="of the list of nodes")] = 0
     leaving: list[str] = []

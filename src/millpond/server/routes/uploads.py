@@ -8,7 +8,7 @@
 A part is written to the disk in large pieces: while one piece is written and summed in a thread, the next comes in. The
 event loop itself only collects what the socket gives. A small part, or a small load with its parts, takes one turn of
 one thread, because each hand-over between threads costs more than writing it. A writer that falls silent for
-`read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
+`client.read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
 """
 
 from __future__ import annotations

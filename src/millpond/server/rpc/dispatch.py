@@ -49,7 +49,7 @@ __all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
 POLLS_MAX = 10_000
 """The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
 _TIMER_SHARE = 0.1
-"""The share of `read_timeout` by which a client that takes nothing may be disconnected too early."""
+"""The share of `client.read_timeout` by which a client that takes nothing may be disconnected too early."""
 _MESSAGE_MEMORY = 3
 """A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
 
@@ -226,7 +226,8 @@ class Front:
                 await self._send(context, group)
 
     async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:
-        """Send messages to a client. One that takes nothing for `read_timeout` is disconnected; it may come again."""
+        """Send messages to a client. One that takes nothing for `client.read_timeout` is disconnected; it may come
+        again."""
         seconds, now = self.node.settings.client.read_timeout / 1000, asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(seconds) as limit:

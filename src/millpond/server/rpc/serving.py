@@ -6,13 +6,13 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 
 | limit | |
 |---|---|
-| `max_connections` | connections that are open; one more is closed at once |
-| `events_watchers_max` | watchers, over gRPC and HTTP together |
+| `server.max_connections` | connections that are open; one more is closed at once |
+| `events.watchers_max` | watchers, over gRPC and HTTP together |
 | `POLLS_MAX` | streams of workers |
 | `Front.calls` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
-| `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
+| `MESSAGE_BYTES_MAX` | a message to the node; requests together take `server.max_request_memory` |
 | | a compressed message is refused: `UNIMPLEMENTED` |
-| `read_timeout` | a watcher that takes nothing for so long is disconnected |
+| `client.read_timeout` | a watcher that takes nothing for so long is disconnected |
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
-"""The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
+"""The time that calls have to end after the requests of HTTP, which may have taken all of `server.shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = {"api.Event": EVENT_ROWS, "api.QueueService": QUEUE_ROWS, "api.Submit": {**QUEUE_ROWS, **JOB_ROWS}}
 WORKFLOWS = "littlehorse.LittleHorse"
