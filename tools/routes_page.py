@@ -11,7 +11,7 @@ from pathlib import Path
 
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import ROUTES, On, RouteNeeds
-from millpond.settings import size_in_words
+from millpond.sizes import size_in_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "routes.md"
 OPENING = """\

@@ -31,7 +31,7 @@ import yaml
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
 from millpond.server.run import END_SECONDS
-from millpond.settings import Settings, load_settings, unknown_in_environment
+from millpond.settings import SETTINGS, load_settings, unknown_in_environment
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
 
@@ -210,10 +210,9 @@ def test_the_compose_file_names_what_there_is() -> None:
     for service in compose.services.values():
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
         for name in service["environment"]:
-            assert (
-                name in ("MILLPOND_POND", "NUMBA_CACHE_DIR")
-                or name.removeprefix("MILLPOND_").lower() in Settings.model_fields
-            )
+            assert name in ("MILLPOND_POND", "NUMBA_CACHE_DIR") or name in {
+                f"MILLPOND_{setting.replace('.', '_').upper()}" for setting in SETTINGS
+            }
         (published,) = service["ports"]
         assert published.startswith("127.0.0.1:") and published.endswith(":7433")
         assert service["stop_grace_period"] == f"{SHUTDOWN_SECONDS}s"

@@ -61,7 +61,7 @@ def add(
     are of repositories, `repo:flights` or `repo:flights/fix-*`, and `repo:` may be left out.
 
     A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
-    `tokens` of the file of settings that they share.
+    `server.tokens` of the file of settings that they share.
     """
     import millpond
     from millpond.clock import SystemClock

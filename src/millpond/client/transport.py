@@ -187,7 +187,7 @@ class Connection:
         if self.withheld:
             raise Denied(
                 "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
-                hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes` in millpond.toml",
+                hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes.urls` in millpond.toml",
             )  # fmt: skip
         sent = self._headers if headers is None else {**self._headers, **headers}
         if json is not None:
@@ -277,8 +277,8 @@ class _NoneReachable(Exception):
 class Nodes:
     """The nodes of a pond, the primary first. Threads may share it.
 
-    A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting `nodes`,
-    and never without encryption where the user named the host with it.
+    A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting
+    `nodes.urls`, and never without encryption where the user named the host with it.
 
     The list of nodes may change while a client works. It is taken anew when the primary says that it is another one, or
     that another node is the primary; a list of an earlier epoch is that of a node that has not heard yet.

@@ -8,7 +8,7 @@ Uploads of parts have none: a part changes nothing until a load enters it, and t
 Invariants:
 * a request that the node refuses is written, too, with its status; without a known token, `token` is null;
 * no secret, body or value is in it; text of a caller is JSON, so that it makes no line of its own;
-* the log takes at most `(audit_files + 1) * audit_bytes_max` bytes, and a line;
+* the log takes at most `(FILES_KEPT + 1) * FILE_BYTES_MAX` bytes, and a line;
 * a line is one write, before the answer; a reader beside it may meet its beginning first: files are written by pages;
 * a line that cannot be written fails no request: the node's own log says so.
 """

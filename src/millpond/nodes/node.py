@@ -113,7 +113,7 @@ class Node:
             raise Conflict(
                 "this node is not the primary", kind="not_primary", primary=latest.primary or self.primary,
                 node=self.url, epoch=latest.epoch, nodes=",".join(latest.nodes),
-                hint="changes are entered at the primary, the first of `nodes`",
+                hint="changes are entered at the primary, the first of `nodes.urls`",
             )  # fmt: skip
         if self.stopping:
             raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")

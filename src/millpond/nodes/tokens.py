@@ -8,7 +8,7 @@ access key opens no repository, unless it has `admin` on everything.
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
-  this machine before there is a file, or because the setting `access` says so, and for no other reason;
+  this machine before there is a file, or because the setting `server.access` says so, and for no other reason;
 * whoever changes the file holds `.tokens.lock`; the file is readable by its owner alone from its first byte on;
 * a token is never stored, only its SHA-256; 32 random bytes need no salt and no stretching;
 * every token known is compared, each in constant time, so that answers tell nothing by how long they take;

@@ -242,7 +242,7 @@ class LimitedConnection(HttpToolsProtocol):
         error = Invalid(
             "the head of the request is larger than the node takes", kind="header_too_large",
             bytes_max=self._limits.head_bytes_max,
-            hint="send a long key as the body of POST, or raise max_header_bytes",
+            hint="send a long key as the body of POST",
         )  # fmt: skip
         before: Any = self.cycle  # None before the first request
         if self._in_head and (before is None or before.response_complete):

@@ -189,8 +189,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return NotFound(
             "changes that come next are kept no more", kind="changes_trimmed", map=self.definition.name,
             position=position,
-            hint="parts are kept for `maps.part_retention` after they were merged: set it longer, then read the map as a "
-            "whole and begin with a new checkpointLocation; or go on with what is left: failOnTrimmed=false",
+            hint="parts are kept for `maps.part_retention` after they were merged: set it longer, then read the map as "
+            "a whole and begin with a new checkpointLocation; or go on with what is left: failOnTrimmed=false",
         )  # fmt: skip
 
 

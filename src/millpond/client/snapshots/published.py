@@ -53,7 +53,7 @@ def open_published(
 ) -> Snapshot:  # fmt: skip
     """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
 
-    `where` and `settings` are as in `millpond.toml`: `objects`, `objects_endpoint="…"`.
+    `where` is the setting `objects.place`, and `settings` have their groups: `objects_endpoint="…"`.
 
     Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
     and nothing was fetched before; `Corrupt`, naming the object that is damaged.

@@ -9,7 +9,7 @@
 | a snapshot that a node confirmed less than `client.min_time_to_keep_snapshots` ago | takes it; no request to a node |
 | one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
 | an older one | waits for a refresh, and takes the old one when that fails |
-| that a fetch failed in the last `client.snapshot_retry_interval` | takes what there is, else fails at once with that cause |
+| that a fetch failed in the last `client.snapshot_retry_interval` | takes what there is, else fails with that cause |
 
 A node that says that the snapshot is still the same confirms it. A node that says that there is no such map, or that
 we may not read it, ends it: what was fetched before is not shown any more. When no node can be reached, what is there

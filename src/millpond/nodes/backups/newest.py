@@ -1,4 +1,4 @@
-"""The newest backup of a pond, for monitors: a node looks for it where its setting `backups` says.
+"""The newest backup of a pond, for monitors: a node looks for it where its setting `objects.backups` says.
 
 Backups are made by a command, on any machine. So what counts is what lies in the place, not what a node has seen.
 """

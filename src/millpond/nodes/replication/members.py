@@ -67,7 +67,7 @@ class Members:
 
     @property
     def settings_differ(self) -> bool:
-        """True when the setting `nodes` is another list than that of the log, which counts."""
+        """True when the setting `nodes.urls` is another list than that of the log, which counts."""
         return self.current.epoch > 0 and set(self.settings_urls) != set(self.urls)
 
     def peer(self, url: str) -> Peer:
@@ -82,7 +82,7 @@ class Members:
             raise Invalid(
                 "this is no other node of the pond", kind="node_unknown", node=wanted,
                 nodes=", ".join(self.others) or "none",
-                hint="name one of `nodes` as it stands there, or add it to the settings of this node first",
+                hint="name one of `nodes.urls` as it stands there, or add it to the settings of this node first",
             )  # fmt: skip
         return known
 

@@ -142,8 +142,8 @@ class Soundness:
         if self._members.role == "primary":
             return "it has not heard from most nodes for nodes.lag_limit: they may have another primary"
         return (
-            f"it lags, or has not heard from the primary {self._members.primary} for nodes.lag_limit: loads may have been "
-            "acknowledged without it"
+            f"it lags, or has not heard from the primary {self._members.primary} for nodes.lag_limit: loads may have "
+            "been acknowledged without it"
         )
 
     def _judged(self) -> bool:

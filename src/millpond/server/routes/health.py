@@ -53,7 +53,7 @@ class NodeResponse(msgspec.Struct):
     epoch: Annotated[int, Meta(description="of the list of nodes; 0: that of the settings")]
     leaving: Annotated[list[str], Meta(description="nodes that are being removed")]
     settings_differ: Annotated[
-        bool, Meta(description="the setting `nodes` names other nodes than the list, which counts")
+        bool, Meta(description="the setting `nodes.urls` names other nodes than the list, which counts")
     ]
     protocol: Annotated[int, Meta(description="of what nodes say to each other")]
     only_here: Annotated[

@@ -9,7 +9,7 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 | `server.max_connections` | connections that are open; one more is closed at once |
 | `events.watchers_max` | watchers, over gRPC and HTTP together |
 | `POLLS_MAX` | streams of workers |
-| `Front.calls` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
+| `Front.calls` | other calls: as many as work or wait, by `NodeLimits` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `server.max_request_memory` |
 | | a compressed message is refused: `UNIMPLEMENTED` |
 | `client.read_timeout` | a watcher that takes nothing for so long is disconnected |
@@ -83,7 +83,7 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
                 "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
                 host=settings.server.host, port=port, hint="set `server.grpc_port` to another, or to off",
             ) from error  # fmt: skip
-        _LOG.warning("no gRPC: port %s is taken. grpc_port names another, or says off", port)
+        _LOG.warning("no gRPC: port %s is taken. server.grpc_port names another, or says off", port)
         return None
 
 

@@ -298,7 +298,7 @@ class BucketObjects(ObjectStore):
             )  # fmt: skip
         return Unavailable(
             "the bucket does not answer", kind="objects_unavailable",
-            hint="check objects_endpoint and the network, then try again", **values,
+            hint="check objects.endpoint and the network, then try again", **values,
         )  # fmt: skip
 
 
