@@ -213,7 +213,7 @@ NODES = [
             "429 with `Retry-After`, `rate_limited`; clients wait as long"),
     setting("such requests that may come at once", "server.token_requests_burst", "as above"),
     constant("a file of the audit log", "nodes.audit.FILE_BYTES_MAX", "the next one is begun"),
-    constant("files of the audit log", "nodes.audit.FILES_KEPT", "the oldest one is removed"),
+    constant("files of the audit log", "nodes.audit.FILES_MAX", "the oldest one is removed"),
     setting("open connections", "server.max_connections",
             "503 `connections_full` with `Retry-After`; fewer where `ulimit -n` allows no more", "connections"),
     setting("open connections of one address", "server.max_connections_per_address",

@@ -12,7 +12,7 @@ import pytest
 from millpond.client.lookup import REMOTE_ROWS_MAX
 from millpond.client.snapshots.reader import FILES_IDLE_MS
 from millpond.errors import Invalid
-from millpond.nodes.audit import FILE_BYTES_MAX, FILES_KEPT
+from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
 from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
 from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
 
@@ -149,7 +149,7 @@ def test_former_settings_are_the_constants_that_they_are_said_to_be() -> None:
     assert (limits.head_seconds, limits.body_seconds, limits.idle_seconds) == (15, 300, 75)
     assert (limits.requests_queued_max, limits.queue_seconds, limits.question_seconds) == (256, 20, 60)
     assert (limits.threads, limits.large_threads, limits.upload_idle_ms) == (64, 4, hour)
-    assert (FILE_BYTES_MAX, FILES_KEPT, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
+    assert (FILE_BYTES_MAX, FILES_MAX, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
     assert limits.files_idle_ms == FILES_IDLE_MS == 60_000
 
 

@@ -206,16 +206,16 @@ class Sockets:
         }  # fmt: skip
         if parts.scheme == "http":
             return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **options)
-        for name in ("tls_ca", "tls_cert", "tls_key"):
-            file = getattr(settings, name)
+        tls = settings.tls
+        for name, file in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
             if file and not Path(file).is_file():
                 raise Invalid(
-                    "there is no file of certificates there", kind="tls_files", **{name: file},
-                    hint=f"name a file in PEM: {name} in millpond.toml, or MILLPOND_{name.upper()}",
+                    "there is no file of certificates there", kind="tls_files", **{f"tls_{name}": file},
+                    hint=f"name a file in PEM: tls.{name} in millpond.toml, or MILLPOND_TLS_{name.upper()}",
                 )  # fmt: skip
         return _TlsPool(
-            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls.ca or None,
-            cert_file=settings.tls.cert or None, key_file=settings.tls.key or None, **options,
+            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=tls.ca or None,
+            cert_file=tls.cert or None, key_file=tls.key or None, **options,
         )  # fmt: skip
 
     def close(self) -> None:

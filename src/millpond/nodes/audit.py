@@ -8,7 +8,7 @@ Uploads of parts have none: a part changes nothing until a load enters it, and t
 Invariants:
 * a request that the node refuses is written, too, with its status; without a known token, `token` is null;
 * no secret, body or value is in it; text of a caller is JSON, so that it makes no line of its own;
-* the log takes at most `(FILES_KEPT + 1) * FILE_BYTES_MAX` bytes, and a line;
+* the log takes at most `(FILES_MAX + 1) * FILE_BYTES_MAX` bytes, and a line;
 * a line is one write, before the answer; a reader beside it may meet its beginning first: files are written by pages;
 * a line that cannot be written fails no request: the node's own log says so.
 """
@@ -33,8 +33,8 @@ __all__ = ("AuditLog",)
 
 FILE_BYTES_MAX = 16 << 20
 """The size at which the audit log begins a new file."""
-FILES_KEPT = 10
-"""The files of the audit log before this one that stay."""
+FILES_MAX = 10
+"""The files of the audit log before this one."""
 _LOG = logging.getLogger("millpond.server")
 
 
@@ -71,7 +71,7 @@ class AuditLog:
 
     def __init__(
         self, folder: Path, settings: Settings, clock: Clock, *, alone: bool = True, bytes_max: int = FILE_BYTES_MAX,
-        files: int = FILES_KEPT,
+        files: int = FILES_MAX,
     ) -> None:  # fmt: skip
         """`alone`: no other process writes to it, so that its files may take turns."""
         self._clock = clock

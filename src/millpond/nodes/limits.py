@@ -21,32 +21,19 @@ INTERVALS_MS = {
 class NodeLimits:
     """The limits of one node. All nodes have `LIMITS`; tests of what lies beyond a limit give lower ones."""
 
-    upload_bytes_max: int = 2 << 30
-    """The largest part that is taken, as it is sent."""
-    part_bytes_max: int = 8 << 30
-    """The largest part, unpacked."""
-    upload_idle_ms: int = 3_600_000
-    """An upload that no load enters is removed after this."""
-    files_idle_ms: int = 60_000
-    """Files of a map stay open so long without use."""
-    head_bytes_max: int = 64 << 10
-    """Bytes of a request's head: its address and headers."""
-    head_seconds: float = 15.0
-    """The time in which a client sends the head of a request."""
-    body_seconds: float = 300.0
-    """The time in which a client sends a body; it has a second more for every 16 KiB of the body."""
-    idle_seconds: float = 75.0
-    """A connection without requests is closed after this."""
-    requests_queued_max: int = 256
-    """Large requests that wait for memory; one more is sent again later."""
-    queue_seconds: float = 20.0
-    """The time that a large request waits for memory; it is shorter than the patience of clients."""
-    question_seconds: float = 60.0
-    """The time that a scan or another large question may work on its next piece."""
-    threads: int = 64
-    """Requests that are worked on at once; more of them wait."""
-    large_threads: int = 4
-    """Of large requests, so many are worked on at once; more take turns, batch by batch."""
+    upload_bytes_max: int = 2 << 30  # the largest part that is taken, as it is sent
+    part_bytes_max: int = 8 << 30  # the largest part, unpacked
+    upload_idle_ms: int = 3_600_000  # an upload that no load enters is removed after this
+    files_idle_ms: int = 60_000  # files of a map stay open so long without use
+    head_bytes_max: int = 64 << 10  # bytes of a request's head: its address and headers
+    head_seconds: float = 15.0  # the time in which a client sends the head of a request
+    body_seconds: float = 300.0  # the time in which a client sends a body, and a second more for every 16 KiB of it
+    idle_seconds: float = 75.0  # a connection without requests is closed after this
+    requests_queued_max: int = 256  # large requests that wait for memory; one more is sent again later
+    queue_seconds: float = 20.0  # the time that a large request waits for memory; clients wait longer
+    question_seconds: float = 60.0  # the time that a scan or another large question may work on its next piece
+    threads: int = 64  # requests that are worked on at once; more of them wait
+    large_threads: int = 4  # of large requests, so many are worked on at once; more take turns, batch by batch
 
 
 LIMITS = NodeLimits()

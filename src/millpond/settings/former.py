@@ -30,4 +30,4 @@ FORMER: dict[str, str] = {
     **{f"{name}_interval": f"it is nodes.intervals.{_JOBS.get(name, name)} now" for name in _TIMED},
     **{name: f"it is no setting any more, and always {value}" for name, value in _CONSTANTS.items()},
 }
-"""What became of each former name, as a sentence."""
+"""The fate of each former name, as a sentence."""

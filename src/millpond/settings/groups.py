@@ -15,16 +15,19 @@ from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
 from millpond.settings.types import Duration, Intervals, Names, Size, Tokens, http_address, objects_place
 from millpond.times.durations import UNITS_MS
 
-__all__ = ("GROUPS", "SETTINGS", "Settings")
+__all__ = (
+    "GROUPS", "SETTINGS", "Client", "Events", "Maps", "Nodes", "Objects", "Server", "Settings", "Tls", "Versions",
+    "Workflows",
+)  # fmt: skip
 
 
-class Group(BaseModel):
+class _Group(BaseModel):
     """The settings of one room. A field that `repr` leaves out is a secret: it is never shown."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Server(Group):
+class Server(_Group):
     """One node: its address, the requests that it takes, and its logs."""
 
     data: str = Field("pond", description="folder of the pond that a node serves")
@@ -43,26 +46,21 @@ class Server(Group):
     )  # fmt: skip
     tokens: Tokens = Field((), description="tokens that all nodes of the pond take, hashed: name, sha256, rights")
     token_requests_per_second: int = Field(
-        0,
-        ge=0,
-        description="requests of a token that a node takes in a second, but for administration; 0: any number",
+        0, ge=0, description="requests of a token that a node takes in a second, but for administration; 0: any number"
     )
     token_requests_burst: int = Field(100, ge=1, description="requests of a token that may come at once, before that")
     audit_log: str = Field(
         "audit.jsonl", description="file of one line of JSON for every change, with the token's name; off: none"
     )
     max_request_memory: Size = Field(
-        512 << 20,
-        ge=1 << 20,
+        512 << 20, ge=1 << 20,
         description="memory for all requests together: bodies, and what large questions take; more wait",
-    )
+    )  # fmt: skip
     max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
     max_connections_per_address: int = Field(
-        4_096,
-        ge=0,
-        le=1_000_000,
+        4_096, ge=0, le=1_000_000,
         description="connections of one address; 0: as many as of all. A proxy is one address",
-    )
+    )  # fmt: skip
     readers: int = Field(
         0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
         "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
@@ -78,7 +76,7 @@ class Server(Group):
     )  # fmt: skip
 
 
-class Tls(Group):
+class Tls(_Group):
     """Certificates and keys, of nodes and of clients. All are files in PEM."""
 
     cert: str = Field(
@@ -101,7 +99,7 @@ class Tls(Group):
         return self
 
 
-class Nodes(Group):
+class Nodes(_Group):
     """The nodes of a pond: their addresses, their agreement, and the work that each does by itself."""
 
     urls: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
@@ -126,7 +124,7 @@ class Nodes(Group):
     )  # fmt: skip
 
 
-class Client(Group):
+class Client(_Group):
     """Whoever asks nodes: a program, a command, or a node that asks another one."""
 
     token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
@@ -141,21 +139,20 @@ class Client(Group):
     snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
 
 
-class Maps(Group):
+class Maps(_Group):
     """The maps of a pond, on a node or in a folder."""
 
     memory_max: Size = Field(
-        MEMORY_MAX,
-        ge=MEMORY_LEAST,
+        MEMORY_MAX, ge=MEMORY_LEAST,
         description="memory that sealing, merging or freezing a map may take; rows beyond it wait on the disk",
-    )
+    )  # fmt: skip
     part_retention: Duration = Field(
         7 * UNITS_MS["d"],
         description="how long merged parts and the log are kept, for nodes that were away and streams",
     )
 
 
-class Objects(Group):
+class Objects(_Group):
     """Stores of objects. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone."""
 
     place: Annotated[str, AfterValidator(objects_place)] = Field(
@@ -184,7 +181,7 @@ class Objects(Group):
         return {name: value for name, value in config.items() if value}
 
 
-class Events(Group):
+class Events(_Group):
     """Streams of events."""
 
     store: str = Field(
@@ -210,7 +207,7 @@ class Events(Group):
     watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
 
-class Versions(Group):
+class Versions(_Group):
     """Repositories of objects."""
 
     space: str = Field(
@@ -233,7 +230,7 @@ class Versions(Group):
     )  # fmt: skip
 
 
-class Workflows(Group):
+class Workflows(_Group):
     """Runs of workflows."""
 
     store: Literal["pond", "rocksdb"] = Field(
@@ -267,7 +264,7 @@ class Workflows(Group):
         return self
 
 
-class Settings(Group):
+class Settings(_Group):
     """All groups. Make one with `load_settings`."""
 
     server: Server
