@@ -125,9 +125,7 @@ def _show(token: str, made: TokenSetting, *, json: bool) -> None:
         console.note("the secret is not shown again; clients take both from ~/.lakectl.yaml, or the environment")
     else:
         console.say(token)
-        console.note(
-            "it is not shown again; clients take it from MILLPOND_CLIENT_TOKEN, or `client.token` in millpond.toml"
-        )
+        console.note("it is not shown again; clients take it from MILLPOND_CLIENT_TOKEN, or from millpond.toml")
 
 
 def _after(clock: Clock, duration: str | None) -> int | None:
@@ -151,8 +149,8 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     from millpond.nodes.tokens import RIGHTS, TokenFile
 
     file = TokenFile(Path(settings.server.data))
-    found = [(token, str(file.path)) for token in file.read()]
-    found += [(token, "settings") for token in settings.server.tokens]
+    tokens = [(token, str(file.path)) for token in file.read()]
+    tokens += [(token, "settings") for token in settings.server.tokens]
     if json:
         console.print_json_list(
             {
@@ -163,10 +161,10 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
                 "earlier_until": _time(token.earlier_until_ms),
                 "from": origin,
             }
-            for token, origin in found
+            for token, origin in tokens
         )
-    elif not found:
-        console.say(_nobody(wanted=file.exists(), access=settings.server.access))
+    elif not tokens:
+        console.say(_nobody(required=file.exists(), access=settings.server.access))
     else:
         console.print_table(
             ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
@@ -179,7 +177,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
                     _time(token.earlier_until_ms),
                     origin,
                 ]
-                for token, origin in found
+                for token, origin in tokens
             ],
         )
 
@@ -197,16 +195,14 @@ def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, 
     else:
         console.say(f"revoked {name}")
         if not left:
-            typer.echo(_nobody(wanted=True, access=settings.server.access), err=True)
+            typer.echo(_nobody(required=True, access=settings.server.access), err=True)
 
 
-def _nobody(*, wanted: bool, access: str) -> str:
+def _nobody(*, required: bool, access: str) -> str:
     """The sentence for a node that knows no tokens."""
-    if access == "open" or (access == "auto" and not wanted):
+    if access == "open" or (access == "auto" and not required):
         return "there are no tokens: on this machine's own address, everybody may do everything"
-    return (
-        'there are no tokens: nobody is let in; add one, or set server.access = "open" for this machine\'s own address'
-    )
+    return 'there are no tokens: nobody is let in; add one, or set server.access = "open", on this machine alone'
 
 
 def _settings(data: str | None, config: Path | None) -> Settings:

@@ -59,9 +59,8 @@ class Node:
         pond.events.append_batches.retention_ms = lambda: settings.events.retention
         self.url = settings.own_url()
         self.tokens = tokens_of(pond, settings, clock)
-        self.rate_limits = RateLimits(
-            settings.server.token_requests_per_second, settings.server.token_requests_burst, clock
-        )
+        server = settings.server
+        self.rate_limits = RateLimits(server.token_requests_per_second, server.token_requests_burst, clock)
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
         self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish

@@ -2,8 +2,7 @@
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
     stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
-          after `server.shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is
-          ended
+          after `shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.
@@ -196,12 +195,9 @@ class Service:
 
     def _share(self, readers: Readers) -> None:
         """Have the node and its readers know of each other."""
-        node, settings = self.node, self.node.settings
+        node, server = self.node, self.node.settings.server
         node.rate_limits = SharedRateLimits(
-            settings.server.token_requests_per_second,
-            settings.server.token_requests_burst,
-            SystemClock(),
-            readers.board.buckets,
+            server.token_requests_per_second, server.token_requests_burst, SystemClock(), readers.board.buckets
         )
         node.drain.elsewhere = readers.requests
         node.drain.changed = lambda _draining: self._tell(readers.board)

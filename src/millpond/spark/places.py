@@ -164,11 +164,8 @@ class NodesPlace:
         from millpond.settings import load_settings
 
         settings = load_settings()
-        ours = {
-            "client_token": settings.client.token or self.rights.token,
-            "tls_ca": settings.tls.ca or self.rights.tls_ca,
-        }
-        return load_settings(**{name: value for name, value in ours.items() if value})
+        token, tls_ca = settings.client.token or self.rights.token, settings.tls.ca or self.rights.tls_ca
+        return load_settings(client_token=token or None, tls_ca=tls_ca or None)
 
     def nodes(self) -> Nodes:
         """Connections to the nodes."""
@@ -213,8 +210,8 @@ class NodesPlace:
         from millpond.client.snapshots.planned import plan_snapshot
         from millpond.spark.planned_snapshot import NodesSnapshots
 
-        wanted = SnapshotPin(node_urls(self.where), pond.map(name).name)
-        pinned, manifest = plan_snapshot(wanted, settings=self.settings())
+        pin = SnapshotPin(node_urls(self.where), pond.map(name).name)
+        pinned, manifest = plan_snapshot(pin, settings=self.settings())
         return NodesSnapshots(self, pinned), manifest
 
     @contextmanager

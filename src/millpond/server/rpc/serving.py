@@ -32,6 +32,7 @@ from millpond.errors import MillpondError, Unavailable
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
 from millpond.server.armada.means import SURFACE
+from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
 from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
@@ -47,7 +48,10 @@ MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all of `server.shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
-SERVICES = {"api.Event": EVENT_ROWS, "api.QueueService": QUEUE_ROWS, "api.Submit": {**QUEUE_ROWS, **JOB_ROWS}}
+SERVICES = {
+    "api.Event": EVENT_ROWS, "api.Jobs": QUERY_ROWS, "api.QueueService": QUEUE_ROWS,
+    "api.Submit": {**QUEUE_ROWS, **JOB_ROWS},
+}  # fmt: skip
 WORKFLOWS = "littlehorse.LittleHorse"
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 120_000), ("grpc.keepalive_timeout_ms", 20_000),
@@ -64,24 +68,19 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
     Raises:
         Unavailable: a port that was asked for is in use.
     """
-    if settings.server.grpc_port == "off":
+    server, wanted = settings.server, settings.server.grpc_port
+    if wanted == "off":
         return None
-    by_default = settings.server.grpc_port == "auto"
-    port = (
-        settings.server.grpc_port
-        if isinstance(settings.server.grpc_port, int)
-        else http_port + 1
-        if settings.server.port
-        else 0
-    )
+    by_default = wanted == "auto"
+    port = wanted if isinstance(wanted, int) else http_port + 1 if server.port else 0
     try:
-        return _free(settings.server.host, port)
+        return _free(server.host, port)
     except OSError as error:
         if not by_default:
             in_use = error.errno == errno.EADDRINUSE
             raise Unavailable(
                 "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
-                host=settings.server.host, port=port, hint="set `server.grpc_port` to another, or to off",
+                host=server.host, port=port, hint="set `server.grpc_port` to another, or to off",
             ) from error  # fmt: skip
         _LOG.warning("no gRPC: port %s is taken. server.grpc_port names another, or says off", port)
         return None
