@@ -138,7 +138,7 @@ def test_the_unit_starts_a_node(tmp_path: Path) -> None:
 
 def test_the_unit_waits_for_the_node_to_end_and_does_not_repeat_mistakes() -> None:
     service = Unit()["Service"]
-    assert int(service["TimeoutStopSec"]) > load_settings().shutdown_timeout / 1000 + END_SECONDS
+    assert int(service["TimeoutStopSec"]) > load_settings().server.shutdown_timeout / 1000 + END_SECONDS
     assert service["RestartPreventExitStatus"].split() == [
         str(code) for code in (EXIT_USAGE, EXITS[Invalid], EXITS[Denied])
     ]

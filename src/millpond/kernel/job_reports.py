@@ -55,8 +55,13 @@ class JobReports(Protocol):
         """Report a job no more: the client that does it reports it."""
 
 
-class _Silent(JobReport, JobReports):
-    """A job that nobody reads of, and the place of such jobs: each report does nothing."""
+class _Silent:
+    """A job that nobody reads of, and the place of such jobs."""
+
+    def running(self, *_names: Fact, **facts: Fact) -> None:
+        """Report nothing."""
+
+    progress = note = begin = rows = leave_to_client = running
 
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
         """A job without events."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Duration, Intervals, Names, Size, Tokens, http_address, objects_place
+from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens, http_address
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -36,9 +36,7 @@ class Server(_Group):
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
         "auto", description="port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
     )
-    url: str = Field(
-        "", description="the node's own address, as it stands in `nodes.urls`; by default of host and port"
-    )
+    url: str = Field("", description="its own address, as it stands in `nodes.urls`; by default of host and port")
     access: str = Field(
         "auto", pattern="^(auto|tokens|open)$",
         description="auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; "
@@ -49,9 +47,7 @@ class Server(_Group):
         0, ge=0, description="requests of a token that a node takes in a second, but for administration; 0: any number"
     )
     token_requests_burst: int = Field(100, ge=1, description="requests of a token that may come at once, before that")
-    audit_log: str = Field(
-        "audit.jsonl", description="file of one line of JSON for every change, with the token's name; off: none"
-    )
+    audit_log: str = Field("audit.jsonl", description="file with a line of JSON for every change; off: none")
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20,
         description="memory for all requests together: bodies, and what large questions take; more wait",
@@ -111,9 +107,7 @@ class Nodes(_Group):
     lag_limit: Duration = Field(
         15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
     )
-    max_clock_skew: Duration = Field(
-        30_000, description="a node whose clock differs by more from the primary's answers nothing; off: by any time"
-    )
+    max_clock_skew: Duration = Field(30_000, description="a node whose clock is wrong by more is not ready; off: any")
     serve_without_peers: bool = Field(
         False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
         "old answers, and a primary may enter what forks the log"
@@ -155,10 +149,8 @@ class Maps(_Group):
 class Objects(_Group):
     """Stores of objects. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone."""
 
-    place: Annotated[str, AfterValidator(objects_place)] = Field(
-        "", description="where snapshots are published: s3://bucket/prefix, or a folder that machines share"
-    )
-    backups: Annotated[str, AfterValidator(objects_place)] = Field(
+    place: Place = Field("", description="where snapshots are published: s3://bucket/prefix, or a shared folder")
+    backups: Place = Field(
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
     )  # fmt: skip
@@ -166,9 +158,7 @@ class Objects(_Group):
         "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
     )
     region: str = Field("", description="region of the bucket; by default AWS_REGION, else us-east-1")
-    path_style: bool = Field(
-        True, description="whether the bucket stands in the path of an address; else it stands in the host's name"
-    )
+    path_style: bool = Field(True, description="whether the bucket stands in the path, else in the host's name")
     allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
 
     @property
@@ -188,18 +178,14 @@ class Events(_Group):
         "", repr=False, description="Redis for streams of events, for several servers: redis://user@host:6379/0#pond; "
         "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
     )  # fmt: skip
-    reports: bool = Field(
-        True, description="whether loads, merges, maintenance and commits append events to the queue `millpond`"
-    )
+    reports: bool = Field(True, description="whether the pond's own work appends events to the queue `millpond`")
     compress_after: Duration = Field(
         2 * UNITS_MS["d"], description="age from which a day of events is compressed, counted from its end; off: never"
     )
     retention: Duration = Field(
         14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
     )
-    bytes_per_second: Size = Field(
-        16 << 20, description="compressed bytes that a node writes in a second at most; 0: any number"
-    )
+    bytes_per_second: Size = Field(16 << 20, description="compressed bytes of a node in a second; 0: any number")
     lost_after: Duration = Field(
         UNITS_MS["d"], description="time without an event after which a job that a client reports counts as failed; "
         "off: never"
@@ -214,7 +200,7 @@ class Versions(_Group):
         "", repr=False, description="database for the rows of repositories, which servers share: "
         "postgresql://user@server:5432/database#name; by default the pond's folder. It is written down in the pond"
     )  # fmt: skip
-    objects: Annotated[str, AfterValidator(objects_place)] = Field(
+    objects: Place = Field(
         "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
         "by default a folder of the pond"
     )  # fmt: skip
@@ -246,15 +232,9 @@ class Workflows(_Group):
         "", description="file with more settings for the brokers of workflows.log, for encryption and credentials: "
         "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
     )  # fmt: skip
-    partitions: int = Field(
-        8, ge=1, le=1_000, description="partitions of runs when the topic is made; then its own number counts"
-    )
-    checkpoints: Annotated[str, AfterValidator(objects_place)] = Field(
-        "", description="where checkpoints of partitions are: s3://bucket/prefix, or a folder that machines share"
-    )
-    checkpoint_interval: Duration = Field(
-        300_000, ge=100, description="how often a checkpoint is made of a partition that has changed"
-    )
+    partitions: int = Field(8, ge=1, le=1_000, description="partitions of runs, when the topic is made")
+    checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
+    checkpoint_interval: Duration = Field(300_000, ge=100, description="how often changed partitions get one")
     events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
 
     @model_validator(mode="after")

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list
@@ -14,8 +14,8 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Duration", "Intervals", "Names", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words", "http_address",
-    "objects_place",
+    "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words",
+    "http_address",
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
@@ -73,7 +73,7 @@ def duration_in_words(milliseconds: int) -> str:
     return format_duration(milliseconds) if milliseconds else "off"
 
 
-def objects_place(place: str) -> str:
+def _place(place: str) -> str:
     """A bucket with a prefix, or a folder."""
     if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
         raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
@@ -95,6 +95,7 @@ class Unit(NamedTuple):
 
 Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
 Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
+Place = Annotated[str, AfterValidator(_place)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 
