@@ -57,7 +57,7 @@ def test_credentials_that_open_nothing_say_so(server: Server) -> None:
     reader = draw_token(SystemClock())
     TokenFile(server.folder).add(name, reader, {"write": ("*",), "admin": ("weather",)})
     wrong = [
-        ({}, "token_missing"), ({"token": "mp_0"}, "token_unknown"), ({"token": reader}, "token_unknown"),
+        ({}, "token_missing"), ({"client_token": "mp_0"}, "token_unknown"), ({"client_token": reader}, "token_unknown"),
         ({**login(server), "versions_secret_key": "mp_0"}, "token_unknown"),
     ]  # fmt: skip
     for settings, kind in wrong:

@@ -407,7 +407,7 @@ def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: 
     ports = free_ports(2)
     nodes = [f"https://localhost:{port}" for port in ports]
     wanted = {"tls_client_ca": certificates["tls_ca"]}  # a node shows its own to the others
-    settings = {"nodes": nodes, "tokens": TOKENS, "token": SECRETS["boss"], **certificates, **wanted}
+    settings = {"nodes_urls": nodes, "server_tokens": TOKENS, "client_token": SECRETS["boss"], **certificates, **wanted}
     first, second = (
         serve(server_port=port, server_url=url, **settings) for port, url in zip(ports, nodes, strict=True)
     )

@@ -43,8 +43,8 @@ def sent_and_answered(line: socket.socket, head: bytes, piece: bytes) -> tuple[i
 @pytest.mark.parametrize(
     ("settings", "head", "piece", "code"),
     [
-        ({"access": "tokens"}, POST + ANNOUNCED, b"x" * (1 << 20), 401),
-        ({"access": "tokens"}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 401),
+        ({"server_access": "tokens"}, POST + ANNOUNCED, b"x" * (1 << 20), 401),
+        ({"server_access": "tokens"}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 401),
         ({}, POST + ANNOUNCED, b"x" * (1 << 20), 413),
         ({}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 413),
         ({}, POST.replace(b"/v1/maps", b"/nowhere") + ANNOUNCED, b"x" * (1 << 20), 404),

@@ -364,7 +364,11 @@ def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
     with millpond.open(cluster.url, client_synchronise=True, client_retry_delay="10ms") as pond:
         made = pond.create_map("m", kind="state", value="long")
         down = cluster[2]
-        settings = {"port": int(down.url.rpartition(":")[2]), "nodes": cluster.urls, "data": str(down.pond.folder)}
+        settings = {
+            "server_port": int(down.url.rpartition(":")[2]),
+            "nodes_urls": cluster.urls,
+            "server_data": str(down.pond.folder),
+        }
         down.close()
         with pytest.raises(Unavailable) as caught:
             made.load(rows(10))
