@@ -14,7 +14,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.nodes.tokens import TokenFile, draw_token
-from millpond.settings import Settings
+from millpond.settings import load_settings
 from millpond.versions.imports.locations import PrefixLocation, TableLocation
 from millpond.versions.protocols import RepositoryLike
 from tests.clients.conftest import Server
@@ -164,9 +164,10 @@ def test_a_node_opens_no_bucket_that_its_settings_do_not_name(server: Server) ->
     for place in ("s3://bucket/x", "gs://bucket"):
         made = {"name": f"remote-{next(_NAMES)}", "storage_namespace": place}
         answer = server.call("POST", "/repositories", made)
-        words = f"failed to create repository: {place} is not in versions_namespaces of the node"
+        words = f"failed to create repository: {place} is not in versions.namespaces of the node"
         assert (answer.status, answer.json()) == (403, {"message": words})
-    assert (Settings().versions_sources, Settings().versions_namespaces) == ((), ())
+    versions = load_settings().versions
+    assert (versions.sources, versions.namespaces) == ((), ())
 
 
 def test_imports_are_watched(flights: RepositoryLike) -> None:

@@ -211,7 +211,7 @@ class Sockets:
             if file and not Path(file).is_file():
                 raise Invalid(
                     "there is no file of certificates there", kind="tls_files", **{f"tls_{name}": file},
-                    hint=f"name a file in PEM: tls.{name} in millpond.toml, or MILLPOND_TLS_{name.upper()}",
+                    hint=f"the setting tls.{name} names a file in PEM",
                 )  # fmt: skip
         return _TlsPool(
             parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=tls.ca or None,

@@ -265,7 +265,7 @@ def _rocks_space(folder: Path) -> Space:
 
 def _elsewhere(store: str) -> Conflict:
     return Conflict("the runs of this pond are in another store", kind="workflows_place", store=store,
-                    hint=f"set workflows_store to {store}, or serve another folder")  # fmt: skip
+                    hint=f"set workflows.store to {store}, or serve another folder")  # fmt: skip
 
 
 def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:
