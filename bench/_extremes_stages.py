@@ -172,7 +172,9 @@ def serve(folder: Path, size: int) -> None:
 
     del size
     ready, began = threading.Event(), time.perf_counter()
-    with Service(load_settings(data=str(folder / "pond"), port=0, grpc_port="off", events_reports=False)) as service:
+    with Service(
+        load_settings(server_data=str(folder / "pond"), server_port=0, server_grpc_port="off", events_reports=False)
+    ) as service:
         running = threading.Thread(target=service.run, args=(ready.set,))
         running.start()
         ready.wait()

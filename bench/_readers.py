@@ -38,11 +38,13 @@ def node(folder: Path, readers: int) -> Iterator[tuple[str, psutil.Process]]:
     """A node with a filled map: its address and its process."""
     command = [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--json"]
     folder.mkdir()
-    started = subprocess.Popen([*command, "--set", f"readers={readers}"], cwd=folder, text=True, stdout=subprocess.PIPE)
+    started = subprocess.Popen(
+        [*command, "--set", f"server.readers={readers}"], cwd=folder, text=True, stdout=subprocess.PIPE
+    )
     try:
         assert started.stdout is not None
         url: str = json.loads(started.stdout.readline())["url"]
-        with millpond.open(url, synchronise=True) as pond:
+        with millpond.open(url, client_synchronise=True) as pond:
             rows = [{"key": f"device-{key:08d}", "value": key} for key in range(KEYS)]
             pond.create_map("state", kind="state", value="long").load(rows)
         yield url, psutil.Process(started.pid)

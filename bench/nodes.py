@@ -260,11 +260,11 @@ def _put_file(pool: urllib3.HTTPConnectionPool, files: Path | None, part: str, b
 
 def bench_snapshots(run: Run, folder: Path, keys: int, quick: bool) -> list[list[str]]:
     """The time a reader waits and the bytes it fetches: the node has frozen before."""
-    settings = {"min_time_to_keep_snapshots": "0s"}
+    settings = {"client_min_time_to_keep_snapshots": "0s"}
     whole: list[tuple[float, int]] = []
     fresh: list[tuple[float, int]] = []
     with Cluster(folder / "node", 1, settings=settings, proxies=True) as cluster:
-        with millpond.open(cluster.url, synchronise=True) as pond:
+        with millpond.open(cluster.url, client_synchronise=True) as pond:
             target: Any = pond.create_map("m", kind="temporal_state", value="double")
             every = np.repeat(np.arange(keys), 10)
             times = pa.array(np.tile(np.arange(10) * 1000, keys), pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
@@ -274,8 +274,8 @@ def bench_snapshots(run: Run, folder: Path, keys: int, quick: bool) -> list[list
             target.load(table)
         for number in rounds(quick):
             cache = folder / f"cache{number}"
-            os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(cache)
-            with millpond.open(cluster.url, synchronise=True) as pond:
+            os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = str(cache)
+            with millpond.open(cluster.url, client_synchronise=True) as pond:
                 _freeze(cluster)
                 whole.append(_fetched(cluster, pond))
                 some = np.random.default_rng(10 + number).choice(keys, keys // 100, replace=False)
@@ -324,7 +324,7 @@ def main() -> None:
     arguments = parser.parse_args()
     scale, whole = 10 if arguments.quick else 1, not arguments.quick
     root = Path(tempfile.mkdtemp(prefix="millpond-nodes-", dir=os.environ.get("BENCH_DIR")))
-    os.environ["MILLPOND_SNAPSHOT_CACHE"] = str(root / "cache")
+    os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = str(root / "cache")
     try:
         if arguments.only in (None, "merging"):
             run = Run("nodes_merging")

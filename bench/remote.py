@@ -138,13 +138,13 @@ def main() -> None:
     arguments = parser.parse_args()
     keys, run = 100_000 if arguments.quick else 1_000_000, Run("remote")
     with tempfile.TemporaryDirectory(prefix="millpond-remote-", dir=os.environ.get("BENCH_DIR")) as folder:
-        os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = f"{folder}/cache"
         with (
             Cluster(Path(folder), 1) as cluster, redis_server(free_port()) as port, bare_server(free_port()) as bare,
         ):  # fmt: skip
             if port is None:
                 raise SystemExit("this benchmark needs redis-server")
-            pond: Any = millpond.open(cluster.url, synchronise=True)
+            pond: Any = millpond.open(cluster.url, client_synchronise=True)
             target = pond.create_map("m", kind="state", value="long")
             numbers = np.arange(keys)
             table = pa.table({"key": [name_of(number) for number in range(keys)], "value": numbers + VALUE})

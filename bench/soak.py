@@ -44,9 +44,11 @@ GROWTH_HANDLES = 16
 SAMPLE_SECONDS = 5.0
 TELL_SECONDS = 15.0
 SETTINGS = {
-    "part_retention": "1m", "cleanup_interval": "20s", "orphan_interval": "30s", "condense_interval": "1h",
-    "retain_interval": "1h", "compact_interval": "2m", "snapshot_interval": "30s",
-    "min_time_to_keep_snapshots": "1s",
+    "maps_part_retention": "1m", "client_min_time_to_keep_snapshots": "1s",
+    "nodes_intervals": {
+        "merge": "100ms", "replicate": "200ms", "condense": "1h", "retain": "1h", "cleanup": "20s", "orphans": "30s",
+        "compact": "2m", "snapshot": "30s",
+    },
 }  # fmt: skip
 
 
@@ -99,7 +101,7 @@ class Soak:
 
         self.cluster, self.seconds = cluster, seconds
         self.random = np.random.default_rng(seed)
-        self.pond: Any = millpond.open(cluster.url, synchronise=True)
+        self.pond: Any = millpond.open(cluster.url, client_synchronise=True)
         self.began = time.monotonic()
         self.now_ms = 1_000_000
         self.truths = {"state": Truth(temporal=False), "times": Truth(temporal=True)}
@@ -332,8 +334,8 @@ def main() -> int:
     from tests.harness.cluster_audit import settle
 
     with tempfile.TemporaryDirectory(prefix="millpond-soak-", dir=os.environ.get("BENCH_DIR")) as folder:
-        os.environ["MILLPOND_SNAPSHOT_CACHE"] = f"{folder}/cache"
-        os.environ["MILLPOND_MIN_TIME_TO_KEEP_SNAPSHOTS"] = "0s"
+        os.environ["MILLPOND_CLIENT_SNAPSHOT_CACHE"] = f"{folder}/cache"
+        os.environ["MILLPOND_CLIENT_MIN_TIME_TO_KEEP_SNAPSHOTS"] = "0s"
         with Cluster(Path(folder), settings=SETTINGS) as cluster:
             soak = Soak(cluster, arguments.minutes * 60, arguments.seed)
             problems = []

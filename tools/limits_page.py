@@ -15,7 +15,9 @@ from typing import Any
 
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.shard.tables import direct_bytes_max
-from millpond.settings import Settings, in_words, size_in_words
+from millpond.nodes.limits import NodeLimits
+from millpond.settings import SETTINGS, duration_in_words, in_words
+from millpond.sizes import size_in_words
 from millpond.stores.lmdb.environment import Limits
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "limits.md"
@@ -55,9 +57,19 @@ def constant(thing: str, origin: str, beyond: str, unit: str = "") -> Limit:
 
 def setting(thing: str, name: str, beyond: str, unit: str = "") -> Limit:
     """A limit that a setting fixes."""
-    value = in_words(name, Settings.model_fields[name].default)
+    value = in_words(name, SETTINGS[name].default)
     shown = f"{value:,}" if isinstance(value, int) else _spaced(str(value))
     return Limit(thing, f"{shown} {unit}".strip(), f"**`{name}`**", beyond)
+
+
+def node(thing: str, name: str, beyond: str, unit: str = "") -> Limit:
+    """A limit of a node."""
+    value = getattr(NodeLimits(), name)
+    if name.endswith(("_seconds", "_ms")):
+        number = _spaced(duration_in_words(round(value * 1000) if name.endswith("_seconds") else value))
+    else:
+        number = _bytes(value) if "bytes" in name else f"{value:,} {unit}".strip()
+    return Limit(thing, number, f"`nodes.limits.NodeLimits.{name}`", beyond)
 
 
 def environment(thing: str, name: str, beyond: str, unit: str = "") -> Limit:
@@ -116,7 +128,7 @@ MAPS = [
     Limit("fields of a struct", "no fixed number", "tested with 3,000", "each is a column of a snapshot"),
     Limit("bytes of one value", "no fixed number", "tested with 600 MiB",
           "it passes through memory several times, and all that a load brings to a map with rows as a whole; on nodes "
-          "its part must fit into **`max_part_bytes`**"),
+          "its part must fit into `nodes.limits.NodeLimits.part_bytes_max`"),
     Limit("the shape of a map", "fixed", "`kind`, `value`, `scheme`, `hash_bytes`", "`alter_map`: `setting_fixed`"),
 ]  # fmt: skip
 
@@ -144,19 +156,19 @@ LOADS = [
              "`part_manifest`: write smaller parts"),
     constant("bytes of a part while it is written", "maps.parts.part.PART_BYTES_MAX",
              "the same: a writer holds so much in memory, and sorts it"),
-    setting("memory of one piece of work on a map: sealing, merging, freezing, subsets", "memory_max",
+    setting("memory of one piece of work on a map: sealing, merging, freezing, subsets", "maps.memory_max",
             "rows beyond it wait on the disk, sorted: work is slower, and does not fail"),
     Limit("memory of the pages that one merge touches", "512 MiB", "LMDB",
           "it writes them before the merge ends; they come on top of the line above"),
     constant("parts remembered, so that a repeat changes nothing", "maps.log.queue.PARTS_REMEMBERED_MAX",
              "the oldest are forgotten: loading their data again is a new load"),
-    setting("age of merged parts and of the log", "part_retention",
+    setting("age of merged parts and of the log", "maps.part_retention",
             "a replica that was away longer copies whole maps; a stream fails: `changes_trimmed`"),
     constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
              "the oldest are trimmed; readers of them get `log_trimmed`"),
-    setting("one uploaded part", "max_upload_bytes", "`upload_too_large`: write smaller parts"),
-    setting("one part, unpacked", "max_part_bytes", "`part_too_large`: write smaller parts"),
-    setting("an upload that is not committed", "upload_expiry", "it is removed; the load fails and may be repeated"),
+    node("one uploaded part", "upload_bytes_max", "`upload_too_large`: write smaller parts"),
+    node("one part, unpacked", "part_bytes_max", "`part_too_large`: write smaller parts"),
+    node("an upload that is not committed", "upload_idle_ms", "it is removed; the load fails and may be repeated"),
 ]  # fmt: skip
 
 QUERIES = [
@@ -165,14 +177,15 @@ QUERIES = [
     constant("values in one condition", "maps.predicates.predicate.VALUES_MAX",
              "`condition_large`: look the keys up, or ask in several questions"),
     constant("characters of a condition", "maps.predicates.parser.CHARACTERS_MAX", "`condition_large`"),
-    setting("work on the next piece of a scan", "question_timeout", "503, `question_slow`: bound the key or the time"),
+    node("work on the next piece of a scan", "question_seconds", "503, `question_slow`: bound the key or the time"),
     constant("brackets in brackets of a condition", "maps.predicates.parser.DEPTH_MAX", "`condition`"),
     constant("digits of a number in a condition", "maps.predicates.parser.DIGITS_MAX", "`condition`"),
     constant("text or bytes of one answer of `lookup`", "maps.search.gather.ANSWER_BYTES_MAX",
              "`answer_too_large`: look up fewer keys at once"),
     constant("a batch of a scan", "maps.shard.row_batches.BATCH_BYTES_MAX", "the next batch begins"),
     constant("rows on the screen of `scan` and `query`", "cli.rows.SCREEN_ROWS_MAX", "`--out FILE` takes all"),
-    setting("keys that a node answers a reader without a snapshot", "remote_rows_max", "the reader fetches a snapshot"),
+    constant("keys that a node answers a reader without a snapshot", "client.lookup.REMOTE_ROWS_MAX",
+             "the reader fetches a snapshot"),
     constant("subsets of a map's snapshot that stay on disk", "maps.snapshots.subset.SUBSETS_MAX",
              "the oldest one is removed, and made again when it is wanted"),
 ]  # fmt: skip
@@ -183,7 +196,7 @@ NODES = [
              "413, `body_too_large`"),
     constant("a request body of a bulk lookup", "server.routes.table.LOOKUP_BYTES_MAX",
              "413, `body_too_large`: look up fewer keys at once, or read a snapshot"),
-    setting("memory of all requests together", "max_request_memory",
+    setting("memory of all requests together", "server.max_request_memory",
             "large questions queue; others get 503 with `Retry-After`, `request_memory_full`"),
     constant("a request that always finds memory", "server.memory.SMALL_BYTES", "it counts towards the line above"),
     constant("memory of a scan", "server.routes.table.SCAN_BYTES", "it counts towards the memory of all requests"),
@@ -191,38 +204,38 @@ NODES = [
              "nodes.lookup_service.KEY_BYTES", "as above; for more than a node has: 413, `lookup_too_large`"),
     constant("memory of a file that is sent", "server.routes.table.FILE_BYTES", "as above"),
     constant("memory of a digest or a manifest", "server.routes.table.DIGEST_BYTES", "as above"),
-    setting("large requests that wait for memory", "max_requests_queued",
+    node("large requests that wait for memory", "requests_queued_max",
             "503 with `Retry-After`, `request_queue_full`", "requests"),
-    setting("time that a large request waits for memory", "queue_timeout",
+    node("time that a large request waits for memory", "queue_seconds",
             "503 with `Retry-After`, `request_queue_slow`"),
-    setting("large requests worked on at once", "large_threads", "they take turns, batch by batch", "requests"),
-    setting("requests of one token in a second, but for administration", "token_requests_per_second",
+    node("large requests worked on at once", "large_threads", "they take turns, batch by batch", "requests"),
+    setting("requests of one token in a second, but for administration", "server.token_requests_per_second",
             "429 with `Retry-After`, `rate_limited`; clients wait as long"),
-    setting("such requests that may come at once", "token_requests_burst", "as above"),
-    setting("a file of the audit log", "audit_bytes_max", "the next one is begun"),
-    setting("files of the audit log", "audit_files", "the oldest one is removed"),
-    setting("open connections", "max_connections",
+    setting("such requests that may come at once", "server.token_requests_burst", "as above"),
+    constant("a file of the audit log", "nodes.audit.FILE_BYTES_MAX", "the next one is begun"),
+    constant("files of the audit log", "nodes.audit.FILES_MAX", "the oldest one is removed"),
+    setting("open connections", "server.max_connections",
             "503 `connections_full` with `Retry-After`; fewer where `ulimit -n` allows no more", "connections"),
-    setting("open connections of one address", "max_connections_per_address",
+    setting("open connections of one address", "server.max_connections_per_address",
             "429 `address_connections_full` with `Retry-After`", "connections"),
-    setting("the head of a request: its address and headers", "max_header_bytes", "431, `header_too_large`"),
-    setting("time to send the head of a request", "header_timeout", "the connection is closed"),
-    setting("time to send a body, and a second more for every 16 KiB of it", "body_timeout",
+    node("the head of a request: its address and headers", "head_bytes_max", "431, `header_too_large`"),
+    node("time to send the head of a request", "head_seconds", "the connection is closed"),
+    node("time to send a body, and a second more for every 16 KiB of it", "body_seconds",
             "the connection is closed"),
-    setting("time without a request", "idle_timeout", "the connection is closed"),
+    node("time without a request", "idle_seconds", "the connection is closed"),
     constant("requests of a connection that wait for the one that is answered", "server.connections.PIPELINED_MAX",
              "the connection is closed"),
     constant("bytes of a large body that are read after its request was answered",
              "server.lingering_close.LINGER_BYTES_MAX", "the connection is closed"),
     constant("time for which they are read, and for which a smaller body may still come",
              "server.lingering_close.LINGER_SECONDS", "the connection is closed", "s"),
-    setting("requests worked on at once", "threads", "more of them queue", "requests"),
+    node("requests worked on at once", "threads", "more of them queue", "requests"),
     constant("requests that wait for a change: of the log, of a map, of a job", "server.long_polls.POLLS_MAX",
              "503 with `Retry-After`, `long_polls_full`"),
     constant("threads of requests that wait for each other", "server.thread_limits.WAITERS_MAX", "more of them queue"),
     constant("entries in one page of the log", "server.routes.log.PAGE_MAX", "422; clients read page by page"),
-    setting("silence of a sender or of a node", "read_timeout", "the connection is closed and tried again"),
-    setting("attempts to send over a broken connection", "send_part_attempts", "`node_unreachable`"),
+    setting("silence of a sender or of a node", "client.read_timeout", "the connection is closed and tried again"),
+    setting("attempts to send over a broken connection", "client.attempts", "`node_unreachable`"),
 ]  # fmt: skip
 
 DISK = [
@@ -253,7 +266,7 @@ EVENTS = [
     constant("a compressed batch, before compression; a larger event has its own", "events.codec.BATCH_PLAIN_BYTES",
              "the next batch begins"),
     constant("days that share a batch, together", "events.compress.FOLD_BYTES", "a day has batches of its own"),
-    setting("watches of streams that are open at once", "events_watchers_max", "503, `watchers_full`"),
+    setting("watches of streams that are open at once", "events.watchers_max", "503, `watchers_full`"),
     constant("events held for all watchers of a process", "events.watchers.RINGS_BYTES",
              "watchers that are behind read the store"),
     constant("events that all watchers of a process hold while their readers take none", "events.watchers.HELD_BYTES",
@@ -322,7 +335,7 @@ CLOSING = """\
   given back when memory is short. A lookup allocates little more than its answer.
 * **Writers.** A part in the making holds its rows in memory, at most the bytes of a part above, for each map and task.
 * **Nodes.** A node needs about 200 MiB, measured over [half an hour of work](../benchmarks.md#without-a-rival), and
-  `max_request_memory` for bodies and about as much for their answers.
+  `server.max_request_memory` for bodies and about as much for their answers.
 """
 
 

@@ -14,7 +14,8 @@ from millpond.server.dispatch import Route
 from millpond.server.lakefs.table import PREFIX, ROWS
 from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.run import Service
-from millpond.settings import load_settings, size_in_words
+from millpond.settings import load_settings
+from millpond.sizes import size_in_words
 
 PAGE = Path(__file__).parents[1] / "docs" / "reference" / "routes.md"
 OPENING = """\
@@ -46,7 +47,7 @@ right.
 def routes() -> tuple[Route, ...]:
     """The routes of a node, in the order in which they are declared."""
     with TemporaryDirectory() as folder:
-        settings = load_settings(data=folder, port=0, grpc_port="off")
+        settings = load_settings(server_data=folder, server_port=0, server_grpc_port="off")
         with Service(settings) as service:
             found: tuple[Route, ...] = service.app.state.routes
             return found

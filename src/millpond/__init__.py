@@ -51,8 +51,9 @@ def open(
 ) -> PondLike:
     """Open the pond in a folder, which is made if missing unless `create` is False; or a pond on nodes, by a URL.
 
-    `settings` of a pond on nodes are those of clients, as in `millpond.toml`: `token="…"`, `synchronise=True`. A folder
-    takes `part_retention`, `versions_space`, `versions_objects`, `events_store`, `events_reports` and `memory_max`.
+    `settings` of a pond on nodes are those of clients, with their groups: `client_token="…"`,
+    `client_synchronise=True`. A folder takes `maps_part_retention`, `maps_memory_max`, `versions_space`,
+    `versions_objects`, `events_store` and `events_reports`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.
@@ -68,8 +69,8 @@ def open_snapshot(
 ) -> Snapshot:  # fmt: skip
     """Open the published snapshot of a map: only ranges that this machine lacks are fetched. Close it after use.
 
-    `where` is `s3://bucket/prefix` or a shared folder, by default the setting `objects`; `settings` are as in
-    `millpond.toml`. Credentials come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
+    `where` is `s3://bucket/prefix` or a shared folder, by default the setting `objects.place`; `settings` are
+    those of clients, as of `open`. Credentials come from the environment: `AWS_ACCESS_KEY_ID`, `AWS_SECRET_ACCESS_KEY`.
 
     Raises:
         NotFound: the map was not published there, or there is no such bucket.

@@ -26,6 +26,6 @@ def event_rules() -> MaintenanceRules:
 
     settings = load_settings()
     return MaintenanceRules(
-        compress_after_ms=settings.events_compress_after, retention_ms=settings.events_retention,
+        compress_after_ms=settings.events.compress_after, retention_ms=settings.events.retention,
         bytes_per_second=_OWN_BYTES_PER_SECOND,
     )  # fmt: skip

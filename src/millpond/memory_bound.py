@@ -10,10 +10,10 @@ from millpond.sizes import parse_size
 __all__ = ("MEMORY_LEAST", "MEMORY_MAX", "memory_bound")
 
 MEMORY_MAX = 512 << 20
-"""The bound where nobody sets `memory_max`."""
+"""The bound where nobody sets `maps.memory_max`."""
 MEMORY_LEAST = 16 << 20
 """With less, work would consist of files alone."""
-_VARIABLE = "MILLPOND_MEMORY_MAX"
+_VARIABLE = "MILLPOND_MAPS_MEMORY_MAX"
 
 
 def memory_bound(given: int | str | None = None) -> int:

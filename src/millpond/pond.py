@@ -79,24 +79,25 @@ REPORTS = "MILLPOND_EVENTS_REPORTS"
 
 def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
-    part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
+    maps_part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
     versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
-    memory_max: int | str | None = None,
+    maps_memory_max: int | str | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
-    `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`. `part_retention`:
-    how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down for whoever opens it
-    next. `versions_space` and `versions_objects`: the place of its repositories, as in `docs/versions.md`, where it is
-    not the folder; written down too. `versions` is the same as a value. `events_store`: the Redis of its streams, as in
-    `docs/events.md`; written down, but for the password. `events_reports`: whether work appends events to the queue
-    `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`. `memory_max`: the memory that freezing a
-    map may take (`512MiB`, or bytes); by default what `MILLPOND_MEMORY_MAX` says, else 512 MiB.
+    `serve`: be the node that serves it: nobody else may change it, and merging is left to a `Merger`.
+    `maps_part_retention`: how long merged parts are kept (`7d`, or milliseconds; `off` or 0: not at all), written down
+    for whoever opens it next. `versions_space` and `versions_objects`: the place of its repositories, as in
+    `docs/versions.md`, where it is not the folder; written down too. `versions` is the same as a value. `events_store`:
+    the Redis of its streams, as in `docs/events.md`; written down, but for the password. `events_reports`: whether work
+    appends events to the queue `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`.
+    `maps_memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what
+    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
     """
-    retention_ms = 0 if is_off(part_retention) else optional_duration(part_retention)
+    retention_ms = 0 if is_off(maps_part_retention) else optional_duration(maps_part_retention)
     if versions is None and (versions_space or versions_objects):
         from millpond.versions.place import VersionsPlace
 
@@ -110,7 +111,7 @@ def open_pond(
         versions=versions,
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
-        memory_max=memory_bound(memory_max),
+        memory_max=memory_bound(maps_memory_max),
     )
 
 

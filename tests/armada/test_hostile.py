@@ -36,7 +36,7 @@ BIG = 1 << 20
 @pytest.fixture(scope="module")
 def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
     """A server with few watchers, and no patience with them."""
-    options = ("--set", "events_watchers_max=3", "--set", "read_timeout=1s")
+    options = ("--set", "events.watchers_max=3", "--set", "client.read_timeout=1s")
     with serving(tmp_path_factory.mktemp("limited") / "pond", *options) as found:
         yield found
 
@@ -196,7 +196,7 @@ def test_rights_are_those_of_the_token(tmp_path: Path) -> None:
     file.add("runner", tokens["runner"], {"write": ("stream:Etl/*",)})
     file.add("viewer", tokens["viewer"], {"read": ("stream:Etl/night-*",)})
     file.add("loader", tokens["loader"], {"write": ("etl", "Etl*")})
-    with serving(folder, "--set", "token_requests_per_second=1", token=tokens["admin"]) as server:
+    with serving(folder, "--set", "server.token_requests_per_second=1", token=tokens["admin"]) as server:
 
         def may(name: str, call: Any, *arguments: Any) -> grpc.StatusCode:
             metadata = (("authorization", f"Bearer {tokens[name]}"),)
@@ -264,7 +264,7 @@ def test_grpc_has_the_certificate_of_http(tmp_path: Path) -> None:
 
 
 def test_connections_are_limited(tmp_path: Path) -> None:
-    with serving(tmp_path / "pond", "--set", "max_connections=4") as server:
+    with serving(tmp_path / "pond", "--set", "server.max_connections=4") as server:
         alone = (("grpc.use_local_subchannel_pool", 1),)
         channels = [grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}", alone) for _ in range(12)]
         statuses = set()

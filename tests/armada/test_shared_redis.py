@@ -24,7 +24,7 @@ def nodes(redis_server: RedisServer, tmp_path: Path) -> Iterator[tuple[ArmadaSer
         made = []
         for name, shared in (("a", place), ("b", place), ("c", other)):
             (tmp_path / name).mkdir()
-            (tmp_path / name / "millpond.toml").write_text(f'events_store = "{redis_server.url(shared)}"\n')
+            (tmp_path / name / "millpond.toml").write_text(f'events.store = "{redis_server.url(shared)}"\n')
             made.append(stack.enter_context(serving(tmp_path / name / "pond")))
         yield made[0], made[1], made[2]
 
@@ -51,7 +51,7 @@ def test_nodes_whose_redis_lost_its_keys_say_so(tmp_path: Path) -> None:
         nodes = []
         for name in ("a", "b"):
             (tmp_path / name).mkdir()
-            (tmp_path / name / "millpond.toml").write_text(f'events_store = "{redis.url("p")}"\n')
+            (tmp_path / name / "millpond.toml").write_text(f'events.store = "{redis.url("p")}"\n')
             nodes.append(stack.enter_context(serving(tmp_path / name / "pond")))
         here, there = nodes
         queue = here.queue()

@@ -128,7 +128,7 @@ def test_history_that_is_older_than_the_retention_is_imported_with_a_warning(str
     assert (said.out, said.err) == ("imported 0 events; 6 were there before\n", "")
     said = streams("events", "import", "etl.parquet", "--queue", "other")
     assert said.out == "imported 6 events; 0 were there before\n"
-    assert said.err.startswith("6 of them are older than the retention") and "events_retention" in said.err
+    assert said.err.startswith("6 of them are older than the retention") and "events.retention" in said.err
     (row,) = streams(
         "query", "select count(*) as n from events where queue = 'other' and kind = 'failed'", "--json"
     ).objects

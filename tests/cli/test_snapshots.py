@@ -13,7 +13,7 @@ from tests.s3_server import S3Server
 
 @pytest.fixture(autouse=True)
 def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
 
 
 def test_a_map_goes_through_a_bucket(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -22,7 +22,7 @@ def test_a_map_goes_through_a_bucket(weather: Shell, s3_server: S3Server, monkey
             monkeypatch.setenv(name, value)
     place = s3_server.make_bucket("cli-bucket") + "/some/prefix"
     Path("millpond.toml").write_text(
-        f'objects = "{place}"\nobjects_endpoint = "{s3_server.url}"\nobjects_allow_http = true\n'
+        f'objects.place = "{place}"\nobjects.endpoint = "{s3_server.url}"\nobjects.allow_http = true\n'
     )
     assert weather("snapshots", "list", "--json").out == "[]\n"
     sent = weather("snapshots", "push", "--all", "--json").object
@@ -39,7 +39,7 @@ def test_a_map_goes_through_a_bucket(weather: Shell, s3_server: S3Server, monkey
 
 
 def test_mistakes_are_sentences(weather: Shell, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "MILLPOND_OBJECTS" in weather("snapshots", "push", "weather", code=5).err
+    assert "MILLPOND_OBJECTS_PLACE" in weather("snapshots", "push", "weather", code=5).err
     assert "s3://bucket/prefix" in weather("snapshots", "list", "--from", "gs://x/y", code=5).err
     assert "name one map" in weather("snapshots", "push", "--to", "shared", code=2).err
     assert "millpond snapshots push" in weather("snapshots", "pull", "weather", "--from", "shared", code=3).err

@@ -14,7 +14,7 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.errors import Conflict, Denied, Invalid, NotFound, Unavailable
 from millpond.nodes.tokens import TokenFile, draw_token
-from millpond.settings import Settings
+from millpond.settings import load_settings
 from millpond.versions.imports.locations import PrefixLocation, TableLocation
 from millpond.versions.protocols import RepositoryLike
 from tests.clients.conftest import Server
@@ -37,7 +37,7 @@ def proxy(server: Server) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def flights(server: Server, proxy: FaultyProxy) -> Iterator[RepositoryLike]:
     """A repository behind the proxy."""
-    with millpond.open(proxy.url, send_part_retry_delay=1, **login(server)) as pond:
+    with millpond.open(proxy.url, client_retry_delay=1, **login(server)) as pond:
         yield pond.repositories.create(f"remote-{next(_NAMES)}")
 
 
@@ -57,7 +57,7 @@ def test_credentials_that_open_nothing_say_so(server: Server) -> None:
     reader = draw_token(SystemClock())
     TokenFile(server.folder).add(name, reader, {"write": ("*",), "admin": ("weather",)})
     wrong = [
-        ({}, "token_missing"), ({"token": "mp_0"}, "token_unknown"), ({"token": reader}, "token_unknown"),
+        ({}, "token_missing"), ({"client_token": "mp_0"}, "token_unknown"), ({"client_token": reader}, "token_unknown"),
         ({**login(server), "versions_secret_key": "mp_0"}, "token_unknown"),
     ]  # fmt: skip
     for settings, kind in wrong:
@@ -70,7 +70,7 @@ def test_credentials_that_open_nothing_say_so(server: Server) -> None:
 def test_an_operators_token_opens_repositories(server: Server) -> None:
     token = draw_token(SystemClock())
     TokenFile(server.folder).add(f"operator-{next(_NAMES)}", token, {"admin": ("*",)})
-    with millpond.open(server.url, token=token) as pond:
+    with millpond.open(server.url, client_token=token) as pond:
         assert pond.repositories.create(f"remote-{next(_NAMES)}").branch("main").head().message
 
 
@@ -164,9 +164,10 @@ def test_a_node_opens_no_bucket_that_its_settings_do_not_name(server: Server) ->
     for place in ("s3://bucket/x", "gs://bucket"):
         made = {"name": f"remote-{next(_NAMES)}", "storage_namespace": place}
         answer = server.call("POST", "/repositories", made)
-        words = f"failed to create repository: {place} is not in versions_namespaces of the node"
+        words = f"failed to create repository: {place} is not in versions.namespaces of the node"
         assert (answer.status, answer.json()) == (403, {"message": words})
-    assert (Settings().versions_sources, Settings().versions_namespaces) == ((), ())
+    versions = load_settings().versions
+    assert (versions.sources, versions.namespaces) == ((), ())
 
 
 def test_imports_are_watched(flights: RepositoryLike) -> None:

@@ -48,7 +48,7 @@ def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] 
 
 def follow(pond: Pond) -> None:
     """Let the replica take what is new, and merge it."""
-    with open_pond(pond.folder.parent / "replica", clock=pond.clock, part_retention=999 * DAY) as replica:
+    with open_pond(pond.folder.parent / "replica", clock=pond.clock, maps_part_retention=999 * DAY) as replica:
         replica.log.join(pond.log.pond_id)
         for entry in pond.log.entries(replica.log.position()[0]):
             parts = {}
@@ -153,7 +153,7 @@ def open_primary(folder: Path, telling: int, act: int) -> Pond:
     folder.mkdir(exist_ok=True)
     for name in ("intact", "uploads", "again"):
         (folder / name).mkdir(exist_ok=True)
-    return open_pond(folder / "primary", clock=clock_of(telling, act), part_retention=999 * DAY)
+    return open_pond(folder / "primary", clock=clock_of(telling, act), maps_part_retention=999 * DAY)
 
 
 def tell(folder: Path, *, telling: int, first: int = 0, done: Callable[[int], None] = lambda act: None) -> None:

@@ -22,7 +22,7 @@ def test_parts_of_a_load_that_failed_late_are_retained_when_their_map_is_dropped
         if name == "load.committed":
             raise Unavailable("the disk is full", kind="disk_full")
 
-    with open_pond(tmp_path / "pond", part_retention="9d") as pond:
+    with open_pond(tmp_path / "pond", maps_part_retention="9d") as pond:
         pond.create_map("m", kind="state", value="long")
         parts = []
         for number in range(2):

@@ -43,7 +43,7 @@ def merge_in_child(folder: Path, *step: str) -> int:
 
 def test_a_part_that_ends_the_process_twice_is_quarantined(tmp_path: Path) -> None:
     folder = tmp_path / "pond"
-    with millpond.open(folder, clock=ManualClock(now=1), part_retention="7d") as pond:
+    with millpond.open(folder, clock=ManualClock(now=1), maps_part_retention="7d") as pond:
         made = pond.create_map("m", kind="state", value="string")
         pond.create_map("other", kind="state", value="string").load({"key": ["k"], "value": ["v"]})
         made.load({"key": ["first"], "value": ["v"]})

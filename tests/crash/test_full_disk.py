@@ -45,7 +45,7 @@ def disk(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.fixture(params=[None, "7d"], ids=["not-retained", "retained"])
 def pond(disk: Path, request: pytest.FixtureRequest) -> Iterator[Pond]:
-    with millpond.open(disk / "pond", clock=ManualClock(now=1), part_retention=request.param) as opened:
+    with millpond.open(disk / "pond", clock=ManualClock(now=1), maps_part_retention=request.param) as opened:
         opened.create_map("m", kind="state", value="binary").load({"key": ["first"], "value": [b"retained"]})
         opened.map("m").lookup(["first"])
         yield opened

@@ -54,7 +54,7 @@ def test_a_load_is_there_as_a_whole_or_not_at_all_after_a_power_cut(
         if step == "load.committed":
             committed.append(step)
 
-    with open_pond(tmp_path / "pond", clock=ManualClock(), part_retention=retention) as pond:
+    with open_pond(tmp_path / "pond", clock=ManualClock(), maps_part_retention=retention) as pond:
         pond.create_map("m", kind="state", value="long")
         load(pond, BEFORE)
         with power_cut.watched(tmp_path / "pond", cut) as image, listening(note):
@@ -86,7 +86,7 @@ def test_a_load_with_its_parts_is_there_as_a_whole_or_not_at_all_after_a_power_c
         if step == "load.committed":
             committed.append(step)
 
-    with open_pond(tmp_path / "pond", clock=ManualClock(), serve=True, part_retention="7d") as pond:
+    with open_pond(tmp_path / "pond", clock=ManualClock(), serve=True, maps_part_retention="7d") as pond:
         definition = pond.create_map("m", kind="state", value="long").definition
         commit = LoadCommit(pond, Receiver(pond, load_settings(), ManualClock(), decides=lambda: True))
         bodies = [body_of(definition, tmp_path / str(n), rows) for n, rows in enumerate((BEFORE, {"b": 3, "c": 4}))]

@@ -85,7 +85,7 @@ def wait_until_ready(process: subprocess.Popen[str]) -> None:
 
 @pytest.mark.parametrize("retention", [0, "7d"])
 def test_loads_of_two_processes_are_all_there_and_whole(tmp_path: Path, retention: str | int) -> None:
-    with millpond.open(tmp_path / "pond", part_retention=retention) as pond:
+    with millpond.open(tmp_path / "pond", maps_part_retention=retention) as pond:
         pond.create_map("one", kind="state", value="string", scheme="hash", hash_bits=3)
         pond.create_map("two", kind="state", value="string", scheme="lookup")
     processes = {who: start(LOADER, tmp_path / "pond", who, LOADS) for who in ("a", "b")}

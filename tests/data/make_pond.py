@@ -97,7 +97,7 @@ def _schemes() -> dict[str, dict[str, Any]]:
 
 def build(folder: Path) -> None:
     """Make the pond."""
-    with open_pond(folder, clock=ManualClock(now=NOW_MS), part_retention="1000d") as pond:
+    with open_pond(folder, clock=ManualClock(now=NOW_MS), maps_part_retention="1000d") as pond:
         for name, (settings, loads) in maps().items():
             pond.create_map(name, **settings)
             for columns in loads:

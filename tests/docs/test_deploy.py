@@ -31,7 +31,7 @@ import yaml
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
 from millpond.server.run import END_SECONDS
-from millpond.settings import Settings, load_settings, unknown_in_environment
+from millpond.settings import SETTINGS, load_settings, unknown_in_environment
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
 
@@ -124,7 +124,7 @@ def test_the_unit_starts_a_node(tmp_path: Path) -> None:
     (port,) = free_ports(1)
     words = unit["Service"]["ExecStart"].split()
     assert words[0] == "/opt/millpond/bin/millpond"
-    environment = unit_environment(unit, folders) | {"MILLPOND_PORT": str(port), "HOME": "/nonexistent"}
+    environment = unit_environment(unit, folders) | {"MILLPOND_SERVER_PORT": str(port), "HOME": "/nonexistent"}
     command = read_only_but(own, [sys.executable, "-m", "millpond", *words[1:]])
     with running(command, environment, tmp_path) as process:
         assert wait_for(port, "/readyz", process)["ready"]
@@ -138,7 +138,7 @@ def test_the_unit_starts_a_node(tmp_path: Path) -> None:
 
 def test_the_unit_waits_for_the_node_to_end_and_does_not_repeat_mistakes() -> None:
     service = Unit()["Service"]
-    assert int(service["TimeoutStopSec"]) > load_settings().shutdown_timeout / 1000 + END_SECONDS
+    assert int(service["TimeoutStopSec"]) > load_settings().server.shutdown_timeout / 1000 + END_SECONDS
     assert service["RestartPreventExitStatus"].split() == [
         str(code) for code in (EXIT_USAGE, EXITS[Invalid], EXITS[Denied])
     ]
@@ -167,7 +167,11 @@ class Compose:
         (mounted,) = [place.partition(":")[2] for place in self.services[name]["volumes"]]
         found = self.services[name]["environment"]
         local = {key: self.here(value, name).replace(mounted, str(volume)) for key, value in found.items()}
-        return local | {"MILLPOND_PORT": str(self.ports[name]), "MILLPOND_HOST": "127.0.0.1", "HOME": str(volume)}
+        return local | {
+            "MILLPOND_SERVER_PORT": str(self.ports[name]),
+            "MILLPOND_SERVER_HOST": "127.0.0.1",
+            "HOME": str(volume),
+        }
 
     def health_check(self, name: str) -> list[str]:
         """The command that tells whether the service is healthy."""
@@ -179,7 +183,7 @@ class Compose:
 def test_the_services_of_the_compose_file_form_a_pond(tmp_path: Path) -> None:
     token = "a token for a trial"
     digest = hashlib.sha256(token.encode()).hexdigest()
-    compose = Compose({"MILLPOND_TOKEN": token, "MILLPOND_TOKEN_SHA256": digest})
+    compose = Compose({"MILLPOND_CLIENT_TOKEN": token, "MILLPOND_TOKEN_SHA256": digest})
     with ExitStack() as ended:
         for name, service in compose.services.items():
             volume = tmp_path / name
@@ -195,21 +199,20 @@ def test_the_services_of_the_compose_file_form_a_pond(tmp_path: Path) -> None:
         inside = compose.environment(first, tmp_path / first)
         assert "weather" in millpond(inside, tmp_path, "create", "weather", "--kind", "state", "--value", "long")
         assert "all nodes agree" in millpond(inside, tmp_path, "verify")
-        denied = millpond({**inside, "MILLPOND_TOKEN": "another"}, tmp_path, "maps", code=EXITS[Denied])
+        denied = millpond({**inside, "MILLPOND_CLIENT_TOKEN": "another"}, tmp_path, "maps", code=EXITS[Denied])
         assert "token" in denied
     ended_health = subprocess.run(compose.health_check(first), capture_output=True, check=False)
     assert ended_health.returncode != 0, "a node that is down is not healthy"
 
 
 def test_the_compose_file_names_what_there_is() -> None:
-    compose = Compose({"MILLPOND_TOKEN": "t", "MILLPOND_TOKEN_SHA256": "0" * 64})
+    compose = Compose({"MILLPOND_CLIENT_TOKEN": "t", "MILLPOND_TOKEN_SHA256": "0" * 64})
     for service in compose.services.values():
         assert (DEPLOY / service["build"]["context"] / service["build"]["dockerfile"]).resolve().is_file()
         for name in service["environment"]:
-            assert (
-                name in ("MILLPOND_POND", "NUMBA_CACHE_DIR")
-                or name.removeprefix("MILLPOND_").lower() in Settings.model_fields
-            )
+            assert name in ("MILLPOND_POND", "NUMBA_CACHE_DIR") or name in {
+                f"MILLPOND_{setting.replace('.', '_').upper()}" for setting in SETTINGS
+            }
         (published,) = service["ports"]
         assert published.startswith("127.0.0.1:") and published.endswith(":7433")
         assert service["stop_grace_period"] == f"{SHUTDOWN_SECONDS}s"

@@ -21,7 +21,7 @@ from millpond.errors import Invalid
 from millpond.maps.map import Map
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges import writer
-from millpond.settings import Settings
+from millpond.settings import SETTINGS
 from tests.docs.snippets import ROOT
 from tools import error_reference
 
@@ -55,8 +55,8 @@ def commands(node: Any, *path: str) -> Iterator[tuple[tuple[str, ...], set[str]]
 
 
 KNOWN = dict(commands(COMMANDS))
+IN_ENVIRONMENT = {name.replace(".", "_").upper() for name in SETTINGS}
 EVERY_OPTION = set().union(*KNOWN.values()) | {"--help"}
-SETTINGS = set(Settings.model_fields)
 
 
 def parameters() -> set[str]:
@@ -100,10 +100,10 @@ def check_hint(module: str, hint: str) -> None:
         assert option in options, f"{command} has no {option}"
     for name in re.findall(r"(?<![\w.%-])([a-z_]+)=(?=['\"\w…(,. ]|$)", re.sub(r"`[^`]*`", "", hint)):
         check_parameter(module, name)
-    for name in re.findall(r"`([a-z_]+)`", hint):
-        assert name in SETTINGS | {"with"}, name
+    for name in re.findall(r"`([a-z_.]+)`", hint):
+        assert name in {*SETTINGS, "with"}, name
     for name in re.findall(r"\bMILLPOND_([A-Z_]+)", hint):
-        assert name.lower() in SETTINGS | {"pond", "config", "traceback"}, name
+        assert name in IN_ENVIRONMENT | {"POND", "CONFIG", "TRACEBACK"}, name
 
 
 def check_parameter(module: str, name: str) -> None:

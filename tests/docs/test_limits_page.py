@@ -14,7 +14,7 @@ from millpond.kernel.space import KEY_BYTES_MAX as SPACE_KEY_BYTES_MAX
 from millpond.kernel.space import VALUE_BYTES_MAX, check_row
 from millpond.maps.inputs.keys import KEY_BYTES_MAX
 from millpond.maps.inputs.nesting import NESTING_MAX
-from millpond.settings import Settings
+from millpond.settings import SETTINGS
 from tests.docs.snippets import ROOT
 from tools import error_reference, limits_page
 
@@ -31,10 +31,10 @@ def test_what_is_named_is_there(subtests: pytest.Subtests) -> None:
     for limit in ROWS:
         with subtests.test(limit=limit.thing):
             named = re.findall(r"(?<!\*)`([a-z]+_[a-z_]+)`", limit.beyond)
-            words = {"max_rejects", "alter_map", "max_part_bytes"}
+            words = {"max_rejects", "alter_map"}
             assert [name for name in named if name not in KINDS | words] == []
-            for name in re.findall(r"\*\*`(\w+)`\*\*", limit.origin + limit.beyond):
-                assert name in Settings.model_fields
+            for name in re.findall(r"\*\*`([\w.]+)`\*\*", limit.origin + limit.beyond):
+                assert name in SETTINGS
 
 
 def _load(kind: str, row: dict[str, object], value: str = "string") -> Callable[[millpond.Pond], object]:

@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from millpond.settings import Settings
+from millpond.nodes.limits import INTERVALS_MS
+from millpond.settings import SETTINGS, duration_in_words
 from tests.docs.shell import Shell
 from tests.docs.snippets import ROOT, snippets
 from tools import error_reference
@@ -54,7 +55,12 @@ def test_the_node_of_the_readme_serves(shell: Shell) -> None:
 
 def test_every_setting_that_is_named_is_one() -> None:
     for name in re.findall(r"`([a-z]+(?:_[a-z]+)+)`", TEXT):
-        assert name in Settings.model_fields or name in KNOWN or _is_kind(name), name
+        assert name in KNOWN or _is_kind(name), name
+    groups = {name.partition(".")[0] for name in SETTINGS}
+    for name in re.findall(r"`([a-z]+\.[a-z_.]+)[` ]", TEXT):
+        group, _, field = name.partition(".")
+        job = field.removeprefix("intervals.")
+        assert group not in groups or name in SETTINGS or job in INTERVALS_MS, name
 
 
 KNOWN = (
@@ -74,28 +80,12 @@ def _is_kind(name: str) -> bool:
 
 
 def test_every_job_and_its_interval_is_explained() -> None:
-    intervals = [
-        name for name in Settings.model_fields
-        if name.endswith("_interval") and "retry" not in name and not name.startswith("workflows_")
-    ]  # fmt: skip
-    assert len(intervals) == 12
-    for name in intervals:
-        assert f"`{name}`" in TEXT, name
-    for job in (
-        "merge",
-        "condense",
-        "retain",
-        "compact",
-        "snapshot",
-        "cleanup",
-        "events",
-        "backups",
-        "orphans",
-        "replicate",
-        "compare",
-        "verify",
-    ):
-        assert f"`{job}`" in TEXT, job
+    listed = {
+        job.strip(" `"): every
+        for jobs, every in re.findall(r"^\| (`[a-z`, ]+`) \| (\w+) \|", TEXT.partition("## Jobs")[2], re.MULTILINE)
+        for job in jobs.split(",")
+    }
+    assert listed == {job: duration_in_words(interval_ms) for job, interval_ms in INTERVALS_MS.items()}
 
 
 def test_every_metric_that_is_named_is_one() -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from millpond.settings import Settings
+from millpond.settings import SETTINGS
 from tests.docs.snippets import ROOT, snippets
 from tests.s3_server import S3Server
 
@@ -22,7 +22,7 @@ def test_the_guide_does_what_it_says(
     s3_server: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    for name, value in (s3_server.environment | {"MILLPOND_SNAPSHOT_CACHE": str(tmp_path / "cache")}).items():
+    for name, value in (s3_server.environment | {"MILLPOND_CLIENT_SNAPSHOT_CACHE": str(tmp_path / "cache")}).items():
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}:{os.environ['PATH']}")
     s3_server.make_bucket("my-bucket")
@@ -40,5 +40,5 @@ def test_the_guide_does_what_it_says(
 
 
 def test_every_setting_is_named() -> None:
-    named = re.findall(r"^\| `(objects\w*)` \|", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
-    assert named == [name for name in Settings.model_fields if name.startswith("objects")]
+    named = re.findall(r"^\| `(objects\.\w+)` \|", (ROOT / PAGE).read_text(encoding="utf-8"), re.MULTILINE)
+    assert named == [name for name in SETTINGS if name.startswith("objects.") and name != "objects.backups"]

@@ -34,25 +34,23 @@ from millpond.testing.faults import KILL_FILE, STEPS_LOG
 from tests.harness.faulty_proxy import FaultyProxy
 from tests.harness.served import CLOCK_FILE
 
-__all__ = ("Answer", "Cluster", "Place", "ServedNode", "free_port", "wait_for")
+__all__ = ("INTERVALS", "Answer", "Cluster", "Place", "ServedNode", "free_port", "wait_for")
 
 ROOT = Path(__file__).parents[2]
 READY_SECONDS = 90.0
 LOG_LINES_SHOWN = 60
 
+INTERVALS = {
+    "merge": "100ms", "replicate": "200ms", "condense": "1h", "retain": "1h", "compact": "1h", "snapshot": "1h",
+}  # fmt: skip
 QUICK: dict[str, Any] = {
-    "grpc_port": "off",
-    "merge_interval": "100ms",
-    "replication_interval": "200ms",
-    "condense_interval": "1h",
-    "retain_interval": "1h",
-    "compact_interval": "1h",
-    "snapshot_interval": "1h",
-    "min_time_to_keep_snapshots": "0s",
-    "snapshot_retry_interval": "100ms",
-    "send_part_retry_delay": "100ms",
-    "connect_timeout": "2s",
-    "read_timeout": "30s",
+    "server_grpc_port": "off",
+    "nodes_intervals": INTERVALS,
+    "client_min_time_to_keep_snapshots": "0s",
+    "client_snapshot_retry_interval": "100ms",
+    "client_retry_delay": "100ms",
+    "client_connect_timeout": "2s",
+    "client_read_timeout": "30s",
 }
 """Intervals for people who wait for what happens, and maintenance only when it is asked for."""
 
@@ -155,7 +153,7 @@ class Cluster:
         self, folder: Path, count: int = 3, *, proxies: bool = False, settings: Mapping[str, object] | None = None,
         places: Mapping[int, Place] | None = None, armed: bool = True, spare: int = 0,
     ) -> None:  # fmt: skip
-        """`settings` as in `millpond.toml`, for all nodes; `places` for those that are not on the loopback.
+        """`settings` as of `load_settings`, for all nodes; `places` for those that are not on the loopback.
 
         `spare`: so many nodes more are no members; they are started by their numbers, to be added.
         Not `armed`: nodes for measuring, which record no steps, cannot be killed at one, and have no clock of a test.
@@ -196,9 +194,11 @@ class Cluster:
 
     def _start(self, node: ServedNode) -> None:
         nodes = [*self.urls, *([] if node.url in self.urls else [node.url])]
-        settings = {**self.settings, "data": str(node.folder), "host": node.place.host, "port": node.port,
-                "url": node.url, "nodes": nodes}  # fmt: skip
-        node.config.write_text("".join(f"{name} = {_toml(value)}\n" for name, value in settings.items()))
+        settings = {**self.settings, "server_data": str(node.folder), "server_host": node.place.host,
+                "server_port": node.port, "server_url": node.url, "nodes_urls": nodes}  # fmt: skip
+        node.config.write_text(
+            "".join(f"{name.replace('_', '.', 1)} = {_toml(value)}\n" for name, value in settings.items())
+        )
         env = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         env |= {
             "MILLPOND_CONFIG": str(node.config), "PYTHONFAULTHANDLER": "1", "PYTHONUNBUFFERED": "1",
@@ -289,7 +289,7 @@ class Cluster:
         Raises: `urllib3.exceptions.HTTPError` when it cannot be reached.
         """
         fields = {**(headers or {})}
-        if token := self.settings.get("token"):
+        if token := self.settings.get("client_token"):
             fields["Authorization"] = f"Bearer {token}"
         if isinstance(body, Mapping):
             body, fields["Content-Type"] = json.dumps(body).encode(), "application/json"

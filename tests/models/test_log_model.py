@@ -97,7 +97,7 @@ class Node:
 
     def open(self) -> None:
         clock = ManualClock(now=NOW + self.ahead_ms, ids=self.ahead_ms)
-        self.pond = open_pond(self.folder, clock=clock, part_retention=1000 * DAY)
+        self.pond = open_pond(self.folder, clock=clock, maps_part_retention=1000 * DAY)
 
     def reopen(self) -> None:
         self.pond.close()
@@ -123,7 +123,7 @@ class World:
     def __init__(self, folder: Path, data: st.DataObject) -> None:
         self.data, self.maps = data, dict[str, ModelledMap]()
         self.clock = ManualClock(now=NOW)
-        self.primary = open_pond(folder / "primary", clock=self.clock, part_retention=1000 * DAY)
+        self.primary = open_pond(folder / "primary", clock=self.clock, maps_part_retention=1000 * DAY)
         self.eager = Node(folder / "eager", 5 * DAY)
         self.lazy = Node(folder / "lazy", 7 * DAY)
         self.exact = data.draw(st.booleans(), label="update times from the start")

@@ -58,8 +58,8 @@ def test_a_quarantined_part_ends_in_its_place(data: st.DataObject) -> None:
     with scratch_folder() as folder:
         clock, other = ManualClock(now=NOW), ManualClock(now=NOW)
         with (
-            open_pond(folder / "sound", clock=clock, part_retention=999 * DAY) as sound,
-            open_pond(folder / "harmed", clock=other, part_retention=999 * DAY) as harmed,
+            open_pond(folder / "sound", clock=clock, maps_part_retention=999 * DAY) as sound,
+            open_pond(folder / "harmed", clock=other, maps_part_retention=999 * DAY) as harmed,
         ):
             for pond in (sound, harmed):
                 pond.create_map(
@@ -118,7 +118,7 @@ def check(sound: Pond, harmed: Pond, quarantined: list[str], copies: Path) -> No
 
 @pytest.mark.usefixtures("process")
 def test_several_are_taken_again_together(tmp_path: Path) -> None:
-    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), part_retention=999 * DAY) as pond:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), maps_part_retention=999 * DAY) as pond:
         pond.create_map("m", kind="state", value="long")
         loads = [[(("a",), 1), (("b",), 1)], [(("b",), 2), (("c",), 2)], [(("c",), 3)], [(("d",), 4)]]
         ids = [bring(pond, [rows])[0] for rows in loads]
@@ -137,7 +137,7 @@ def test_several_are_taken_again_together(tmp_path: Path) -> None:
 
 
 def test_a_condensed_map_takes_nothing_back(tmp_path: Path) -> None:
-    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), part_retention=999 * DAY) as pond:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=NOW), maps_part_retention=999 * DAY) as pond:
         pond.create_map("m", kind="temporal_state", value="long")
         bring(pond, [[(("a", 1), 1), (("a", 3), 1)]])
         [part] = bring(pond, [[(("a", 2), 2)]])

@@ -44,14 +44,14 @@ class Story:
     def load(self, *rounds: int) -> None:
         from tests.nodes.test_backups import fill
 
-        with open_pond(self.folder / "pond", part_retention="1d", clock=self.clock) as pond:
+        with open_pond(self.folder / "pond", maps_part_retention="1d", clock=self.clock) as pond:
             fill(pond, *rounds)
             flights = pond.repositories.get("flights") if rounds[0] else pond.repositories.create("flights")
             flights.branch("main").put(f"day/{rounds[0]}", b"%d" % rounds[0])
             pond.events.append("etl", "nightly", [NewEvent(0, b"%d" % rounds[0])])
 
     def create(self, *, full: bool = False) -> None:
-        with open_pond(self.folder / "pond", part_retention="1d", clock=self.clock) as pond:
+        with open_pond(self.folder / "pond", maps_part_retention="1d", clock=self.clock) as pond:
             source, scratch = FolderSource(pond, self.clock), Path(mkdtemp(dir=self.folder))
             create_backup(source, self.place, scratch, self.clock, full=full)
 

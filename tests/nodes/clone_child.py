@@ -23,7 +23,7 @@ from millpond.testing.faults import arm
 
 
 def child(task: dict[str, Any]) -> None:
-    peer = Peer(Connection(task["url"], load_settings(send_part_attempts=1)))
+    peer = Peer(Connection(task["url"], load_settings(client_attempts=1)))
     with arm(log=task["log"], kill_at=task["kill_at"]), open_pond(Path(task["folder"]), serve=True) as pond:
         if task["map"] is None:
             clone_pond(pond, peer, SystemClock())

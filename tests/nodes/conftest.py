@@ -3,14 +3,14 @@
 def test_it(node):                        # one node, alone
     node.url, node.pond, node.get("/v1/node").json()
 
-@pytest.mark.settings(max_upload_bytes=1000)
+@pytest.mark.settings(client_read_timeout="1s", limits={"threads": 2})
 def test_limits(node): …                  # with settings
 
 def test_all(cluster):                    # three nodes, the first is the primary
     cluster.urls, cluster[0].pond, cluster.url
 
 def test_by_hand(serve):                  # as many as one wants
-    first = serve(port=0, data=…)
+    first = serve(server_port=0, server_data=…)
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ import pytest
 import urllib3
 
 from millpond.clock import ManualClock
+from millpond.nodes.limits import NodeLimits
 from millpond.nodes.node import Node
 from millpond.pond import Pond
 from millpond.server.run import Service
@@ -41,14 +42,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 QUICK: dict[str, Any] = {
-    "grpc_port": "off",
-    "merge_interval": "100ms",
-    "replication_interval": "200ms",
-    "send_part_retry_delay": "50ms",
-    "connect_timeout": "2s",
-    "read_timeout": "20s",
-    "shutdown_timeout": "2s",
-    "snapshot_retry_interval": "100ms",
+    "server_grpc_port": "off",
+    "nodes_intervals": {"merge": "100ms", "replicate": "200ms"},
+    "client_retry_delay": "50ms",
+    "client_connect_timeout": "2s",
+    "client_read_timeout": "20s",
+    "server_shutdown_timeout": "2s",
+    "client_snapshot_retry_interval": "100ms",
 }
 
 
@@ -71,9 +71,11 @@ BEGIN = 1_767_225_600_000
 class Served:
     """A node that is served in this process, on a clock that stands still until its test lets time pass."""
 
-    def __init__(self, clock: ManualClock, **settings: Any) -> None:
+    def __init__(self, clock: ManualClock, limits: Mapping[str, float] | None = None, **settings: Any) -> None:
         self.clock = clock
-        self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock)
+        settings["nodes_intervals"] = {**QUICK["nodes_intervals"], **settings.get("nodes_intervals", {})}
+        lower = NodeLimits(**(limits or {}))
+        self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock, limits=lower)
         self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
         self._ready = threading.Event()
         self._failed: BaseException | None = None
@@ -170,12 +172,12 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def serve(clock: ManualClock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Served]]:
-    """Serve nodes with settings; all are closed at the end. `data` is a fresh folder by default."""
+    """Serve nodes with settings and `limits`; all are closed at the end. Each has a fresh folder by default."""
     monkeypatch.chdir(tmp_path)  # no millpond.toml of whoever runs the tests
     made: list[Served] = []
 
     def start(**settings: Any) -> Served:
-        options = {"clock": clock, "data": str(tmp_path / f"served{len(made)}"), "port": 0, **settings}
+        options = {"clock": clock, "server_data": str(tmp_path / f"served{len(made)}"), "server_port": 0, **settings}
         made.append(Served(**options))
         return made[-1]
 
@@ -202,7 +204,7 @@ def cluster_of(serve: Callable[..., Served]) -> Callable[..., ClusterHere]:
     def start(**settings: Any) -> ClusterHere:
         ports = free_ports(3)
         nodes = [f"http://127.0.0.1:{port}" for port in ports]
-        made = ClusterHere([serve(port=port, nodes=nodes, **settings) for port in ports])
+        made = ClusterHere([serve(server_port=port, nodes_urls=nodes, **settings) for port in ports])
         for served in made.nodes:
             served.wait_ready()
         return made

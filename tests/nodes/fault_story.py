@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 Done = TypeVar("Done")
 TRIES = 12
 CLIENT = {
-    "MILLPOND_SEND_PART_RETRY_DELAY": "100ms",
-    "MILLPOND_SNAPSHOT_RETRY_INTERVAL": "100ms",
-    "MILLPOND_MIN_TIME_TO_KEEP_SNAPSHOTS": "0s",
-    "MILLPOND_CONNECT_TIMEOUT": "2s",
-    "MILLPOND_READ_TIMEOUT": "20s",
+    "MILLPOND_CLIENT_RETRY_DELAY": "100ms",
+    "MILLPOND_CLIENT_SNAPSHOT_RETRY_INTERVAL": "100ms",
+    "MILLPOND_CLIENT_MIN_TIME_TO_KEEP_SNAPSHOTS": "0s",
+    "MILLPOND_CLIENT_CONNECT_TIMEOUT": "2s",
+    "MILLPOND_CLIENT_READ_TIMEOUT": "20s",
 }
 
 
@@ -171,7 +171,7 @@ def patient(story: Story, act: Callable[[], Done]) -> Done:
 def running_story(folder: Path, **options: Any) -> Iterator[Story]:
     """A cluster that runs, and a client of it in this process."""
     with pytest.MonkeyPatch.context() as patch, Cluster(folder, **options) as cluster:
-        patch.setenv("MILLPOND_SNAPSHOT_CACHE", str(folder / "cache"))
+        patch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(folder / "cache"))
         for name, value in CLIENT.items():
             patch.setenv(name, value)
         story = Story(cluster)

@@ -74,5 +74,10 @@ def compared(*nodes: Served, seconds: float = SECONDS) -> Agreement:
 def served_again(serve: Callable[..., Served], cluster: ClusterHere, number: int, folder: Path | None = None) -> Served:
     """A node that was closed, started anew, perhaps from another folder."""
     settings = cluster[number].node.settings
-    same = {name: getattr(settings, name) for name in ("write_to", "lag_limit")}
-    return serve(port=settings.port, nodes=list(settings.nodes), data=str(folder or settings.data), **same)
+    return serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=str(folder or settings.server.data),
+        nodes_write_to=settings.nodes.write_to,
+        nodes_lag_limit=settings.nodes.lag_limit,
+    )

@@ -16,6 +16,7 @@ from millpond.maps.loads.pause import Pause
 from millpond.nodes.backups.newest import NewestBackup
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Outcome
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.replication.follower import FollowerStatus
 from millpond.nodes.replication.log_agreement import Agreement, Finding
 from millpond.pond import Pond, open_pond
@@ -85,7 +86,8 @@ class JobContext:
     def __init__(self, folder: Path, **settings: Any) -> None:
         self.clock = ManualClock(NOW)
         self.settings: Settings = load_settings(**settings)
-        self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, part_retention="7d")
+        self.limits = LIMITS
+        self.pond: Pond = open_pond(folder, serve=True, clock=self.clock, maps_part_retention="7d")
         self.merger = Merger(self.pond)
         self.follower: Any = Pulling()
         self.comparing: Any = Compared()

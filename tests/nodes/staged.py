@@ -26,14 +26,14 @@ KEYS = 120_000
 BEGIN = 1_700_000_000_000
 
 SETTINGS: Mapping[str, Any] = {
-    "min_time_to_keep_snapshots": "10min", "snapshot_retry_interval": "1min", "min_time_to_keep_env_open": "1min",
-    "snapshot_fetch_timeout": "30s",
+    "client_min_time_to_keep_snapshots": "10min", "client_snapshot_retry_interval": "1min",
+    "client_snapshot_fetch_timeout": "30s",
 }  # fmt: skip
 
 
 def settings(folder: Path, **options: Any) -> Settings:
     """Settings of a reader whose machine has its cache in `folder`."""
-    return load_settings(config=None, **{**SETTINGS, "snapshot_cache": str(folder), **options})
+    return load_settings(config=None, **{**SETTINGS, "client_snapshot_cache": str(folder), **options})
 
 
 @dataclass

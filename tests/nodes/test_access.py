@@ -22,7 +22,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.nodes.node import is_loopback
 from millpond.nodes.tokens import ANYBODY, Caller, TokenFile, Tokens, draw_token, hash_token
-from millpond.setting_types import TokenSetting
+from millpond.settings import TokenSetting
 from tests.nodes.conftest import Served
 
 pytestmark = pytest.mark.sample(11, of="file")
@@ -44,7 +44,7 @@ def shown(who: str | None) -> dict[str, str]:
 @pytest.fixture
 def guarded(serve: Callable[..., Served]) -> Served:
     """A node that asks for tokens, with three maps."""
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     for name in MAPS:
         node.pond.create_map(name, kind="state", value="long")
     return node
@@ -126,8 +126,8 @@ def test_a_part_is_written_to_its_map_only(guarded: Served) -> None:
 
 
 def test_a_load_needs_the_right_on_every_map_it_brings_rows_to(guarded: Served) -> None:
-    boss = millpond.open(guarded.url, token=SECRETS["boss"])
-    loader = millpond.open(guarded.url, token=SECRETS["loader"])
+    boss = millpond.open(guarded.url, client_token=SECRETS["boss"])
+    loader = millpond.open(guarded.url, client_token=SECRETS["loader"])
     loader.map("weather").load([{"key": "a", "value": 1}])
     boss.map("people").load([{"key": "a", "value": 1}])
     with pytest.raises(Denied):
@@ -203,14 +203,14 @@ def test_who_revokes_the_last_token_lets_nobody_in(serve: Callable[..., Served])
     file.add("b", "secret-b", {"admin": ["*"]})
     file.revoke("b")
     node.close()
-    again = serve(data=str(node.pond.folder))
+    again = serve(server_data=str(node.pond.folder))
     assert again.get("/v1/maps").status == 401, "also after the next start"
     again.close()
-    opened = serve(data=str(node.pond.folder), access="open")
+    opened = serve(server_data=str(node.pond.folder), server_access="open")
     assert opened.get("/v1/maps").status == 200, "to be open is a setting"
 
 
-@pytest.mark.settings(access="tokens")
+@pytest.mark.settings(server_access="tokens")
 def test_tokens_can_be_wanted_before_there_is_one(node: Served) -> None:
     assert node.get("/v1/maps").status == 401
     TokenFile(node.pond.folder).add("a", "secret-a", {"read": ["*"]})
@@ -219,7 +219,7 @@ def test_tokens_can_be_wanted_before_there_is_one(node: Served) -> None:
 
 def test_an_address_others_can_reach_is_never_open(serve: Callable[..., Served]) -> None:
     with pytest.raises(Denied) as refused:
-        serve(host="0.0.0.0", url="http://127.0.0.1:1", access="open")
+        serve(server_host="0.0.0.0", server_url="http://127.0.0.1:1", server_access="open")
     assert refused.value.kind == "access_open"
 
 
@@ -316,11 +316,11 @@ def test_what_others_can_reach_is_known(host: str, only_here: bool) -> None:
 
 def test_an_open_address_needs_tokens(serve: Callable[..., Served], tmp_path: Path) -> None:
     with pytest.raises(Denied) as refused:
-        serve(host="0.0.0.0", url="http://127.0.0.1:1")
+        serve(server_host="0.0.0.0", server_url="http://127.0.0.1:1")
     assert refused.value.kind == "tokens_wanted"
     TokenFile(tmp_path / "served0").add("a", "secret", {"read": ["*"]})
-    node = serve(host="0.0.0.0")
-    port = node.node.settings.port
+    node = serve(server_host="0.0.0.0")
+    port = node.node.settings.server.port
     answer = node.pool.request("GET", f"http://127.0.0.1:{port}/v1/maps", headers=shown("secret"))
     assert answer.status == 200
 
@@ -370,8 +370,8 @@ def shown_on(ports: Iterable[int]) -> set[str]:
 def test_a_certificate_is_read_again_when_it_changes(serve: Callable[..., Served], tmp_path: Path) -> None:
     authority = trustme.CA()
     files = issued(authority, tmp_path, "node")
-    node = serve(**files, grpc_port=0)
-    ports = (node.node.settings.port, int(node.node.settings.grpc_port))
+    node = serve(**files, server_grpc_port=0)
+    ports = (node.node.settings.server.port, int(node.node.settings.server.grpc_port))
     chain, key = Path(files["tls_cert"]), Path(files["tls_key"])
     first, key_before = {chain.read_text().replace("\n", "")}, key.read_bytes()
     assert shown_on(ports) == first
@@ -387,13 +387,13 @@ def test_a_node_may_want_certificates_of_its_clients(serve: Callable[..., Served
     authority, stranger = trustme.CA(), trustme.CA()
     authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
     trusted = {"tls_ca": str(tmp_path / "ca.pem")}
-    node = serve(**issued(authority, tmp_path, "node"), tls_client_ca=trusted["tls_ca"], grpc_port=0)
+    node = serve(**issued(authority, tmp_path, "node"), tls_client_ca=trusted["tls_ca"], server_grpc_port=0)
     with millpond.open(node.url, **trusted, **issued(authority, tmp_path, "client")) as pond:
         assert list(pond.maps()) == []
     for others in ({}, issued(stranger, tmp_path, "stranger")):
         with pytest.raises(millpond.Unavailable):
             millpond.open(node.url, **trusted, **others).maps()
-    address, root = f"localhost:{node.node.settings.grpc_port}", (tmp_path / "ca.pem").read_bytes()
+    address, root = f"localhost:{node.node.settings.server.grpc_port}", (tmp_path / "ca.pem").read_bytes()
     pair = [(tmp_path / name).read_bytes() for name in ("client.key", "client.pem")]
     for own, fits in ((pair, True), ([], False)):
         with grpc.secure_channel(address, grpc.ssl_channel_credentials(root, *own)) as channel:
@@ -407,9 +407,11 @@ def test_nodes_replicate_over_https(serve: Callable[..., Served], certificates: 
     ports = free_ports(2)
     nodes = [f"https://localhost:{port}" for port in ports]
     wanted = {"tls_client_ca": certificates["tls_ca"]}  # a node shows its own to the others
-    settings = {"nodes": nodes, "tokens": TOKENS, "token": SECRETS["boss"], **certificates, **wanted}
-    first, second = (serve(port=port, url=url, **settings) for port, url in zip(ports, nodes, strict=True))
-    with millpond.open(",".join(nodes), token=SECRETS["boss"], **certificates) as pond:
+    settings = {"nodes_urls": nodes, "server_tokens": TOKENS, "client_token": SECRETS["boss"], **certificates, **wanted}
+    first, second = (
+        serve(server_port=port, server_url=url, **settings) for port, url in zip(ports, nodes, strict=True)
+    )
+    with millpond.open(",".join(nodes), client_token=SECRETS["boss"], **certificates) as pond:
         pond.create_map("weather", kind="state", value="long")
         pond.map("weather").load([{"key": "a", "value": 1}])
     second.pond.log.wait_applied(first.pond.log.position()[0])

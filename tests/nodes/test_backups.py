@@ -122,7 +122,7 @@ def place(tmp_path: Path) -> Place:
 @contextmanager
 def folder_pond(folder: Path, part_retention: str | None = "1d") -> Iterator[tuple[Pond, FolderSource]]:
     clock = ManualClock(now=1_600_000_000_000)
-    with open_pond(folder, part_retention=part_retention, clock=clock) as pond:
+    with open_pond(folder, maps_part_retention=part_retention, clock=clock) as pond:
         yield pond, FolderSource(pond, clock)
 
 

@@ -66,7 +66,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.usefixtures("counted")
 def test_a_node_under_a_limit_catches_up_with_a_load_that_is_larger(tmp_path: Path) -> None:
     """It was off while the load was entered, and gets its parts from the other nodes."""
-    settings = {"memory_max": "16MiB", "threads": 4, "large_threads": 2, "write_to": "majority"}
+    settings = {"maps_memory_max": "16MiB", "nodes_write_to": "majority"}
     with Cluster(tmp_path, 3, settings=settings, armed=False) as cluster, millpond.open(cluster.url) as pond:
         for name in ("small", "large"):
             pond.create_map(name, kind="temporal_state", value="string")
@@ -90,7 +90,7 @@ def test_a_node_under_a_limit_catches_up_with_a_load_that_is_larger(tmp_path: Pa
 @pytest.mark.usefixtures("counted")
 def test_a_map_larger_than_memory_comes_to_nodes_under_a_limit(tmp_path: Path) -> None:
     """As parts that are sent, and to a node that lost its disk as a copy."""
-    settings = {"memory_max": "16MiB", "threads": 4, "large_threads": 2}
+    settings = {"maps_memory_max": "16MiB"}
     with Cluster(tmp_path, 2, settings=settings, armed=False) as cluster, millpond.open(cluster.url) as pond:
         for name in ("small", "large"):
             pond.create_map(name, kind="temporal_state", value="string")

@@ -89,7 +89,7 @@ def place() -> Iterator[Path]:
 @pytest.fixture
 def source(place: Path, serve: Callable[..., Served]) -> Served:
     """A node with something in every map."""
-    served = serve(data=str(place / "source"))
+    served = serve(server_data=str(place / "source"))
     fill(served.pond, 1, 2)
     served.pond.map("plain").condense("2000-01-01T00:00Z")
     return served
@@ -106,7 +106,7 @@ def other(place: Path) -> Path:
 
 
 def peer_of(served: Served, **settings: Any) -> Peer:
-    return Peer(Connection(served.url, load_settings(send_part_attempts=1, **settings)))
+    return Peer(Connection(served.url, load_settings(client_attempts=1, **settings)))
 
 
 def compared(served: Served, pond: Pond) -> Agreement:
@@ -171,7 +171,7 @@ def test_what_follows_is_pulled_as_ever(source: Served, other: Path) -> None:
 def follow(pond: Pond, served: Served) -> None:
     """Enter what the node has and the pond has not."""
     peer = peer_of(served)
-    sources = PartSources(pond.folder, load_settings(), _NoUploads(), lambda: [peer])
+    sources = PartSources(pond.folder, _NoUploads(), lambda: [peer])
     for entry in peer.log(pond.log.position()[0]).entries:
         pond.log.enter(entry, sources.parts([entry]))
     pond.merge()

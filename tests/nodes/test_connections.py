@@ -100,7 +100,7 @@ def test_a_head_within_the_limit_is_read_byte_by_byte_and_bodies_are_not_heads(n
     assert node.post("/v1/maps/m/scan", json.loads(body)).status == 200
 
 
-@pytest.mark.settings(header_timeout="200ms")
+@pytest.mark.settings(limits={"head_seconds": 0.2})
 @pytest.mark.parametrize(
     "sent", [b"", HEAD, b"\r\n\r\n", HEAD + b"\r\n" + HEAD], ids=["none", "half", "blank", "second"]
 )
@@ -114,7 +114,7 @@ def test_a_head_that_is_half_sent_is_given_up(node: Served, sent: bytes) -> None
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(body_timeout="200ms")
+@pytest.mark.settings(limits={"body_seconds": 0.2})
 @pytest.mark.parametrize("path", ["/v1/maps", f"/v1/parts/{'0' * 32}/upload", "/api/v1/repositories"])
 def test_a_body_that_trickles_is_given_up(node: Served, path: str) -> None:
     head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: 900\r\n\r\n"
@@ -130,7 +130,7 @@ def test_a_body_that_trickles_is_given_up(node: Served, path: str) -> None:
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(header_timeout="200ms", idle_timeout="200ms")
+@pytest.mark.settings(limits={"head_seconds": 0.2, "idle_seconds": 0.2})
 def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> None:
     with raw(node) as line:
         line.sendall(HEAD + b"\r\n")
@@ -149,8 +149,8 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> Non
 @pytest.mark.parametrize(
     ("settings", "code", "kind"),
     [
-        ({"max_connections": "8"}, 503, "connections_full"),
-        ({"max_connections_per_address": "8"}, 429, "address_connections_full"),
+        ({"server_max_connections": "8"}, 503, "connections_full"),
+        ({"server_max_connections_per_address": "8"}, 429, "address_connections_full"),
     ],
 )
 def test_connections_beyond_the_limit_are_sent_away(
@@ -187,7 +187,7 @@ def test_a_few_requests_in_a_row_are_all_answered(node: Served) -> None:
 # -- readers ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.settings(read_timeout="300ms")
+@pytest.mark.settings(client_read_timeout="300ms")
 def test_a_client_that_takes_nothing_is_disconnected(node: Served) -> None:
     pond_map = node.pond.create_map("m", kind="state", value="string")
     pond_map.load(pa.table({"key": [f"k{n}" for n in range(40_000)], "value": ["v" * 500] * 40_000}))

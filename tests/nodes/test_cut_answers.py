@@ -31,7 +31,7 @@ def served(node: Served) -> Served:
 
 @contextmanager
 def opened(node: Served) -> Iterator[Any]:
-    with millpond.open(node.url, **{**QUICK, "send_part_attempts": 1}) as pond:
+    with millpond.open(node.url, **{**QUICK, "client_attempts": 1}) as pond:
         yield pond
 
 

@@ -50,7 +50,7 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A node with a map."""
     folder = tmp_path_factory.mktemp("described") / "pond"
     words = ["serve", "--data", str(folder), "--port", "0", "--json"]
-    process = Command(words, env={**os.environ, "MILLPOND_ACCESS": "open"})
+    process = Command(words, env={**os.environ, "MILLPOND_SERVER_ACCESS": "open"})
     try:
         address = json.loads(process.stdout.readline())["url"]
         for name in ("0", "m"):

@@ -23,7 +23,7 @@ TOKENS = [
 
 
 def test_an_absent_map_names_no_map_of_others(serve: Callable[..., Served]) -> None:
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     for name in ("ours", "oursecret_payroll", "payroll"):
         node.pond.create_map(name, kind="state", value="long")
     paths = (
@@ -63,7 +63,7 @@ def test_the_name_of_a_folder_that_is_a_word_changes_no_message(
 ) -> None:
     """The folder is `./map`, as the settings say it."""
     monkeypatch.chdir(tmp_path)
-    answer = serve(data="map").get("/v1/maps/mapped").json()
+    answer = serve(server_data="map").get("/v1/maps/mapped").json()
     assert answer["values"]["map"] == "mapped"
     assert "map" in answer["message"].split()
 
@@ -115,7 +115,7 @@ def troubled(node: Served) -> Served:
 
 def test_reasons_name_no_map_where_there_are_tokens(serve: Callable[..., Served]) -> None:
     """They can be seen without a token."""
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     finding = Finding(map="payroll", node=node.url, state="differs", rows=1)
     node.node.comparing.differing = (finding,)
     assert b"maps that differ from the primary's: 1" in node.get("/readyz").body

@@ -78,7 +78,7 @@ def test_ages_that_are_not_meant_are_refused(node: Served, rule: dict[str, Any],
     assert (answer.status, answer.json()["kind"]) == (400, kind)
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_deletion_and_ages_need_admin_on_the_job_set_or_the_queue(node: Served) -> None:
     def status(token: str, method: str, where: str, body: Any = None) -> int:
         return node.request(method, where, body=body, headers={"Authorization": f"Bearer {token}"}).status
@@ -96,7 +96,7 @@ def test_deletion_and_ages_need_admin_on_the_job_set_or_the_queue(node: Served) 
     assert [status(token, "PUT", RULES, one) for token in tokens] == [403, 403, 200, 200]
     assert [status(token, "GET", RULES) for token in tokens] == [403, 200, 200, 200]
     assert [status(token, "DELETE", f"{RULES}?queue=etl") for token in tokens] == [403, 403, 403, 204]
-    with millpond.open(node.url, token="writer") as remote, pytest.raises(Denied):
+    with millpond.open(node.url, client_token="writer") as remote, pytest.raises(Denied):
         remote.events.delete("etl", "nightly")
     audited = [json.loads(line) for line in (node.pond.folder / "audit.jsonl").read_text().splitlines()]
     assert any(line["path"] == RULES and line.get("retention") == "9d" and line["token"] == "etl" for line in audited)
@@ -131,7 +131,7 @@ def test_clients_of_armada_get_no_event_that_was_deleted(node: Served) -> None:
     assert node.post(where, body).body.count(b'"result"') == 0
 
 
-@pytest.mark.settings(events_interval="100d")
+@pytest.mark.settings(nodes_intervals={"events": "100d"})
 def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> None:
     node.pond.events.store.notes.put(NoteKind.ERASURE, "damaged", b"{}")
     run = node.post("/v1/jobs/events/run?wait=30").json()["last"]
@@ -139,7 +139,7 @@ def test_a_deletion_that_cannot_be_ended_is_one_fault_of_a_run(node: Served) -> 
 
 
 @pytest.mark.settings(
-    events_compress_after="off", events_retention="off", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="off", events_retention="off", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_the_job_and_its_lag_take_the_ages_of_rules(node: Served) -> None:
     node.pond.events.settings.set("etl", "nightly", retention="2d", compress_after="1d")

@@ -58,7 +58,7 @@ def test_what_is_appended_is_counted_by_surface(node: Served) -> None:
 
 
 @pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert shown(node, LAG, work="compress") is None  # the job has not run yet
@@ -79,7 +79,7 @@ def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert (shown(node, LAG, work="compress"), shown(node, LAG, work="expire")) == (0, 0)
 
 
-@pytest.mark.settings(events_compress_after="off", events_retention="off", events_interval="100d")
+@pytest.mark.settings(events_compress_after="off", events_retention="off", nodes_intervals={"events": "100d"})
 def test_work_that_is_off_has_no_lag(node: Served) -> None:
     node.pond.events.append("etl", "nightly", [b"x"])
     node.post("/v1/jobs/events/run?wait=30")
@@ -110,7 +110,7 @@ def test_a_census_goes_on_where_it_stopped_and_shows_whole_counts_alone() -> Non
 
 
 def test_the_newest_backup_is_looked_for_in_its_place(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(backups=str(tmp_path / "backups"))
+    node = serve(objects_backups=str(tmp_path / "backups"))
     assert shown(node, "millpond_backup_age_seconds") is None
 
     def looked() -> float | None:
@@ -139,12 +139,12 @@ def test_a_node_without_a_place_for_backups_has_no_such_job(node: Served) -> Non
 
 
 @pytest.mark.settings(
-    grpc_port=0, tokens=[{"name": "one", "sha256": hash_token("one"), "rights": {"read": ["*"]}}]
+    server_grpc_port=0, server_tokens=[{"name": "one", "sha256": hash_token("one"), "rights": {"read": ["*"]}}]
 )  # fmt: skip
 def test_refusals_are_counted_by_surface_and_kind(node: Served) -> None:
     assert node.get("/v1/maps").status == 401
     assert node.get("/api/v1/repositories").status == 401
-    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.grpc_port}") as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{node.node.settings.server.grpc_port}") as channel:
         for method in ("/api.Submit/SubmitJobs", "/littlehorse.LittleHorse/Whoami"):
             with pytest.raises(grpc.RpcError):
                 channel.unary_unary(method)(b"", timeout=30)

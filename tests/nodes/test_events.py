@@ -133,7 +133,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_rights_are_by_queue_and_job_set(node: Served) -> None:
     def status(token: str, method: str, job_set: str, queue: str = "etl") -> int:
         body = lines({"payload": "x"}) if method == "POST" else None
@@ -180,7 +180,7 @@ def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypat
 
 
 @pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, events_interval="100d"
+    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
 )
 def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     for _ in range(5):
@@ -193,7 +193,9 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
-@pytest.mark.settings(events_compress_after="1d", events_retention="3d", events_interval="100d", events_lost_after="1d")
+@pytest.mark.settings(
+    events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"}, events_lost_after="1d"
+)
 def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
     def run() -> tuple[int, str]:
         last = node.post("/v1/jobs/events/run?wait=30").json()["last"]
@@ -215,7 +217,7 @@ def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(no
     assert run()[0] == 3
 
 
-@pytest.mark.settings(events_retention="3d", events_interval="100d")
+@pytest.mark.settings(events_retention="3d", nodes_intervals={"events": "100d"})
 def test_a_request_drops_what_is_old_whatever_the_job_thinks_of_the_clock(node: Served) -> None:
     node.pond.events.append("etl", "nightly", [b"x"])
     node.post("/v1/jobs/events/run?wait=30")
@@ -273,14 +275,14 @@ def test_maintenance_and_indexes_are_the_same_in_a_folder_and_on_a_node(node: Se
         assert remote.events.index("no", "stream") is None
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_maintenance_needs_the_right_on_everything(node: Served) -> None:
     for work in ("compress", "expire"):
         for token, status in {"writer": 403, "maps": 403, "all": 200}.items():
             headers = {"Authorization": f"Bearer {token}"}
             assert node.post(f"/v1/events/{work}", {"after_ms": DAY}, headers=headers).status == status
     node.pond.events.append("etl", "hourly", [b""])
-    with millpond.open(node.url, token="watcher") as remote:
+    with millpond.open(node.url, client_token="watcher") as remote:
         assert list(remote.events.indexes()) == []
 
 
@@ -321,7 +323,7 @@ def test_a_reader_is_told_soon_that_new_events_were_all(node: Served, monkeypatc
             assert (one.next_batch(None), many.next_batch(None)) == ([], [])
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_a_watch_of_several_streams_needs_the_right_on_each(node: Served) -> None:
     one, other = {"queue": "etl", "job_set": "nightly"}, {"queue": "etl", "job_set": "hourly"}
 
@@ -332,16 +334,16 @@ def test_a_watch_of_several_streams_needs_the_right_on_each(node: Served) -> Non
     assert [status(one), status(one, other), status(one, one), status()] == [200, 403, 400, 400]
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_a_remote_watch_without_the_right_is_denied(node: Served) -> None:
-    with millpond.open(node.url, token="watcher") as remote, pytest.raises(Denied):
+    with millpond.open(node.url, client_token="watcher") as remote, pytest.raises(Denied):
         remote.events.watch("etl", "hourly").next_batch(None)
 
 
 def test_a_remote_watch_goes_on_on_a_node_that_was_restarted(serve: Callable[..., Served]) -> None:
     first = serve()
     port = first.url.rpartition(":")[2]
-    with millpond.open(first.url, send_part_attempts=1) as remote:
+    with millpond.open(first.url, client_attempts=1) as remote:
         remote.events.append("q", "j", [b"one"])
         watch = remote.events.watch("q", "j")
         assert next(iter(watch)).payload == b"one"
@@ -350,7 +352,7 @@ def test_a_remote_watch_goes_on_on_a_node_that_was_restarted(serve: Callable[...
         with pytest.raises(Unavailable):
             while True:
                 seen += [event.payload for event in watch.next_batch(None)]
-        second = serve(data=str(first.pond.folder), port=int(port))
+        second = serve(server_data=str(first.pond.folder), server_port=int(port))
         second.pond.events.append("q", "j", [b"two"])
         while not seen:
             seen += [event.payload for event in watch.next_batch(None)]

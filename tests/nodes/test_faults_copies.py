@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from millpond.maps.model.definition import Kind
-from tests.harness.cluster import wait_for
+from tests.harness.cluster import INTERVALS, wait_for
 from tests.harness.cluster_audit import fetch_json
 from tests.harness.faulty_proxy import Trouble
 from tests.nodes.fault_story import Story, rows_of, running_story
@@ -22,7 +22,7 @@ REPLICA, NEWCOMER = 1, 2
 @pytest.fixture(scope="module")
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
     """Nodes that keep merged parts, and the log, hardly any time."""
-    settings = {"part_retention": "500ms", "cleanup_interval": "300ms"}
+    settings = {"maps_part_retention": "500ms", "nodes_intervals": INTERVALS | {"cleanup": "300ms"}}
     with running_story(tmp_path_factory.mktemp("copies"), proxies=True, settings=settings) as opened:
         yield opened
 

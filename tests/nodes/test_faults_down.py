@@ -29,7 +29,7 @@ MANY = 1_000_000
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with running_story(tmp_path_factory.mktemp("down"), proxies=True, settings={"read_timeout": "5s"}) as story:
+    with running_story(tmp_path_factory.mktemp("down"), proxies=True, settings={"client_read_timeout": "5s"}) as story:
         yield story
 
 
@@ -46,7 +46,7 @@ def story(whole: Story) -> Iterator[Story]:
 def impatient(story: Story) -> Iterator[None]:
     """A client that waits for no answer longer than two seconds."""
     in_thread = story.pond
-    with millpond.open(story.cluster.url, read_timeout="2s") as story.pond:
+    with millpond.open(story.cluster.url, client_read_timeout="2s") as story.pond:
         try:
             yield
         finally:

@@ -61,9 +61,14 @@ def story(network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         "name": "cluster", "sha256": sha256(TOKEN.encode()).hexdigest(),
         "rights": {"read": ["*"], "write": ["*"], "admin": ["*"]},
     }  # fmt: skip
-    settings = {"token": TOKEN, "tokens": [shared], "read_timeout": "3s", "connect_timeout": "1s"}
+    settings = {
+        "client_token": TOKEN,
+        "server_tokens": [shared],
+        "client_read_timeout": "3s",
+        "client_connect_timeout": "1s",
+    }
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLPOND_TOKEN", TOKEN)
+        patch.setenv("MILLPOND_CLIENT_TOKEN", TOKEN)
         with running_story(
             tmp_path_factory.mktemp("cable"), settings=settings,
             places={0: here, 1: here, 2: Place(host=f"{BLOCK}.2", space=network)},

@@ -30,7 +30,7 @@ SETTLE_SECONDS = 60.0
 
 @pytest.fixture
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    settings = {"read_timeout": "3s", "connect_timeout": "1s"}
+    settings = {"client_read_timeout": "3s", "client_connect_timeout": "1s"}
     with running_story(tmp_path_factory.mktemp("promoted"), proxies=True, settings=settings) as opened:
         yield opened
 
@@ -41,7 +41,7 @@ def enter_at_the_primary_alone(story: Story, name: str, load: int) -> None:
     wait_for(lambda: trouble.times < MANY - 4, "questions that were on their way to be answered")
     before = position_of(story.cluster, OLD)[0]
     rows = rows_of(story.definition(name).kind, load)
-    with millpond.open(story.cluster.url, read_timeout="1s") as hasty, pytest.raises(Unavailable) as caught:
+    with millpond.open(story.cluster.url, client_read_timeout="1s") as hasty, pytest.raises(Unavailable) as caught:
         hasty.map(name).load(table_of(story.definition(name), rows))
     assert caught.value.kind != "load_not_everywhere", caught.value
     assert position_of(story.cluster, OLD)[0] == before + 1

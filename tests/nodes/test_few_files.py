@@ -32,7 +32,7 @@ def url(tmp_path: Path) -> Iterator[str]:
         command,
         stdout=subprocess.PIPE,
         text=True,
-        env={**os.environ, "MILLPOND_ACCESS": "open", "MILLPOND_MAX_CONNECTIONS_PER_ADDRESS": "0"},
+        env={**os.environ, "MILLPOND_SERVER_ACCESS": "open", "MILLPOND_SERVER_MAX_CONNECTIONS_PER_ADDRESS": "0"},
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (FILES, FILES)),
     ) as process:
         assert process.stdout is not None

@@ -191,7 +191,7 @@ def test_a_primary_that_lost_its_last_entries_gets_them_back(
         caught_up(node, 0)
     load(primary, "a")
     primary.close()
-    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    shutil.copytree(primary.node.settings.server.data, tmp_path / "older")
     again = served_again(serve, cluster, 0)
     position = load(again, "b")
     for node in replicas:
@@ -255,7 +255,7 @@ def test_a_primary_that_is_held_asks_its_peers_before_it_takes_changes(
     primary.post("/v1/jobs/replicate/pause")
     caught_up(replicas[0], load(primary, "a"))
     primary.close()
-    shutil.copytree(primary.node.settings.data, tmp_path / "older")
+    shutil.copytree(primary.node.settings.server.data, tmp_path / "older")
     again = served_again(serve, cluster, 0)
     position = load(again, "b")
     caught_up(replicas[0], position)
@@ -422,7 +422,9 @@ def test_settings_name_the_peers(tmp_path: Path) -> None:
 
     nodes = ["http://n1:7433/", "http://n2:7433", "http://n3:7433"]
     with open_pond(tmp_path) as pond:
-        follower = Follower(pond, load_settings(url="http://n2:7433", nodes=nodes), _Uploads(), ManualClock())
+        follower = Follower(
+            pond, load_settings(server_url="http://n2:7433", nodes_urls=nodes), _Uploads(), ManualClock()
+        )
     assert follower.role == "replica"
     assert [peer.url for peer in follower.peers()] == ["http://n1:7433", "http://n3:7433"]
 
@@ -435,7 +437,7 @@ def test_pauses_after_failures_double_on_the_node_s_own_clock(tmp_path: Path) ->
     nodes = [f"http://127.0.0.1:{port}", "http://n2:7433"]
     clock = ManualClock(share=0.0)
     with open_pond(tmp_path) as pond:
-        settings = load_settings(url="http://n2:7433", nodes=nodes, send_part_attempts=1)
+        settings = load_settings(server_url="http://n2:7433", nodes_urls=nodes, client_attempts=1)
         follower = Follower(pond, settings, _Uploads(), clock)
         follower.start()
         try:

@@ -24,8 +24,8 @@ def test_logs_that_diverged_are_reported_and_repaired(
     primary, replica, other = cluster.nodes
     caught_up(replica, load(primary, "a"))
     replica.close()
-    shutil.copytree(replica.node.settings.data, tmp_path / "alone")
-    alone = serve(data=str(tmp_path / "alone"))
+    shutil.copytree(replica.node.settings.server.data, tmp_path / "alone")
+    alone = serve(server_data=str(tmp_path / "alone"))
     load(alone, "mine", value=7)
     alone.close()
     position = load(primary, "b", value=8)
@@ -56,8 +56,8 @@ def repaired(node: Served, **request: Any) -> Any:
 
 def forked_copy(serve: Callable[..., Served], served: Served, place: Path, *keys: str) -> Path:
     """A copy of a closed node's folder in which something else happened."""
-    shutil.copytree(served.node.settings.data, place)
-    alone = serve(data=str(place))
+    shutil.copytree(served.node.settings.server.data, place)
+    alone = serve(server_data=str(place))
     for key in keys:
         load(alone, key)
     alone.close()
@@ -155,7 +155,7 @@ def test_a_pond_with_a_past_of_its_own_is_not_taken_over(serve: Callable[..., Se
     load(other, "mine")
     other.close()
     load(cluster[0], "a")
-    stranger = served_again(serve, cluster, 1, Path(other.node.settings.data))
+    stranger = served_again(serve, cluster, 1, Path(other.node.settings.server.data))
     stranger.until(lambda: stranger.node.follower.status().state == "forked")
     assert stranger.node.follower.status().error_kind == "pond_other"
     assert stranger.pond.map("m").get("mine") == 1

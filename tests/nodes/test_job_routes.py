@@ -73,7 +73,7 @@ def test_a_pause_survives_a_restart(serve: Callable[..., Served]) -> None:
     assert first.post("/v1/jobs/retain/pause").json()["paused"]
     data = str(first.pond.folder)
     first.close()
-    again = serve(data=data)
+    again = serve(server_data=data)
     assert again.get("/v1/jobs/retain").json()["paused"]
     assert not again.post("/v1/jobs/retain/resume").json()["paused"]
 
@@ -136,7 +136,7 @@ def _token(text: str, **rights: list[str]) -> dict[str, Any]:
 
 
 @pytest.mark.settings(
-    tokens=[
+    server_tokens=[
         _token("looks", read=["owner"]),
         _token("watches", read=["*"]),
         _token("tends", admin=["owner"]),

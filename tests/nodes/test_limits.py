@@ -84,7 +84,7 @@ def test_a_map_may_be_called_as_a_route_is(node: Served, name: str, method: str,
 
 def small_node(serve: Callable[..., Served], **settings: str) -> Served:
     """A node with room for one MiB."""
-    node = serve(max_request_memory="1MiB", **settings)
+    node = serve(server_max_request_memory="1MiB", **settings)
     node.pond.create_map("m", kind="state", value="long")
     return node
 
@@ -120,7 +120,7 @@ def test_what_can_never_fit_is_too_large(small: Served) -> None:
 
 @pytest.mark.parametrize("how", ["goes away", "falls silent"])
 def test_who_does_not_send_on_gives_room_to_others(serve: Callable[..., Served], how: str) -> None:
-    small = small_node(serve, read_timeout="500ms" if how == "falls silent" else "20s")
+    small = small_node(serve, client_read_timeout="500ms" if how == "falls silent" else "20s")
     body = question(800 * KIB)
     first = Sender(small, "POST", "/v1/maps/m/lookup", len(body))
     first.send(body[: len(body) // 2])

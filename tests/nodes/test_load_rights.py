@@ -29,7 +29,7 @@ def headers(who: str) -> dict[str, str]:
 
 @pytest.fixture
 def guarded(serve: Callable[..., Served]) -> Served:
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     for name in ("weather", "people"):
         node.pond.create_map(name, kind="state", value="long")
     return node
@@ -37,7 +37,7 @@ def guarded(serve: Callable[..., Served]) -> Served:
 
 def uploaded(node: Served, who: str, map: str, value: int, **entered: Any) -> millpond.LoadResult:
     """Load one row by a token."""
-    with millpond.open(node.url, token=who) as pond:
+    with millpond.open(node.url, client_token=who) as pond:
         writer = pond.part_writer(map)
         writer.write(canonical_of(pond.map(map).definition, [(("a",), value)]))
         return pond.commit_load(writer.finish(), wait=True, **entered)
@@ -45,7 +45,7 @@ def uploaded(node: Served, who: str, map: str, value: int, **entered: Any) -> mi
 
 def uploaded_to_both(node: Served, value: int, **entered: Any) -> millpond.LoadResult:
     """Load one row to each of both maps at once, by a token that may."""
-    with millpond.open(node.url, token="all") as pond:
+    with millpond.open(node.url, client_token="all") as pond:
         parts = []
         for name in ("people", "weather"):
             writer = pond.part_writer(name)
@@ -132,7 +132,7 @@ def test_a_load_of_others_is_not_repeated_for_its_numbers(guarded: Served) -> No
 def test_a_part_of_others_is_as_absent(guarded: Served) -> None:
     uploaded(guarded, "weather", "weather", 1)
     [known] = guarded.pond.parts.list("weather")
-    with millpond.open(guarded.url, token="all") as pond:
+    with millpond.open(guarded.url, client_token="all") as pond:
         writer = pond.part_writer("weather")
         writer.write(canonical_of(pond.map("weather").definition, [(("z",), 1)]))
         [sealed] = writer.finish()
@@ -160,5 +160,5 @@ def test_the_log_of_a_map_names_no_stream(guarded: Served) -> None:
 
 
 def test_a_load_needs_the_right_on_its_map(guarded: Served) -> None:
-    with millpond.open(guarded.url, token="people") as pond, pytest.raises((Denied, NotFound)):
+    with millpond.open(guarded.url, client_token="people") as pond, pytest.raises((Denied, NotFound)):
         pond.map("weather").load([{"key": "b", "value": 1}])

@@ -27,7 +27,7 @@ def status(node: Served, method: str, path: str, who: str | None, body: object =
     return node.request(method, path, body=body, headers=headers).status
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_rights(node: Served) -> None:
     for name in ("m", "other"):
         node.pond.create_map(name, kind="state", value="long").load(pa.table({"key": [name], "value": [1]}))
@@ -58,12 +58,12 @@ def test_rights(node: Served) -> None:
             assert (found < 300) if name in who else (found == 403), (method, path, name, found)
 
 
-@pytest.mark.settings(tokens=TOKENS)
+@pytest.mark.settings(server_tokens=TOKENS)
 def test_to_verify_without_the_right_is_refused_not_a_finding(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_TOKEN", "reader")
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "reader")
     with millpond.open(node.url) as pond, pytest.raises(millpond.Denied, match="right=admin"):
         pond.verify()
-    monkeypatch.setenv("MILLPOND_TOKEN", "all")
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "all")
     with millpond.open(node.url) as pond:
         assert pond.verify().ok
 

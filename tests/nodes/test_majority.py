@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.sample(3, of="file")
 
 Serve = Callable[..., "Served"]
-MAJORITY = {"write_to": "majority", "lag_limit": "1500ms"}
+MAJORITY = {"nodes_write_to": "majority", "nodes_lag_limit": "1500ms"}
 majority = pytest.mark.settings(**MAJORITY)
 
 
@@ -31,7 +31,7 @@ def _time_passes(clock: ManualClock) -> Iterator[None]:
 
 
 def synchronised(cluster: ClusterHere, value: int) -> None:
-    with millpond.open(cluster.url, synchronise=True, send_part_attempts=2) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_attempts=2) as pond:
         pond.create_map("m", kind="state", value="long", exist_ok=True)
         pond.map("m").load(rows("a", value=value))
 

@@ -59,7 +59,7 @@ def answer_of(node: Served) -> int | None:
 def newcomer(serve: Serve, cluster: ClusterHere, **settings: Any) -> Served:
     """A node with an empty folder, whose settings name the nodes of the pond and itself."""
     [port] = free_ports(1)
-    return serve(port=port, nodes=[*cluster.urls, f"http://127.0.0.1:{port}"], **settings)
+    return serve(server_port=port, nodes_urls=[*cluster.urls, f"http://127.0.0.1:{port}"], **settings)
 
 
 def test_what_stays_with_the_old_primary_is_said(cluster_of: Callable[..., ClusterHere]) -> None:
@@ -74,8 +74,8 @@ def test_what_stays_with_the_old_primary_is_said(cluster_of: Callable[..., Clust
 
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_another_node_becomes_the_primary(write_to: str, cluster_of: Callable[..., ClusterHere], serve: Serve) -> None:
-    cluster = cluster_of(write_to=write_to, lag_limit="2s")
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    cluster = cluster_of(nodes_write_to=write_to, nodes_lag_limit="2s")
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
         found = ordered("promote", cluster.urls[1], "--pond", cluster.urls[0])
         assert found == {
@@ -93,17 +93,17 @@ def test_another_node_becomes_the_primary(write_to: str, cluster_of: Callable[..
     again.wait_ready()
     assert again.node.role == "primary", "the list outlives a restart, and the settings' order does not count"
     assert not again.get("/v1/node").json()["settings_differ"]
-    with millpond.open(cluster.urls[0], synchronise=True) as pond:
+    with millpond.open(cluster.urls[0], client_synchronise=True) as pond:
         put(pond, 3)
     assert compared(again, cluster[0], cluster[2]).ok
 
 
 @pytest.mark.parametrize("write_to", ["all", "majority"])
 def test_a_node_is_added_and_removed(write_to: str, cluster_of: Callable[..., ClusterHere], serve: Serve) -> None:
-    cluster = cluster_of(write_to=write_to, lag_limit="2s")
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    cluster = cluster_of(nodes_write_to=write_to, nodes_lag_limit="2s")
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
-        new = newcomer(serve, cluster, write_to=write_to, lag_limit="2s")
+        new = newcomer(serve, cluster, nodes_write_to=write_to, nodes_lag_limit="2s")
         until(lambda: any("it is no member" in reason for reason in new.node.reasons()))
         assert answer_of(new) is None
         found = ordered("add", new.url, "--pond", cluster.urls[0])
@@ -125,7 +125,7 @@ def test_a_node_is_added_and_removed(write_to: str, cluster_of: Callable[..., Cl
 
 
 def test_a_node_that_was_removed_is_added_again(cluster: ClusterHere, serve: Serve) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
         run("remove", cluster.urls[2], "--pond", cluster.url)
         put(pond, 2)
@@ -141,7 +141,7 @@ def test_a_node_that_was_removed_is_added_again(cluster: ClusterHere, serve: Ser
 
 
 def test_a_lost_node_is_removed_because_a_person_says_so(cluster: ClusterHere, serve: Serve) -> None:
-    with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_attempts=1) as pond:
         put(pond, 1)
         cluster[2].close()
         cluster[0].node.clock.advance(60_000)  # type: ignore[attr-defined]
@@ -160,9 +160,9 @@ def test_a_node_whose_lease_is_over_is_removed_although_it_cannot_be_reached(
     cluster_of: Callable[..., ClusterHere], serve: Serve, clock: ManualClock
 ) -> None:
     """It answers nothing without a lease, so nobody need say that it is lost."""
-    settings = {"write_to": "majority", "lag_limit": "2s"}
+    settings = {"nodes_write_to": "majority", "nodes_lag_limit": "2s"}
     cluster = cluster_of(**settings)
-    with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_attempts=1) as pond:
         put(pond, 1)
         cluster[2].close()
         position = cluster[0].pond.log.position()[0]
@@ -177,7 +177,7 @@ def test_a_node_whose_lease_is_over_is_removed_although_it_cannot_be_reached(
 
 
 def test_the_primary_is_lost_and_most_nodes_agree_on_another(cluster: ClusterHere, serve: Serve) -> None:
-    with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_attempts=1) as pond:
         put(pond, 1)
         assert "the primary answers" in run("promote", cluster.urls[1], "--without-primary", refused=True)
         cluster[0].close()
@@ -195,7 +195,7 @@ def test_the_primary_is_lost_and_most_nodes_agree_on_another(cluster: ClusterHer
 
 
 def test_one_of_three_cannot_make_itself_the_primary(cluster: ClusterHere) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
     cluster[0].close()
     cluster[2].close()
@@ -204,7 +204,7 @@ def test_one_of_three_cannot_make_itself_the_primary(cluster: ClusterHere) -> No
 
 
 def test_a_node_with_a_shorter_log_does_not_become_the_primary(cluster: ClusterHere) -> None:
-    with millpond.open(cluster.url, synchronise=True, send_part_attempts=1) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_attempts=1) as pond:
         put(pond, 1)
         cluster[1].node.scheduler.pause("replicate")
         cluster[0].pond.map("m").load(rows("a", value=2))
@@ -228,7 +228,7 @@ def test_orders_that_make_no_sense_are_refused(cluster: ClusterHere) -> None:
 
 def test_a_load_for_another_list_is_refused(cluster: ClusterHere) -> None:
     """A program that does not know that the list changed would not wait for the right nodes."""
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
     run("promote", cluster.urls[1], "--pond", cluster.url)
     body = {"load_id": "x", "parts": ["0" * 32]}

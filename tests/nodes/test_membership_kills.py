@@ -24,13 +24,13 @@ from tests.nodes.traffic import Traffic
 pytestmark = pytest.mark.sample(2, of="faults of nodes")
 
 SPARE = 3
-SETTINGS = {"read_timeout": "5s", "connect_timeout": "1s", "lag_limit": "2s"}
+SETTINGS = {"client_read_timeout": "5s", "client_connect_timeout": "1s", "nodes_lag_limit": "2s"}
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     with Cluster(tmp_path_factory.mktemp("members"), 3, settings=SETTINGS, spare=1) as made:
-        with millpond.open(made.url, synchronise=True) as pond:
+        with millpond.open(made.url, client_synchronise=True) as pond:
             pond.create_map("m", kind="state", value="long").load(rows("a", value=0))
         made.start(SPARE, wait=False)
         yield made

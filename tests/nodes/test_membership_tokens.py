@@ -35,10 +35,10 @@ def apart(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> ClusterHere:
     """Three nodes on two hosts, by their names: the second and the third are on another one than the first."""
     ports = free_ports(3)
     urls = [f"http://{host}:{port}" for host, port in zip(("127.0.0.1", "localhost", "localhost"), ports, strict=True)]
-    monkeypatch.setenv("MILLPOND_TOKEN", "owner")  # of the commands
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "owner")  # of the commands
     made = ClusterHere(
         [
-            serve(port=port, url=url, nodes=urls, tokens=TOKENS, token="owner")
+            serve(server_port=port, server_url=url, nodes_urls=urls, server_tokens=TOKENS, client_token="owner")
             for port, url in zip(ports, urls, strict=True)
         ]
     )
@@ -69,7 +69,7 @@ def test_maps_are_made_and_merged_without_the_nodes_that_may_not_be_asked(
     for node in apart.nodes:
         node.wait_ready()
     shown = [shown_to(node, monkeypatch) for node in apart.nodes]
-    with millpond.open(apart[0].url, token="client", synchronise=True) as pond:
+    with millpond.open(apart[0].url, client_token="client", client_synchronise=True) as pond:
         target = pond.create_map("m", kind="state", value="long")
         target.load(rows("a", value=7))
         pond.alter_map("m", overwrite=False)
@@ -95,7 +95,7 @@ def test_a_token_is_withheld_from_nodes_that_were_not_named(
         node.wait_ready()
     named, others = ([apart[0]], apart.nodes[1:]) if not primary else (apart.nodes[1:], [apart[0]])
     shown = {node.url: shown_to(node, monkeypatch) for node in apart.nodes}
-    with millpond.open(named[0].url, token="client", synchronise=True) as pond:
+    with millpond.open(named[0].url, client_token="client", client_synchronise=True) as pond:
         pond.map("m").load(rows("a", value=7))
         assert pond.map("m").get("a") == 7
     for node in apart.nodes:

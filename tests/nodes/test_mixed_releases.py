@@ -41,7 +41,7 @@ def heard_protocol(cluster: ClusterHere, number: int) -> int | None:
 @pytest.mark.parametrize("apart", [-1, 1])
 def test_a_node_of_the_release_before_or_after_works_with_the_others(cluster: ClusterHere, apart: int) -> None:
     speak(cluster, 2, PROTOCOL + apart)
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         pond.create_map("m", kind="state", value="long").load(rows("a", value=1))
     assert [node.get("/v1/maps/m/get?key=a").json()["value"] for node in cluster.nodes] == [1, 1, 1]
     assert [node.get("/v1/node").json()["protocol"] for node in cluster.nodes] == [PROTOCOL, PROTOCOL, PROTOCOL + apart]

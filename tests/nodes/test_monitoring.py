@@ -95,7 +95,7 @@ def dashboard_queries() -> list[str]:
     return [target["expr"] for panel in panels for target in panel["targets"]]
 
 
-@pytest.mark.settings(grpc_port="auto")
+@pytest.mark.settings(server_grpc_port="auto")
 def test_alerts_and_panels_query_what_a_node_shows(node: Served, prometheus: Prometheus) -> None:
     node.get("/v1/maps")
     node.post("/v1/jobs/events/run?wait=30")

@@ -51,7 +51,7 @@ def test_the_status_of_all_nodes(cluster: ClusterHere) -> None:
 
 
 def test_a_drained_node_takes_no_work_and_its_clients_go_on(cluster: ClusterHere) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         pond.create_map("m", kind="state", value="long").load(rows("a", value=1))
         assert "safe to stop" in run("node", "drain", cluster.urls[0])
         assert cluster[0].get("/v1/maps/m/get?key=a").status == 503
@@ -69,7 +69,7 @@ def test_a_drained_node_ends_what_runs(cluster: ClusterHere) -> None:
     over = threading.Event()
 
     def write() -> None:
-        with millpond.open(cluster.url, synchronise=True, send_part_attempts=50, send_part_retry_delay="20ms") as pond:
+        with millpond.open(cluster.url, client_synchronise=True, client_attempts=50, client_retry_delay="20ms") as pond:
             made = pond.create_map("m", kind="state", value="long")
             while not over.is_set():
                 made.load(rows("a", value=len(loaded)))
@@ -92,12 +92,18 @@ def test_a_drained_node_ends_what_runs(cluster: ClusterHere) -> None:
     assert {node.pond.map("m").get("a") for node in cluster.nodes} == {len(loaded) - 1}
 
 
-@pytest.mark.settings(max_clock_skew="10s")
+@pytest.mark.settings(nodes_max_clock_skew="10s")
 def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     cluster[2].close()
     settings = cluster[2].node.settings
     wrong = ManualClock(now=cluster[0].node.clock.now_ms() + 60_000)
-    late = serve(port=settings.port, nodes=list(settings.nodes), data=settings.data, max_clock_skew="10s", clock=wrong)
+    late = serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=settings.server.data,
+        nodes_max_clock_skew="10s",
+        clock=wrong,
+    )
     until(lambda: (wrong.advance(20), any("its clock differs" in reason for reason in late.node.reasons()))[1])
     assert late.get("/v1/maps").status == 503
     assert cluster[0].get("/v1/maps").status == 200, "most others agree with the primary"

@@ -28,11 +28,11 @@ def _time_passes(clock: ManualClock) -> Iterator[None]:
 
 
 def test_a_node_goes_on_alone_after_a_disaster(cluster: ClusterHere, serve: Serve) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         put(pond, 1)
         run("remove", cluster.urls[2], "--pond", cluster.url)
         put(pond, 2)
-    folder = cluster[1].node.settings.data
+    folder = cluster[1].node.settings.server.data
     epoch = cluster[1].get("/v1/node").json()["epoch"]
     assert epoch > 0
     refused = run("reset", str(folder), refused=True)
@@ -42,14 +42,14 @@ def test_a_node_goes_on_alone_after_a_disaster(cluster: ClusterHere, serve: Serv
         node.close()
     [port] = free_ports(1)
     alone = [f"http://127.0.0.1:{port}"]
-    before = serve(port=port, nodes=alone, data=folder)
+    before = serve(server_port=port, nodes_urls=alone, server_data=folder)
     assert answer_of(before) is None, "the list of the log counts, and this address is not on it"
     before.close()
     assert ordered("reset", str(folder))["epoch"] == epoch + 1
-    after = serve(port=port, nodes=alone, data=folder)
+    after = serve(server_port=port, nodes_urls=alone, server_data=folder)
     after.wait_ready()
     assert answer_of(after) == 2 and after.node.leads()
-    with millpond.open(after.url, synchronise=True) as pond:
+    with millpond.open(after.url, client_synchronise=True) as pond:
         put(pond, 3)
     assert answer_of(after) == 3
 
@@ -57,7 +57,7 @@ def test_a_node_goes_on_alone_after_a_disaster(cluster: ClusterHere, serve: Serv
 def test_what_the_setting_decides_already_stays(serve: Serve, tmp_path: Path) -> None:
     node = serve()
     node.pond.create_map("m", kind="state", value="long")
-    folder, position = node.node.settings.data, node.pond.log.position()
+    folder, position = node.node.settings.server.data, node.pond.log.position()
     node.close()
     assert ordered("reset", str(folder))["epoch"] == 0
     with millpond.open(folder) as pond:

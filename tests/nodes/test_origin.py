@@ -39,15 +39,15 @@ def test_a_page_reaches_no_node_without_tokens(node: Served, method: str, path: 
 
 
 def test_names_of_the_settings_are_the_nodes_own(serve: Callable[..., Served]) -> None:
-    node = serve(url="http://pond.example:80")
-    port = node.service.node.settings.port
+    node = serve(server_url="http://pond.example:80")
+    port = node.service.node.settings.server.port
     local = f"http://127.0.0.1:{port}/v1/maps"
     for host, status in (("pond.example", 200), ("other.example", 403)):
         assert node.pool.request("GET", local, headers={"Host": host}).status == status
 
 
 def test_where_tokens_are_wanted_any_name_will_do(serve: Callable[..., Served]) -> None:
-    node = serve(tokens=[{"name": "a", "sha256": hash_token("secret"), "rights": {"read": ["*"]}}])
+    node = serve(server_tokens=[{"name": "a", "sha256": hash_token("secret"), "rights": {"read": ["*"]}}])
     headers = {"Host": "proxy.example", "Origin": "https://proxy.example", "Authorization": "Bearer secret"}
     assert node.get("/v1/maps", headers=headers).status == 200
     assert node.get("/v1/maps", headers={"Host": "evil.example"}).status == 401

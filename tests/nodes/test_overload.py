@@ -103,7 +103,7 @@ def test_keys_whose_rows_share_bytes_are_counted_or_refused(node: Served) -> Non
 
 
 def test_an_answer_that_would_take_half_of_the_memory_is_refused(serve: Callable[..., Served]) -> None:
-    node = serve(max_request_memory="4MiB")
+    node = serve(server_max_request_memory="4MiB")
     node.pond.create_map("m", kind="state", value="string").load([{"key": "a", "value": "v" * MIB}])
     for count in (100, 1000):  # from the shard, and from a snapshot
         answer = node.post("/v1/maps/m/lookup", stream_of(pa.table({"key": ["a"] * count})))
@@ -115,7 +115,7 @@ def test_an_answer_that_would_take_half_of_the_memory_is_refused(serve: Callable
 
 
 def test_scans_queue_for_memory_and_are_refused_beyond_the_queue(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, max_request_memory=str(4 * SCAN_BYTES), max_requests_queued="2", queue_timeout="20s")
+    node = served_map(serve, server_max_request_memory=str(4 * SCAN_BYTES), limits={"requests_queued_max": 2})
     memory = node.service.memory
     with ExitStack() as scans, ThreadPoolExecutor(2) as pool:
         for _ in range(3):
@@ -137,14 +137,14 @@ def test_scans_queue_for_memory_and_are_refused_beyond_the_queue(serve: Callable
 
 
 def test_a_scan_that_waits_too_long_is_told_to_come_again(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, max_request_memory=str(2 * SCAN_BYTES), queue_timeout="200ms")
+    node = served_map(serve, server_max_request_memory=str(2 * SCAN_BYTES), limits={"queue_seconds": 0.2})
     with scan_that_is_not_read(node):
         answer = node.post("/v1/maps/m/scan", {})
     assert (answer.status, answer.json()["kind"], answer.headers["Retry-After"]) == (503, "request_queue_slow", "2")
 
 
 def test_a_scan_that_nobody_waits_for_leaves_the_queue(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, max_request_memory=str(2 * SCAN_BYTES), rows=10)
+    node = served_map(serve, server_max_request_memory=str(2 * SCAN_BYTES), rows=10)
     memory = node.service.memory
     with memory.room() as room:
         room.need(2 * SCAN_BYTES)
@@ -154,7 +154,7 @@ def test_a_scan_that_nobody_waits_for_leaves_the_queue(serve: Callable[..., Serv
 
 
 def test_a_token_finds_a_scan_beside_all_those_of_another(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, rows=10, max_request_memory=str(6 * SCAN_BYTES), queue_timeout="200ms")
+    node = served_map(serve, rows=10, server_max_request_memory=str(6 * SCAN_BYTES), limits={"queue_seconds": 0.2})
     for name in ("many", "other"):
         TokenFile(node.pond.folder).add(name, f"secret-{name}", {"read": ["*"]})
     many, other = ({"Authorization": f"Bearer secret-{name}"} for name in ("many", "other"))
@@ -167,7 +167,7 @@ def test_a_token_finds_a_scan_beside_all_those_of_another(serve: Callable[..., S
 def test_a_token_finds_a_thread_beside_all_those_of_another(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    node = served_map(serve, rows=10, threads="4")
+    node = served_map(serve, rows=10, limits={"threads": 4})
     for name in ("many", "other"):
         TokenFile(node.pond.folder).add(name, f"secret-{name}", {"read": ["*"]})
     many, other = ({"Authorization": f"Bearer secret-{name}"} for name in ("many", "other"))
@@ -196,7 +196,7 @@ def test_a_pair_finds_a_thread_of_versions_beside_all_those_of_another(
     serve: Callable[..., Served], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The API of lakeFS shares the same threads: what one pair asks for there is no other's wait, and no 503."""
-    node = serve(threads="4")
+    node = serve(limits={"threads": 4})
     node.pond.repositories.create("flights").branch("main").put("a", b"1")
     for name in ("many", "other"):
         rights = {"read": ["repo:*"]}
@@ -226,7 +226,7 @@ def test_a_pair_finds_a_thread_of_versions_beside_all_those_of_another(
 
 
 def test_a_client_waits_as_long_as_it_is_told_to(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, max_request_memory=str(2 * SCAN_BYTES), max_requests_queued="0")
+    node = served_map(serve, server_max_request_memory=str(2 * SCAN_BYTES), limits={"requests_queued_max": 0})
     with millpond.open(node.url) as pond, scan_that_is_not_read(node) as held:
         refused = node.service.metrics.refused.labels("http", "request_queue_full")._value
         reader = threading.Thread(target=lambda: (node.until(lambda: refused.get() > 0), held.read()))
@@ -281,7 +281,7 @@ def test_the_budget_is_never_exceeded_and_the_queue_is_served_in_order(acts: lis
 
 
 def test_errors_of_overload_are_json(serve: Callable[..., Served]) -> None:
-    node = served_map(serve, rows=10, max_request_memory=str(2 * SCAN_BYTES), max_requests_queued="0")
+    node = served_map(serve, rows=10, server_max_request_memory=str(2 * SCAN_BYTES), limits={"requests_queued_max": 0})
     room = Room(node.service.memory)
     room.need(2 * SCAN_BYTES)
     error = json.loads(node.post("/v1/maps/m/scan", {}).body)

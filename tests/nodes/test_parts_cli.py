@@ -125,7 +125,7 @@ def test_the_threads_of_a_process_are_shown(node: Served) -> None:
 
 
 def test_the_node_of_the_configuration_is_used_when_none_is_named(node: Served, tmp_path: Path) -> None:
-    (tmp_path / "millpond.toml").write_text(f"port = {node.url.rpartition(':')[2]}\n")
+    (tmp_path / "millpond.toml").write_text(f"server.port = {node.url.rpartition(':')[2]}\n")
     assert {job["node"] for job in objects("jobs", "--json")} == {node.url}
 
 

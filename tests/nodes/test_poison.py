@@ -42,7 +42,7 @@ def served(folder: Path) -> Iterator[Any]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env={**os.environ, "MILLPOND_ACCESS": "open"},
+        env={**os.environ, "MILLPOND_SERVER_ACCESS": "open"},
     ) as process:
         assert process.stdout is not None
         line = process.stdout.readline()

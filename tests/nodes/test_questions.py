@@ -68,7 +68,9 @@ def load(node: Any, pond_map: Any, table: pa.Table) -> None:
 
 @pytest.fixture
 def reading(weather: Any, tmp_path: Path) -> Settings:
-    return load_settings(snapshot_cache=str(tmp_path / "cache"), send_part_retry_delay="10ms", connect_timeout="2s")
+    return load_settings(
+        client_snapshot_cache=str(tmp_path / "cache"), client_retry_delay="10ms", client_connect_timeout="2s"
+    )
 
 
 @pytest.fixture
@@ -159,11 +161,10 @@ def test_large_questions_go_in_pieces(weather: Any, questions: Questions, monkey
     assert questions.lookup(pond_map.definition, keys, at, "remote").equals(pond_map.lookup(keys, at))
 
 
-@pytest.mark.settings(min_time_to_keep_snapshots="10min")
+@pytest.mark.settings(client_min_time_to_keep_snapshots="10min")
 def test_few_keys_are_looked_up_remotely_until_a_snapshot_pays(weather: Any, reading: Settings) -> None:
-    made = Questions(
-        Nodes(weather.url, reading), None, reading.model_copy(update={"remote_rows_max": 10}), weather.clock
-    )
+    made = Questions(Nodes(weather.url, reading), None, reading, weather.clock)
+    made.remote_rows_max = 10
     pond_map = weather.pond.map("weather")
     for _ in range(3):
         made.lookup(pond_map.definition, ["a", "b", "c"], 1_000)
@@ -259,7 +260,7 @@ def test_a_snapshot_is_frozen_when_it_is_due_or_when_one_insists(weather: Any) -
 
 
 def test_maps_here_and_there_give_snapshot_subsets(weather: Any, tmp_path: Path) -> None:
-    with millpond.open(weather.url, snapshot_cache=str(tmp_path / "cache")) as remote:
+    with millpond.open(weather.url, client_snapshot_cache=str(tmp_path / "cache")) as remote:
         for pond_map in (remote.map("weather"), weather.pond.map("weather")):
             with pond_map.snapshot(keys=("k00010", None), window=(None, "1970-01-01T00:00:02Z")) as snapshot:
                 assert snapshot.lookup(["k00010", "none"], 1_999).to_pylist() == [{"temp": 10.0, "code": "x"}, None]
@@ -347,7 +348,7 @@ def test_copies_of_old_jobs_go_when_new_ones_come(weather: Any, reading: Setting
         manifest = pin_snapshot(where, settings=reading, clock=clock)
         open_pinned(where, manifest.id, settings=reading, clock=clock).close()
         names.append({file.stem for file in (tmp_path / "cache").rglob("manifests/*.json")})
-        clock.advance(reading.min_time_to_keep_snapshots if number else 0)
+        clock.advance(reading.client.min_time_to_keep_snapshots if number else 0)
     assert [len(group) for group in names] == [1, 2, 1]
     files = {file.name for file in (tmp_path / "cache").rglob("ranges/*.arrow")}
     assert len(files) < 12
@@ -390,7 +391,7 @@ def test_when_the_node_is_gone_the_snapshot_answers_and_the_rest_says_so(weather
 
 
 def test_the_guide_does_what_it_says(node: Any, monkeypatch: pytest.MonkeyPatch, capsys: Any, tmp_path: Path) -> None:
-    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
     text = "\n".join(snippet.text for snippet in snippets("docs/reading.md") if snippet.language == "python")
     exec(compile(text.replace("http://localhost:7433", node.url), "docs/reading.md", "exec"), {})
     promised = re.findall(r"^ *print\(.*\)  # (.*)$", text, re.MULTILINE)

@@ -127,8 +127,8 @@ def with_maps(node: Served) -> Served:
 def test_both_ways_are_one_to_the_client_the_audit_and_the_counters(
     serve: Callable[..., Served], guarded: bool
 ) -> None:
-    limits = {"token_requests_per_second": 1, "token_requests_burst": BURST}
-    node = with_maps(serve(tokens=TOKENS, **limits) if guarded else serve())
+    limits = {"server_token_requests_per_second": 1, "server_token_requests_burst": BURST}
+    node = with_maps(serve(server_tokens=TOKENS, **limits) if guarded else serve())
     quick = 0
 
     @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None)
@@ -164,7 +164,7 @@ def test_requests_of_one_read_are_answered_in_their_order(node: Served) -> None:
     assert len(found) == 1, "one request does not keep others waiting; many would"
 
 
-@pytest.mark.settings(idle_timeout="1s")
+@pytest.mark.settings(limits={"idle_seconds": 1.0})
 def test_a_connection_that_is_used_stays_open_and_one_that_is_idle_does_not(node: Served) -> None:
     with_maps(node)
     url = urlsplit(node.url)
@@ -184,7 +184,7 @@ def test_a_connection_that_is_used_stays_open_and_one_that_is_idle_does_not(node
     assert len(found) == 8
 
 
-@pytest.mark.settings(access_log=True)
+@pytest.mark.settings(server_access_log=True)
 def test_a_node_that_logs_requests_logs_cached_ones(node: Served, caplog: pytest.LogCaptureFixture) -> None:
     with_maps(node)
     with caplog.at_level("INFO", logger="uvicorn.access"):

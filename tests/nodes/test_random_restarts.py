@@ -44,7 +44,9 @@ class World:
 
     def start(self, number: int) -> None:
         if number not in self.running:
-            self.running[number] = self.serve(port=self.ports[number], nodes=self.urls, data=str(self.disk(number)))
+            self.running[number] = self.serve(
+                server_port=self.ports[number], nodes_urls=self.urls, server_data=str(self.disk(number))
+            )
 
     def stop(self, number: int) -> None:
         node = self.running.pop(number, None)
@@ -70,9 +72,9 @@ class World:
 
     def load(self, _number: int) -> None:
         self.tried += 1
-        settings = {"send_part_attempts": 1, "read_timeout": "10s", "connect_timeout": "2s"}
+        settings = {"client_attempts": 1, "client_read_timeout": "10s", "client_connect_timeout": "2s"}
         try:
-            with open_nodes(",".join(self.urls), clock=self.clock, synchronise=True, **settings) as pond:
+            with open_nodes(",".join(self.urls), clock=self.clock, client_synchronise=True, **settings) as pond:
                 pond.create_map("m", kind="state", value="long", exist_ok=True)
                 pond.map("m").load(pa.table({"key": ["a"], "value": [self.tried]}))
         except (Unavailable, MillpondError) as error:

@@ -90,8 +90,8 @@ def kill(node: Served, number: int) -> None:
 
 
 def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
-    with ExitStack() as stack, millpond.open(node.url, synchronise=True) as pond:
+    node = serve(server_readers=2)
+    with ExitStack() as stack, millpond.open(node.url, client_synchronise=True) as pond:
         reached = connections(stack, node.url)
         weather = pond.create_map("weather", kind="state", value="long")
         for number in range(8):
@@ -113,7 +113,7 @@ def test_every_reader_sees_what_was_written_before(serve: Callable[..., Served])
 
 
 def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     assert node.get("/healthz").json()["status"] == "ok"
 
     def workers() -> list[str]:
@@ -135,7 +135,9 @@ def test_what_readers_hand_on_is_answered_as_it_was(serve: Callable[..., Served]
     assert node.post("/v1/maps", {"name": "x", "kind": "state"}, headers=own).status == 200, (
         "its scheme is the reader's"
     )
-    with socket.create_connection((node.url.split("/")[2].split(":")[0], node.service.node.settings.port)) as raw:
+    with socket.create_connection(
+        (node.url.split("/")[2].split(":")[0], node.service.node.settings.server.port)
+    ) as raw:
         raw.sendall(
             b"POST /v1/maps HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
             b"Expect: 100-continue\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n"
@@ -153,7 +155,10 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
 
     [port] = free_ports(1)
     node = serve(
-        readers=2, port=port, nodes=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"], serve_without_peers=True
+        server_readers=2,
+        server_port=port,
+        nodes_urls=[f"http://127.0.0.1:{port}", "http://127.0.0.1:9"],
+        nodes_serve_without_peers=True,
     )
     node.wait_ready()
     assert node.get("/v1/maps").json() == {"maps": []}
@@ -164,11 +169,11 @@ def test_a_node_of_several_hands_everything_on(serve: Callable[..., Served]) -> 
 
 
 def test_killed_readers_lose_no_answer_and_double_no_change(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     done = threading.Event()
     failures: list[BaseException] = []
     made: list[str] = []
-    with millpond.open(node.url, send_part_attempts=50, send_part_retry_delay="20ms", synchronise=True) as pond:
+    with millpond.open(node.url, client_attempts=50, client_retry_delay="20ms", client_synchronise=True) as pond:
         pond.create_map("weather", kind="state", value="long").load([{"key": "a", "value": 1}])
 
         def reading() -> None:
@@ -214,8 +219,8 @@ def names(node: Served) -> set[str]:
 
 
 def test_a_dead_reader_keeps_no_old_pages(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
-    with millpond.open(node.url, synchronise=True) as pond:
+    node = serve(server_readers=2)
+    with millpond.open(node.url, client_synchronise=True) as pond:
         weather = pond.create_map("weather", kind="state", value="long")
         weather.load([{"key": "a", "value": 1}])
         assert weather.get("a") == 1
@@ -235,7 +240,7 @@ def test_a_dead_reader_keeps_no_old_pages(serve: Callable[..., Served]) -> None:
 
 
 def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     file = TokenFile(node.pond.folder)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
@@ -257,7 +262,7 @@ def test_a_revoked_token_opens_nothing_at_any_reader(serve: Callable[..., Served
 
 
 def test_the_rate_of_a_token_is_one_for_all_processes(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2, token_requests_per_second=1, token_requests_burst=CONNECTIONS // 2)
+    node = serve(server_readers=2, server_token_requests_per_second=1, server_token_requests_burst=CONNECTIONS // 2)
     TokenFile(node.pond.folder).add("reader", "secret", {"read": ["*"]})
     with ExitStack() as stack:
         reached = connections(stack, node.url)
@@ -285,7 +290,7 @@ def test_shared_buckets_are_as_those_of_one_process() -> None:
 
 def test_the_limits_of_bodies_hold_at_a_reader_and_beyond_it(serve: Callable[..., Served]) -> None:
     """Each request announces a body and sends none of it, or sends one in pieces that does not say how long it is."""
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     routes = [route for route in node.service.app.state.routes if route.needs.body_bytes_max is not None]
     for route in routes:
         bytes_max = route.needs.body_bytes_max
@@ -335,7 +340,7 @@ def test_the_audit_log_of_a_node_with_readers_is_that_of_one_without(serve: Call
 
 
 def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     node.post("/v1/maps", {"name": "weather", "kind": "state"})
     with ExitStack() as stack:
         reached = connections(stack, node.url)
@@ -352,7 +357,7 @@ def test_a_drained_node_answers_nothing_at_any_reader(serve: Callable[..., Serve
 
 
 def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served]) -> None:
-    node = serve(readers=2)
+    node = serve(server_readers=2)
     node.get("/v1/maps")
     before = counted(node, "process_resident_memory_bytes")
     body = bytes(1 << 20)
@@ -375,8 +380,13 @@ def test_a_reader_holds_little_of_what_it_hands_on(serve: Callable[..., Served])
 
 
 def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(readers=2)
-    settings = load_settings(data=str(tmp_path / "b"), port=node.node.settings.port, readers=2, grpc_port="off")
+    node = serve(server_readers=2)
+    settings = load_settings(
+        server_data=str(tmp_path / "b"),
+        server_port=node.node.settings.server.port,
+        server_readers=2,
+        server_grpc_port="off",
+    )
     with pytest.raises(MillpondError) as refused:
         Service(settings)
     assert refused.value.kind == "port_in_use"
@@ -386,8 +396,8 @@ def test_a_port_is_one_nodes(serve: Callable[..., Served], tmp_path: Path) -> No
 def process(folder: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     """A node with two readers as a process, and its address."""
     started = subprocess.Popen(
-        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "readers=2", "--json",
-         *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        [sys.executable, "-m", "millpond", "serve", "--port", "0", "--grpc-port", "off", "--set", "server.readers=2",
+         "--json", *arguments], cwd=folder, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
         env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
     )  # fmt: skip
     try:
@@ -407,7 +417,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks for processes as Linux shows them")
 def test_all_processes_end_in_time(tmp_path: Path) -> None:
-    with process(tmp_path, "--set", "shutdown_timeout=3s") as (started, url):
+    with process(tmp_path, "--set", "server.shutdown_timeout=3s") as (started, url):
         readers = threads_children(started.pid)
         assert len(readers) == 2
         with ExitStack() as stack:

@@ -25,7 +25,7 @@ def synchronised(cluster: ClusterHere, value: int) -> None:
     """Load a key through a client, which waits until every node has merged it."""
 
     def load() -> None:
-        with millpond.open(cluster.url, synchronise=True) as pond:
+        with millpond.open(cluster.url, client_synchronise=True) as pond:
             pond.create_map("m", kind="state", value="long", exist_ok=True)
             pond.map("m").load(rows("a", value=value))
 
@@ -43,7 +43,7 @@ def kind_of(answer: Answer) -> str:
 def older_copy(cluster: ClusterHere, serve: Serve, number: int, place: Path) -> Served:
     """Copy a node's folder while it is closed, and start it again."""
     cluster[number].close()
-    shutil.copytree(cluster[number].node.settings.data, place)
+    shutil.copytree(cluster[number].node.settings.server.data, place)
     again = served_again(serve, cluster, number)
     again.wait_ready()
     return again
@@ -70,7 +70,7 @@ def test_a_client_goes_on_to_the_sound_node(cluster: ClusterHere, serve: Serve, 
 
     emptied = served_again(serve, cluster, 1, tmp_path / "fresh")
     emptied.node.scheduler.pause("replicate")  # it copies nothing meanwhile
-    with millpond.open(",".join([cluster.urls[1], cluster.urls[2]]), send_part_attempts=1) as pond:
+    with millpond.open(",".join([cluster.urls[1], cluster.urls[2]]), client_attempts=1) as pond:
         assert pond.map("m").get("a") == 1
         assert pond.map("m").lookup(["a"]).to_pylist() == [1]
         assert len(pond.maps()) == 1
@@ -156,7 +156,12 @@ def test_a_node_that_says_so_serves_without_peers(cluster: ClusterHere, serve: S
     for node in cluster.nodes:
         node.close()
     settings = cluster[1].node.settings
-    alone = serve(port=settings.port, nodes=list(settings.nodes), data=settings.data, serve_without_peers=True)
+    alone = serve(
+        server_port=settings.server.port,
+        nodes_urls=list(settings.nodes.urls),
+        server_data=settings.server.data,
+        nodes_serve_without_peers=True,
+    )
     alone.wait_ready()
     assert question(alone).json()["value"] == 1
 
@@ -194,7 +199,7 @@ def test_a_load_waits_for_a_primary_that_starts(cluster: ClusterHere, serve: Ser
     cluster[0].close()
     cluster[1].close()
     served_again(serve, cluster, 0)
-    with millpond.open(cluster.url, send_part_attempts=1) as pond, pytest.raises(Unavailable) as caught:
+    with millpond.open(cluster.url, client_attempts=1) as pond, pytest.raises(Unavailable) as caught:
         pond.create_map("n", kind="state", value="long")
     assert caught.value.kind == "node_not_ready"
     back = served_again(serve, cluster, 1)

@@ -15,11 +15,11 @@ from millpond.errors import Unavailable
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import PartStream
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.uploads import receiver as receiving
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import open_pond
-from millpond.settings import load_settings
 from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import Writer, sealed
 
@@ -28,10 +28,9 @@ Coming: TypeAlias = tuple[Receiver, PartFile, UploadSession]
 
 def test_what_nobody_enters_expires(tmp_path: Path) -> None:
     clock = ManualClock(1000)
-    settings = load_settings(upload_expiry="1h")
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long").definition
-        receiver = Receiver(pond, settings, clock, decides=lambda: True)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: True)
         parts = [sealed(definition, tmp_path / f"w{n}", first=n * 1000) for n in range(3)]
         for part in parts[:2]:
             receive(receiver, part)
@@ -49,7 +48,7 @@ def test_what_nobody_enters_expires(tmp_path: Path) -> None:
         assert receiver.expire() == 2
 
         receive(receiver, parts[0])
-        again = Receiver(pond, settings, clock, decides=lambda: True)
+        again = Receiver(pond, LIMITS, clock, decides=lambda: True)
         clock.advance(4_000_000)
         assert again.expire() == 0, "its age counts from when the node started"
         clock.advance(4_000_000)
@@ -82,7 +81,7 @@ def coming(tmp_path: Path) -> Iterator[Coming]:
     clock = ManualClock(1000)
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
         part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
-        receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: True)
         first = receiver.begin(offer_of(part))
         assert first is not None
         yield receiver, part, first
@@ -121,7 +120,7 @@ def test_who_follows_does_not_decide_about_maps(tmp_path: Path) -> None:
     )
     part = sealed(definition, tmp_path / "w")
     with open_pond(tmp_path / "pond", serve=True, clock=clock) as pond:
-        receiver = Receiver(pond, load_settings(), clock, decides=lambda: False)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: False)
         receive(receiver, part)
         assert receiver.state(part.manifest.id).state == "here", "the map may come with the log a moment later"
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sample(8, of="file")
 
-QUICK: dict[str, Any] = {"synchronise": True, "send_part_retry_delay": "10ms", "connect_timeout": "2s"}
+QUICK: dict[str, Any] = {"client_synchronise": True, "client_retry_delay": "10ms", "client_connect_timeout": "2s"}
 
 
 def rows(count: int = 10) -> pa.Table:
@@ -52,7 +52,7 @@ def test_any_node_names_all_of_them(cluster: ClusterHere) -> None:
 def test_a_pond_that_cannot_be_reached_is_an_error() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable) as caught:
-        millpond.open(url, send_part_retry_delay="1ms")
+        millpond.open(url, client_retry_delay="1ms")
     assert caught.value.kind == "node_unreachable"
     assert caught.value.values["node"] == url
 
@@ -83,11 +83,11 @@ def test_rights_are_required(serve: Callable[..., Served], tmp_path: Path) -> No
         {"name": "all", "sha256": hash_token("all-token"), "rights": {"admin": ["*"]}},
         {"name": "reader", "sha256": hash_token("reader-token"), "rights": {"read": ["open_*"]}},
     ]
-    node = serve(tokens=tokens, token="all-token")
-    with millpond.open(node.url, token="all-token", **QUICK) as pond:
+    node = serve(server_tokens=tokens, client_token="all-token")
+    with millpond.open(node.url, client_token="all-token", **QUICK) as pond:
         for name in ("open_m", "shut_m"):
             pond.create_map(name, kind="state", value="long").load(rows())
-    with millpond.open(node.url, token="reader-token", **QUICK) as pond:
+    with millpond.open(node.url, client_token="reader-token", **QUICK) as pond:
         assert [pond_map.name for pond_map in pond.maps()] == ["open_m"]
         assert pond.map("open_m").get("k7") == 7
         assert pond.map("open_m").lookup(["k7"]).to_pylist() == [7]
@@ -100,7 +100,7 @@ def test_rights_are_required(serve: Callable[..., Served], tmp_path: Path) -> No
         ):
             with pytest.raises(Denied):
                 refused()
-    with millpond.open(node.url, token="wrong", **QUICK) as pond, pytest.raises(Denied):
+    with millpond.open(node.url, client_token="wrong", **QUICK) as pond, pytest.raises(Denied):
         pond.maps()
     assert node.pond.map("open_m").info()["rows"] == 10
 
@@ -213,9 +213,9 @@ def said(*words: str, code: int = 0) -> str:
 def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("MILLPOND_SYNCHRONISE", "true")
-    monkeypatch.setenv("MILLPOND_SEND_PART_RETRY_DELAY", "10ms")
-    monkeypatch.setenv("MILLPOND_SNAPSHOT_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("MILLPOND_CLIENT_SYNCHRONISE", "true")
+    monkeypatch.setenv("MILLPOND_CLIENT_RETRY_DELAY", "10ms")
+    monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
 
 
 @pytest.mark.usefixtures("typed")
@@ -247,7 +247,7 @@ def test_every_command_speaks_to_nodes(cluster: ClusterHere, monkeypatch: pytest
 
 @pytest.mark.usefixtures("typed")
 def test_a_load_is_waited_for_on_request(cluster: ClusterHere, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MILLPOND_SYNCHRONISE")
+    monkeypatch.delenv("MILLPOND_CLIENT_SYNCHRONISE")
     monkeypatch.setenv("MILLPOND_POND", cluster.urls[0])
     said("create", "planes", "--kind", "state", "--value", "long")
     Path("planes.csv").write_text("key,value\nN14228,1999\n")

@@ -44,10 +44,12 @@ def test_a_load_into_a_node_is_told_by_it(node: Served) -> None:
 
 @pytest.mark.settings(
     events_reports=True,
-    tokens=({"name": "maps", "sha256": hash_token("maps"), "rights": {"read": ("weather",), "write": ("weather",)}},),
+    server_tokens=(
+        {"name": "maps", "sha256": hash_token("maps"), "rights": {"read": ("weather",), "write": ("weather",)}},
+    ),
 )
 def test_a_right_on_a_map_is_none_on_its_story(node: Served) -> None:
-    with millpond.open(node.url, token="maps") as pond:
+    with millpond.open(node.url, client_token="maps") as pond:
         for job_set in ("load/weather", "weather"):
             with pytest.raises(Denied):
                 pond.events.append(QUEUE, job_set, [b"x"])
@@ -67,7 +69,7 @@ with pond, pond.reports.job("load/weather", "job-7", by="spark") as job:
 """
 
 
-@pytest.mark.settings(events_reports=True, events_lost_after="2d", events_interval="100d")
+@pytest.mark.settings(events_reports=True, events_lost_after="2d", nodes_intervals={"events": "100d"})
 def test_a_client_that_is_killed_leaves_a_story_with_an_end(node: Served) -> None:
     child = subprocess.Popen([sys.executable, "-c", _LOADS, node.url], stdout=subprocess.PIPE)
     try:

@@ -27,8 +27,8 @@ def _time_passes(clock: ManualClock) -> Iterator[None]:
 def test_a_rolling_restart_loses_nothing_and_answers_nothing_wrong(
     write_to: str, cluster_of: Callable[..., ClusterHere], serve: Callable[..., Served]
 ) -> None:
-    cluster = cluster_of(write_to=write_to, lag_limit="2s")
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    cluster = cluster_of(nodes_write_to=write_to, nodes_lag_limit="2s")
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         pond.create_map("m", kind="state", value="long").load(rows("a", value=0))
     traffic = Traffic(cluster.url, reads_stop=write_to == "majority")
     nodes = list(cluster.nodes)

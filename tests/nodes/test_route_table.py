@@ -52,7 +52,7 @@ TOKENS = [
 
 @pytest.fixture
 def guarded(serve: Callable[..., Served]) -> Served:
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     for name in (OURS, THEIRS):
         node.pond.create_map(name, kind="state", value="long").load([{"key": "a", "value": 1}])
     return node

@@ -149,8 +149,8 @@ def test_a_node_ends_in_time_whatever_its_threads_are_at(tmp_path: Path) -> None
 def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
     [port] = free_ports(1)
     (tmp_path / "node.toml").write_text(
-        f'data = "elsewhere"\nport = {port}\nnodes = ["http://127.0.0.1:{port}"]\nmerge_interval = "100ms"\n'
-        'grpc_port = "off"\n'
+        f'[server]\ndata = "elsewhere"\nport = {port}\ngrpc_port = "off"\n'
+        f'[nodes]\nurls = ["http://127.0.0.1:{port}"]\nintervals.merge = "100ms"\n'
     )
     with serving(tmp_path, "--config", "node.toml", "--json") as (_, line):
         assert json.loads(line) == {
@@ -170,9 +170,9 @@ def test_everything_can_be_said_in_a_file(tmp_path: Path) -> None:
     ("arguments", "code", "said"),
     [
         (["--host", "0.0.0.0"], 11, "needs tokens"),
-        (["--set", "prot=1"], 5, "did you mean port?"),
-        (["--set", "port"], 2, "NAME=VALUE"),
-        (["--set", "upload_expiry=soon"], 5, "such as 10min"),
+        (["--set", "prot=1"], 5, "did you mean server.port?"),
+        (["--set", "port"], 2, "GROUP.NAME=VALUE"),
+        (["--set", "maps.part_retention=soon"], 5, "such as 10min"),
         (["--config", "nowhere.toml"], 5, "does not exist"),
         (["--nodes", "http://a:1,http://b:1"], 5, "not among"),
         (["--data", "taken"], 5, "the folder holds something else"),
@@ -211,33 +211,33 @@ def test_tokens_come_and_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     assert "nobody is let in" in run("token", "list").stdout
     assert "may do everything" in run("token", "list", "--data", "fresh").stdout
     (tmp_path / "millpond.toml").write_text(
-        f'[[tokens]]\nname = "shared"\nsha256 = "{added["sha256"]}"\nrights = {{admin = ["*"]}}\n'
+        f'[[server.tokens]]\nname = "shared"\nsha256 = "{added["sha256"]}"\nrights = {{admin = ["*"]}}\n'
     )
     with serving(tmp_path, "--port", "0", "--host", "0.0.0.0", "--json") as (_, line):
         port = json.loads(line)["url"].rpartition(":")[2]
         here = f"http://127.0.0.1:{port}"
         refused = run("maps", "--pond", here)
-        monkeypatch.setenv("MILLPOND_TOKEN", added["token"])
+        monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", added["token"])
         made = run("create", "m", "--kind", "state", "--pond", here)
         assert made.returncode == 0, made.stderr
         assert (refused.returncode, "wants a token" in refused.stderr) == (11, True)
 
 
 def test_settings_are_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "millpond.toml").write_text('token = "mp_unshown"\n')
-    monkeypatch.setenv("MILLPOND_PORT", "8000")
+    (tmp_path / "millpond.toml").write_text('client.token = "mp_unshown"\n')
+    monkeypatch.setenv("MILLPOND_SERVER_PORT", "8000")
     shown = run("config")
     assert "unshown" not in shown.stdout
-    assert re.search(r"port +8000 +7433 +MILLPOND_PORT +port to listen on", shown.stdout)
-    changed = run("config", "--changed", "--set", "threads=3", "--json")
+    assert re.search(r"server.port +8000 +7433 +MILLPOND_SERVER_PORT +port to listen on", shown.stdout)
+    changed = run("config", "--changed", "--set", "server.readers=3", "--json")
     settings_shown = [json.loads(line) for line in changed.stdout.splitlines()]
     assert [(setting["name"], setting["value"], setting["origin"]) for setting in settings_shown] == [
-        ("port", 8000, "MILLPOND_PORT"),
-        ("token", "********", "millpond.toml"),
-        ("threads", 3, "command line"),
+        ("server.port", 8000, "MILLPOND_SERVER_PORT"),
+        ("client.token", "********", "millpond.toml"),
+        ("server.readers", 3, "command line"),
     ]
-    (tmp_path / "millpond.toml").write_text("prot = 1\n")
-    assert "did you mean port?" in run("config").stderr
+    (tmp_path / "millpond.toml").write_text("server.prot = 1\n")
+    assert "did you mean server.port?" in run("config").stderr
 
 
 def test_a_misspelt_setting_in_the_environment_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -283,7 +283,7 @@ def test_a_body_that_does_not_say_how_large_it_is_is_cut(node: Served) -> None:
     assert answer.status == 413
 
 
-@pytest.mark.settings(threads=2)
+@pytest.mark.settings(limits={"threads": 2})
 def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long")
     position = node.pond.log.position()[0]
@@ -303,7 +303,7 @@ def test_who_waits_keeps_nobody_from_working(node: Served) -> None:
 
 def test_one_node_serves_a_folder(node: Served, serve: Callable[..., Served]) -> None:
     with pytest.raises(Conflict) as refused:
-        serve(data=str(node.pond.folder))
+        serve(server_data=str(node.pond.folder))
     assert refused.value.kind == "pond_served"
     with millpond.open(node.pond.folder) as here, pytest.raises(Conflict) as refused:
         here.create_map("m", kind="state")
@@ -312,16 +312,16 @@ def test_one_node_serves_a_folder(node: Served, serve: Callable[..., Served]) ->
 
 def test_a_port_in_use_is_an_error(node: Served, serve: Callable[..., Served]) -> None:
     with pytest.raises(Unavailable) as refused:
-        serve(port=node.node.settings.port)
+        serve(server_port=node.node.settings.server.port)
     assert refused.value.kind == "port_in_use"
     with pytest.raises(Invalid) as unknown:
-        serve(host="192.0.2.1", tokens=[{"name": "a", "sha256": "0" * 64, "rights": {"read": ["*"]}}])
+        serve(server_host="192.0.2.1", server_tokens=[{"name": "a", "sha256": "0" * 64, "rights": {"read": ["*"]}}])
     assert unknown.value.kind == "host_refused"
 
 
 def test_a_node_must_stand_in_its_own_list(serve: Callable[..., Served]) -> None:
     with pytest.raises(Invalid) as refused:
-        serve(nodes=["http://a:1", "http://b:1"])
+        serve(nodes_urls=["http://a:1", "http://b:1"])
     assert refused.value.kind == "node_not_listed"
 
 
@@ -333,7 +333,10 @@ def test_open_requests_are_answered_before_the_end(serve: Callable[..., Served])
         until_running(node)
         node.close()
         assert pending.result(5).status == 200, "a waiter gets an empty page, rather than cut off"
-    with pytest.raises(OSError, match="refused"), socket.create_connection(("127.0.0.1", node.node.settings.port), 1):
+    with (
+        pytest.raises(OSError, match="refused"),
+        socket.create_connection(("127.0.0.1", node.node.settings.server.port), 1),
+    ):
         pass
 
 
@@ -344,7 +347,7 @@ def until_running(node: Served) -> None:
 
 def test_a_folder_is_served_again_with_all_it_had(serve: Callable[..., Served], tmp_path: Path) -> None:
     for round in range(3):
-        node = serve(data=str(tmp_path / "retained"))
+        node = serve(server_data=str(tmp_path / "retained"))
         with millpond.open(node.url) as pond:
             made = pond.create_map("m", kind="state", value="long", exist_ok=True)
             made.load([{"key": f"k{round}", "value": round}])
@@ -356,9 +359,9 @@ def test_a_folder_is_served_again_with_all_it_had(serve: Callable[..., Served], 
 def test_clusters_begin_in_any_order(serve: Callable[..., Served]) -> None:
     ports = free_ports(2)
     nodes = [f"http://127.0.0.1:{port}" for port in ports]
-    replica = serve(port=ports[1], nodes=nodes)
+    replica = serve(server_port=ports[1], nodes_urls=nodes)
     assert replica.get("/readyz").status == 503, "it cannot know whether the pond is new"
-    primary = serve(port=ports[0], nodes=nodes)
+    primary = serve(server_port=ports[0], nodes_urls=nodes)
     for node in (replica, primary):
         node.wait_ready()
     primary.pond.create_map("m", kind="state")

@@ -3,93 +3,115 @@
 from __future__ import annotations
 
 import pickle
+import re
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
 
+from millpond.client.lookup import REMOTE_ROWS_MAX
+from millpond.client.snapshots.reader import FILES_IDLE_MS
 from millpond.errors import Invalid
-from millpond.settings import Settings, explain, load_settings
+from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
+from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
+from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
 
 
 @pytest.fixture(autouse=True)
 def _alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    for name in Settings.model_fields:
-        monkeypatch.delenv(f"MILLPOND_{name.upper()}", raising=False)
+    for name in SETTINGS:
+        monkeypatch.delenv(f"MILLPOND_{name.replace('.', '_').upper()}", raising=False)
     monkeypatch.delenv("MILLPOND_CONFIG", raising=False)
 
 
+def value(name: str, settings: Settings | None = None) -> object:
+    return attrgetter(name)(settings or load_settings())
+
+
 def test_later_sources_win(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert load_settings().port == 7433
-    Path("millpond.toml").write_text('port = 1\nhost = "::1"\nupload_expiry = "2h"\n')
-    assert (load_settings().port, load_settings().host) == (1, "::1")
-    monkeypatch.setenv("MILLPOND_PORT", "2")
-    assert load_settings().port == 2
-    assert load_settings(port=3).port == 3
-    assert load_settings(port=None).port == 2, "what is not given does not count"
+    assert value("server.port") == 7433
+    Path("millpond.toml").write_text('[server]\nport = 1\nhost = "::1"\n')
+    assert (value("server.port"), value("server.host")) == (1, "::1")
+    monkeypatch.setenv("MILLPOND_SERVER_PORT", "")
+    assert value("server.port") == 1, "what is empty does not count"
+    monkeypatch.setenv("MILLPOND_SERVER_PORT", "2")
+    assert value("server.port") == 2
+    assert load_settings(server_port=3).server.port == 3
+    assert load_settings(**{"server.port": 3}).server.port == 3
+    assert load_settings(server_port=None).server.port == 2, "what is not given does not count"
     other = tmp_path / "other.toml"
-    other.write_text("threads = 5\n")
+    other.write_text("server.readers = 5\n")
     monkeypatch.setenv("MILLPOND_CONFIG", str(other))
-    assert (load_settings().threads, load_settings().host) == (5, "127.0.0.1"), "one file, not two"
+    assert (value("server.readers"), value("server.host")) == (5, "127.0.0.1"), "one file, not two"
 
 
 def test_the_source_of_every_value_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     Path("millpond.toml").write_text(
-        'nodes = ["http://a:1", "http://b:1"]\ntoken = "mp_unshown"\nversions_secret_key = "unshown"\n'
+        'nodes.urls = ["http://a:1", "http://b:1"]\nclient.token = "mp_unshown"\nversions.secret_key = "unshown"\n'
     )
-    monkeypatch.setenv("MILLPOND_PART_RETENTION", "14d")
-    explained = {setting.name: setting for setting in explain(port=9)}
-    assert list(explained) == list(Settings.model_fields)
-    assert explained["nodes"][1:4] == (["http://a:1", "http://b:1"], [], "millpond.toml")
-    assert explained["part_retention"][1:4] == ("14d", "7d", "MILLPOND_PART_RETENTION")
-    assert explained["port"].origin == "command line"
-    assert explained["verify_interval"].value == "off"
-    assert explained["max_upload_bytes"].value == "2GiB"
+    monkeypatch.setenv("MILLPOND_MAPS_PART_RETENTION", "14d")
+    explained = {setting.name: setting for setting in explain(server_port=9, nodes_intervals="verify=24h")}
+    assert list(explained) == list(SETTINGS)
+    assert explained["nodes.urls"][1:4] == (["http://a:1", "http://b:1"], [], "millpond.toml")
+    assert explained["maps.part_retention"][1:4] == ("14d", "7d", "MILLPOND_MAPS_PART_RETENTION")
+    assert explained["server.port"].origin == "command line"
+    assert explained["nodes.intervals"].value == {"verify": "1d"}
+    assert explained["events.bytes_per_second"].value == "16MiB"
     assert all(setting.meaning for setting in explained.values())
     assert "unshown" not in str(explained)
     assert "unshown" not in repr(load_settings())
 
 
 @pytest.mark.parametrize(
-    ("written", "setting", "value"),
+    ("written", "setting", "expected"),
     [
-        ('upload_expiry = "90s"', "upload_expiry", 90_000),
-        ('upload_expiry = "1min"', "upload_expiry", 60_000),
-        ("upload_expiry = 1500", "upload_expiry", 1500),
-        ('verify_interval = "off"', "verify_interval", 0),
-        ('max_upload_bytes = "500 MB"', "max_upload_bytes", 500_000_000),
-        ('max_upload_bytes = "1KiB"', "max_upload_bytes", 1024),
-        ('nodes = "http://a, http://b"', "nodes", ("http://a", "http://b")),
-        ("synchronise = true", "synchronise", True),
+        ('maps.part_retention = "90s"', "maps.part_retention", 90_000),
+        ('maps.part_retention = "1min"', "maps.part_retention", 60_000),
+        ("maps.part_retention = 1500", "maps.part_retention", 1500),
+        ('maps.part_retention = "off"', "maps.part_retention", 0),
+        ('server.max_request_memory = "500 MB"', "server.max_request_memory", 500_000_000),
+        ('server.max_request_memory = "1GiB"', "server.max_request_memory", 1 << 30),
+        ('nodes.urls = "http://a, http://b"', "nodes.urls", ("http://a", "http://b")),
+        ('[nodes.intervals]\nmerge = "1s"\nverify = 5', "nodes.intervals", (("merge", 1000), ("verify", 5))),
+        ('nodes.intervals = "merge=1s, verify=off"', "nodes.intervals", (("merge", 1000), ("verify", 0))),
+        ("client.synchronise = true", "client.synchronise", True),
     ],
 )
-def test_units_are_understood(written: str, setting: str, value: object) -> None:
+def test_units_are_understood(written: str, setting: str, expected: object) -> None:
     Path("millpond.toml").write_text(written)
-    assert getattr(load_settings(), setting) == value
+    assert value(setting) == expected
 
 
 def test_lists_come_with_commas_or_as_json(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MILLPOND_NODES", "http://a:1,http://b:1")
-    assert load_settings().nodes == ("http://a:1", "http://b:1")
-    monkeypatch.setenv("MILLPOND_NODES", '["http://a:1"]')
-    assert load_settings().nodes == ("http://a:1",)
+    monkeypatch.setenv("MILLPOND_NODES_URLS", "http://a:1,http://b:1")
+    assert value("nodes.urls") == ("http://a:1", "http://b:1")
+    monkeypatch.setenv("MILLPOND_NODES_URLS", '["http://a:1"]')
+    assert value("nodes.urls") == ("http://a:1",)
+    monkeypatch.setenv("MILLPOND_SERVER_TOKENS", f'[{{"name": "a", "sha256": "{"0" * 64}", "rights": {{}}}}]')
+    assert value("server.tokens") == (TokenSetting("a", "0" * 64, {}),)
 
 
 @pytest.mark.parametrize(
     ("written", "kind", "named"),
     [
-        ("prot = 1", "setting_unknown", "did you mean port"),
-        ('upload-expiry = "1h"', "setting_unknown", "upload_expiry"),
-        ("port = 99999", "setting_value", "millpond.toml"),
-        ('merge_interval = "soon"', "setting_value", "such as 10min"),
-        ("merge_interval = -1", "setting_value", "greater than or equal to 0"),
-        ('max_part_bytes = "8 potatoes"', "setting_value", "such as 2GiB"),
-        ('log_level = "loud"', "setting_value", "log_level"),
-        ('tls_cert = "a.pem"', "setting_value", "given together"),
-        ('tls_client_ca = "a.pem"', "setting_value", "needs tls_cert"),
-        ('[[tokens]]\nname = "a"\nsha256 = "abc"\nrights = {read = ["*"]}', "setting_value", "sha256"),
-        (f'[[tokens]]\nname = "a"\nsha256 = "{"0" * 64}"\nrights = {{all = ["*"]}}', "setting_value", "not all"),
-        ("port = ", "config_unreadable", "millpond.toml"),
+        ("prot = 1", "setting_unknown", "did you mean server.port"),
+        ("server.prot = 1", "setting_unknown", "did you mean server.port"),
+        ('client.snapshot-cache = "a"', "setting_unknown", "it is client.snapshot_cache now"),
+        ('objects.secret_key = "a"', "setting_unknown", "AWS_SECRET_ACCESS_KEY"),
+        ("server.port = 99999", "setting_value", "millpond.toml"),
+        ("server = 1", "setting_unknown", "server"),
+        ('maps.part_retention = "soon"', "setting_value", "such as 10min"),
+        ("maps.part_retention = -1", "setting_value", "greater than or equal to 0"),
+        ('nodes.intervals = "verify"', "setting_value", "such as verify=1d"),
+        ('server.max_request_memory = "8 potatoes"', "setting_value", "such as 2GiB"),
+        ('server.log_level = "loud"', "setting_value", "server.log_level"),
+        ('tls.cert = "a.pem"', "setting_value", "given together"),
+        ('tls.client_ca = "a.pem"', "setting_value", "needs tls.cert"),
+        ('workflows.log = "kafka://a:1/b"', "setting_value", "needs workflows.checkpoints"),
+        ('[[server.tokens]]\nname = "a"\nsha256 = "abc"\nrights = {read = ["*"]}', "setting_value", "sha256"),
+        (f'[[server.tokens]]\nname = "a"\nsha256 = "{"0" * 64}"\nrights = {{all = ["*"]}}', "setting_value", "not all"),
+        ("server.port = ", "config_unreadable", "millpond.toml"),
     ],
 )
 def test_what_is_wrong_is_named(written: str, kind: str, named: str) -> None:
@@ -98,6 +120,43 @@ def test_what_is_wrong_is_named(written: str, kind: str, named: str) -> None:
         load_settings()
     assert refused.value.kind == kind
     assert named in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("former", "now"),
+    [
+        ("port", "it is server.port now"), ("nodes", "it is nodes.urls now"), ("tls_cert", "it is tls.cert now"),
+        ("events_retention", "it is events.retention now"), ("send_part_attempts", "it is client.attempts now"),
+        ("replication_interval", "it is nodes.intervals.replicate now"),
+        ("threads", "it is no setting any more, and always 64"),
+    ],
+)  # fmt: skip
+def test_a_former_name_is_refused_with_its_name_of_now(monkeypatch: pytest.MonkeyPatch, former: str, now: str) -> None:
+    Path("millpond.toml").write_text(f"{former} = 1")
+    with pytest.raises(Invalid, match=re.escape(now)) as refused:
+        load_settings()
+    assert refused.value.kind == "setting_unknown"
+    Path("millpond.toml").unlink()
+    monkeypatch.setenv(f"MILLPOND_{former.upper()}", "1")
+    if f"{former}".replace("_", ".", 1) not in SETTINGS:  # else that is its name in the environment still
+        with pytest.raises(Invalid, match=re.escape(now)):
+            load_settings()
+
+
+def test_former_settings_are_the_constants_that_they_are_said_to_be() -> None:
+    limits, hour = NodeLimits(), 3_600_000
+    assert (limits.upload_bytes_max, limits.part_bytes_max, limits.head_bytes_max) == (2 << 30, 8 << 30, 64 << 10)
+    assert (limits.head_seconds, limits.body_seconds, limits.idle_seconds) == (15, 300, 75)
+    assert (limits.requests_queued_max, limits.queue_seconds, limits.question_seconds) == (256, 20, 60)
+    assert (limits.threads, limits.large_threads, limits.upload_idle_ms) == (64, 4, hour)
+    assert (FILE_BYTES_MAX, FILES_MAX, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
+    assert limits.files_idle_ms == FILES_IDLE_MS == 60_000
+
+
+def test_the_interval_of_no_job_is_refused() -> None:
+    assert intervals_ms(load_settings(nodes_intervals={"verify": "1d"})) == {**INTERVALS_MS, "verify": 86_400_000}
+    with pytest.raises(Invalid, match="the interval is of no job"):
+        intervals_ms(load_settings(nodes_intervals={"sleep": "1d"}))
 
 
 def test_a_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,19 +168,19 @@ def test_a_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_settings_are_values() -> None:
-    settings = load_settings(token="mp_1", nodes="http://a:1")
+    settings = load_settings(client_token="mp_1", nodes_urls="http://a:1")
     assert pickle.loads(pickle.dumps(settings)) == settings
     with pytest.raises(ValueError, match="frozen"):
-        settings.port = 1  # type: ignore[misc]
+        settings.server.port = 1  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(
     ("given", "url"),
     [
         ({}, "http://127.0.0.1:7433"),
-        ({"host": "::1", "port": 80}, "http://[::1]:80"),
+        ({"server_host": "::1", "server_port": 80}, "http://[::1]:80"),
         ({"tls_cert": "a", "tls_key": "b"}, "https://127.0.0.1:7433"),
-        ({"url": "https://n1.example:7433/"}, "https://n1.example:7433"),
+        ({"server_url": "https://n1.example:7433/"}, "https://n1.example:7433"),
     ],
 )
 def test_a_node_has_an_address(given: dict[str, object], url: str) -> None:

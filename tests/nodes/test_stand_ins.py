@@ -28,7 +28,7 @@ KEYS = 100_000
 
 @pytest.fixture
 def remote(cluster: ClusterHere, tmp_path: Path) -> Iterator[RemotePond]:
-    with millpond.open(cluster.url, synchronise=True, snapshot_cache=str(tmp_path / "own")) as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_snapshot_cache=str(tmp_path / "own")) as pond:
         pond.create_map("m", kind="state", value="long")
         yield pond
 
@@ -36,7 +36,10 @@ def remote(cluster: ClusterHere, tmp_path: Path) -> Iterator[RemotePond]:
 @pytest.fixture
 def reading(tmp_path: Path) -> Settings:
     return load_settings(
-        config=None, snapshot_cache=str(tmp_path / "cache"), send_part_retry_delay="10ms", connect_timeout="2s"
+        config=None,
+        client_snapshot_cache=str(tmp_path / "cache"),
+        client_retry_delay="10ms",
+        client_connect_timeout="2s",
     )
 
 
@@ -68,7 +71,11 @@ def test_another_node_keeps_the_same_rows_from_the_beginning(
     cluster[1].close()
     cluster[2].close()
     with pytest.raises(Unavailable):
-        open_pinned(where, planned, settings=load_settings(config=None, snapshot_cache=f"{reading.snapshot_cache}-no"))
+        open_pinned(
+            where,
+            planned,
+            settings=load_settings(config=None, client_snapshot_cache=f"{reading.client.snapshot_cache}-no"),
+        )
 
 
 def test_a_task_that_reads_a_piece_goes_on_elsewhere(

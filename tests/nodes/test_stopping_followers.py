@@ -16,7 +16,7 @@ from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load
 from tests.ports import free_ports
 
-PATIENT = {"read_timeout": "1h", "replication_interval": "1h", "shutdown_timeout": "1s"}
+PATIENT = {"client_read_timeout": "1h", "nodes_intervals": {"replicate": "1h"}, "server_shutdown_timeout": "1s"}
 
 
 class Pair:
@@ -25,12 +25,12 @@ class Pair:
     def __init__(self, serve: Callable[..., Served], proxy: FaultyProxy, port: int) -> None:
         own, other = f"http://127.0.0.1:{proxy.port}", f"http://127.0.0.1:{free_ports(1)[0]}"
         self.proxy, self.nodes = proxy, [own, other]
-        self.primary = serve(port=port, url=own, nodes=self.nodes)
+        self.primary = serve(server_port=port, server_url=own, nodes_urls=self.nodes)
         self._serve = serve
 
     def replica(self) -> Served:
         url = self.nodes[1]
-        return self._serve(port=int(url.rpartition(":")[2]), url=url, nodes=self.nodes, **PATIENT)
+        return self._serve(server_port=int(url.rpartition(":")[2]), server_url=url, nodes_urls=self.nodes, **PATIENT)
 
     def hold(self, match: bytes, after: int = 0) -> Trouble:
         return self.proxy.trouble(Trouble("hold", match=match, after=after, down=True))

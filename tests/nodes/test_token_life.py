@@ -127,7 +127,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(tokens=TOKENS, token_requests_per_second=1, token_requests_burst=3)
+@pytest.mark.settings(server_tokens=TOKENS, server_token_requests_per_second=1, server_token_requests_burst=3)
 def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
 
@@ -144,13 +144,13 @@ def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     assert 'millpond_requests_refused_total{kind="rate_limited",surface="http"}' in metrics(node, "greedy")
 
     def patient() -> object:
-        with millpond.open(node.url, token="greedy", clock=node.clock) as pond:
+        with millpond.open(node.url, client_token="greedy", clock=node.clock) as pond:
             return pond.map("m").get("a")
 
     assert node.while_time_passes(patient) == 1, "clients wait as long as the node says"
 
 
-@pytest.mark.settings(token_requests_per_second=1, token_requests_burst=3)
+@pytest.mark.settings(server_token_requests_per_second=1, server_token_requests_burst=3)
 def test_tokens_that_change_hold_at_once_and_their_limits_survive(node: Served) -> None:
     """Without a restart: the next request is decided by the new tokens, and by what the name has left."""
     file = TokenFile(node.pond.folder)
@@ -185,12 +185,14 @@ def lines(folder: Path) -> list[dict[str, object]]:
 
 def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., Served]) -> None:
     rights = {"boss": {"admin": ["*"]}, "reader": READ}
-    node = serve(tokens=[{"name": who, "sha256": hash_token(f"{who}-secret"), "rights": rights[who]} for who in rights])
+    node = serve(
+        server_tokens=[{"name": who, "sha256": hash_token(f"{who}-secret"), "rights": rights[who]} for who in rights]
+    )
     made = {"name": "m", "kind": "state", "value": "long"}
     assert node.post("/v1/maps", made, headers=shown("reader-secret")).status == 403
     assert node.post("/v1/maps", made).status == 401
     assert node.post("/v1/maps", made, headers=shown("boss-secret")).status == 200
-    with millpond.open(node.url, token="boss-secret", synchronise=True) as pond:
+    with millpond.open(node.url, client_token="boss-secret", client_synchronise=True) as pond:
         result = pond.map("m").load([{"key": "private", "value": 7}])
         assert pond.map("m").get("private") == 7
     assert node.delete("/v1/maps/m%0A%7B%7D", headers=shown("boss-secret")).status == 404
@@ -208,8 +210,7 @@ def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., 
 
 def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     clock = ManualClock()
-    settings = load_settings(audit_bytes_max="1KiB", audit_files=2)
-    log = AuditLog(tmp_path, settings, clock)
+    log = AuditLog(tmp_path, load_settings(), clock, bytes_max=1024, files=2)
     assert list(tmp_path.iterdir()) == [], "no file before the first line"
     for number in range(200):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
@@ -220,7 +221,7 @@ def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     assert lines(tmp_path)[-1]["path"] == "/v1/maps/199"
     numbers = [int(str(line["path"]).rpartition("/")[2]) for line in lines(tmp_path)]
     assert numbers == [*range(numbers[0], 200)], "none is lost between two files"
-    AuditLog(tmp_path / "none", load_settings(audit_log="off"), clock).write("boss", "POST", "/", 200)
+    AuditLog(tmp_path / "none", load_settings(server_audit_log="off"), clock).write("boss", "POST", "/", 200)
     assert not (tmp_path / "none").exists()
 
 
@@ -228,7 +229,7 @@ def test_an_audit_log_that_is_no_file_has_no_older_files(tmp_path: Path) -> None
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    log = AuditLog(tmp_path, load_settings(audit_log=str(pipe), audit_bytes_max="1KiB"), ManualClock())
+    log = AuditLog(tmp_path, load_settings(server_audit_log=str(pipe)), ManualClock(), bytes_max=1024)
     for number in range(50):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
     log.close()

@@ -29,7 +29,9 @@ from tests.nodes.acted import Stage, cut, half, half_of_headers, refuse, say, si
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | options)
+    return load_settings(
+        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
+    )
 
 
 def nobody() -> str:
@@ -50,7 +52,7 @@ def test_the_examples_hold(module: ModuleType) -> None:
 
 def test_a_well_answer_comes_whole() -> None:
     with Stage(say(200, {"position": 7}, X_Answer="yes")) as stage:
-        node = Connection(stage.url, quick(token="secret"))
+        node = Connection(stage.url, quick(client_token="secret"))
         answer = node.request("POST", "/v1/x", json={"a": 1}, query={"key": "é/&"})
         assert (answer.status, answer.json(), answer.headers["x-answer"]) == (200, {"position": 7}, "yes")
         method, path, headers, body = stage.requests[0]
@@ -146,7 +148,7 @@ def test_a_lost_connection_is_tried_again(broken: Any) -> None:
 
 def test_a_connection_that_was_cut_is_made_anew_at_once() -> None:
     with Stage(cut(), say(200, {})) as stage:
-        assert Connection(stage.url, quick(send_part_retry_delay="1h")).request("GET", "/").status == 200
+        assert Connection(stage.url, quick(client_retry_delay="1h")).request("GET", "/").status == 200
 
 
 def test_a_connection_that_stays_lost_names_node_attempts_and_reason() -> None:
@@ -159,7 +161,7 @@ def test_a_connection_that_stays_lost_names_node_attempts_and_reason() -> None:
         assert len(stage.requests) == 3
     url = nobody()
     with pytest.raises(Unavailable, match=r"after 1 attempt\.") as caught:
-        Connection(url, quick(send_part_attempts=1)).request("GET", "/")
+        Connection(url, quick(client_attempts=1)).request("GET", "/")
     assert caught.value.values == {"node": url, "reason": "Connection refused"}
     with pytest.raises(Unavailable) as caught:
         Connection("http://no.such.host.invalid:1", quick()).request("GET", "/")
@@ -169,10 +171,10 @@ def test_a_connection_that_stays_lost_names_node_attempts_and_reason() -> None:
 def test_silence_ends() -> None:
     with Stage(silence()) as stage:
         with pytest.raises(Unavailable) as caught:
-            Connection(stage.url, quick(read_timeout="100ms", send_part_attempts=1)).request("GET", "/")
+            Connection(stage.url, quick(client_read_timeout="100ms", client_attempts=1)).request("GET", "/")
         assert caught.value.values["reason"] == "no answer in time"
         with pytest.raises(Unavailable):
-            Connection(stage.url, quick(send_part_attempts=1)).request("GET", "/", timeout=0.1)
+            Connection(stage.url, quick(client_attempts=1)).request("GET", "/", timeout=0.1)
 
 
 def test_what_may_have_been_done_is_not_sent_twice() -> None:
@@ -188,7 +190,7 @@ def test_an_event_ends_the_wait() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Unavailable, match="after 1 attempt"):
-        Connection(nobody(), quick(send_part_retry_delay="1h")).until(stop).request("GET", "/")
+        Connection(nobody(), quick(client_retry_delay="1h")).until(stop).request("GET", "/")
 
 
 def test_an_answer_is_read_as_it_comes() -> None:
@@ -211,11 +213,11 @@ def test_an_answer_is_read_as_it_comes() -> None:
 
 def test_connections_are_pickled_without_their_sockets() -> None:
     with Stage(say(200, {"well": True})) as stage:
-        node = Connection(stage.url, quick(token="t"))
+        node = Connection(stage.url, quick(client_token="t"))
         node.request("GET", "/")
         other = pickle.loads(pickle.dumps(node))
         assert other.request("GET", "/").json() == {"well": True}
-        nodes = pickle.loads(pickle.dumps(Nodes([stage.url], quick(token="t"))))
+        nodes = pickle.loads(pickle.dumps(Nodes([stage.url], quick(client_token="t"))))
         assert nodes.first(lambda connection: connection.request("GET", "/").status) == 200
         assert {headers["Authorization"] for _, _, headers, _ in stage.requests} == {"Bearer t"}
 
@@ -371,7 +373,7 @@ def test_the_token_goes_to_named_hosts_only() -> None:
         elsewhere = other.url.replace("127.0.0.1", "localhost")
         status = {"pond": "p", "nodes": [elsewhere, named.url], "primary": elsewhere}
         named.acts = [say(200, status)]
-        nodes = Nodes(named.url, quick(token="secret"))
+        nodes = Nodes(named.url, quick(client_token="secret"))
         nodes.learn()
         assert nodes.urls == (elsewhere, named.url)
         assert nodes.where == named.url, "where processes elsewhere open the pond, all is named"
@@ -384,11 +386,13 @@ def test_the_token_goes_to_named_hosts_only() -> None:
         assert "millpond.toml" in str(primary.value.hint)
         named.acts = [refuse(409, "Conflict", "not_primary", primary=elsewhere)]
         with pytest.raises(Denied):
-            Nodes(named.url, quick(token="secret")).on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
+            Nodes(named.url, quick(client_token="secret")).on_primary(
+                lambda node: node.request("POST", "/v1/maps", json={})
+            )
         assert other.requests == []
         assert {headers["Authorization"] for _, _, headers, _ in named.requests} == {"Bearer secret"}
         named.acts = [say(200, status)]
-        listed = Nodes(named.url, quick(token="secret", nodes=[elsewhere]))
+        listed = Nodes(named.url, quick(client_token="secret", nodes_urls=[elsewhere]))
         listed.learn()
         listed.on_primary(lambda node: node.request("POST", "/v1/maps", json={}))
         assert other.requests[0][2]["Authorization"] == "Bearer secret", "named in the client's own settings"

@@ -43,8 +43,8 @@ def sent_and_answered(line: socket.socket, head: bytes, piece: bytes) -> tuple[i
 @pytest.mark.parametrize(
     ("settings", "head", "piece", "code"),
     [
-        ({"access": "tokens"}, POST + ANNOUNCED, b"x" * (1 << 20), 401),
-        ({"access": "tokens"}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 401),
+        ({"server_access": "tokens"}, POST + ANNOUNCED, b"x" * (1 << 20), 401),
+        ({"server_access": "tokens"}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 401),
         ({}, POST + ANNOUNCED, b"x" * (1 << 20), 413),
         ({}, POST + CHUNKED, b"100000\r\n" + b"x" * (1 << 20) + b"\r\n", 413),
         ({}, POST.replace(b"/v1/maps", b"/nowhere") + ANNOUNCED, b"x" * (1 << 20), 404),
@@ -74,7 +74,7 @@ def test_who_reads_the_answer_before_it_sends_the_body_reads_it(node: Served) ->
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(access="tokens")
+@pytest.mark.settings(server_access="tokens")
 def test_a_connection_goes_on_when_a_small_body_came_late(node: Served) -> None:
     body = b"x" * 200 * KIB
     with raw(node) as line, line.makefile("rb") as answers:
@@ -111,7 +111,7 @@ def test_a_body_longer_than_its_length_is_answered(node: Served, more: int) -> N
     node.until(lambda: node.service.connections.total == 0)
 
 
-@pytest.mark.settings(access="tokens", idle_timeout="200ms")
+@pytest.mark.settings(server_access="tokens", limits={"idle_seconds": 0.2})
 @pytest.mark.parametrize("late", [b"x", b"x" * 10], ids=["a part", "all"])
 def test_a_rest_that_does_not_come_holds_no_connection(node: Served, late: bytes) -> None:
     with raw(node) as line:

@@ -195,9 +195,7 @@ def test_what_came_is_continued_after_the_node_started_anew(writer: Writer) -> N
     other, other_data = writer.part(first=500)
     writer.send(part, data, stop=5000)
     writer.send(other, other_data)
-    again = receiving.Receiver(
-        writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
-    )
+    again = receiving.Receiver(writer.node.pond, writer.node.node.limits, writer.node.node.clock, decides=lambda: True)
     assert again.state(part.manifest.id) == UploadState("partial", 5000)
     assert again.state(other.manifest.id).state == "here"
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), None)
@@ -214,9 +212,7 @@ def test_damage_in_what_came_before_is_seen_at_the_end(writer: Writer) -> None:
     writer.send(part, data, stop=9000)
     [file] = (writer.node.pond.folder / "uploads").glob("*/data.mdb")
     flip_byte(file, 100)
-    again = receiving.Receiver(
-        writer.node.pond, writer.node.node.settings, writer.node.node.clock, decides=lambda: True
-    )
+    again = receiving.Receiver(writer.node.pond, writer.node.node.limits, writer.node.node.clock, decides=lambda: True)
     offer = UploadOffer(part.manifest.id, "m", len(data), checksum_of(data), 9000)
     with pytest.raises(Corrupt) as caught:
         again.take(offer, [data[9000:]], 0)
@@ -282,7 +278,7 @@ def test_a_part_of_an_earlier_map_is_refused_at_its_first_bytes(writer: Writer) 
     assert writer.leftovers() == []
 
 
-@pytest.mark.settings(max_upload_bytes="20KB", max_part_bytes="15KB")
+@pytest.mark.settings(limits={"upload_bytes_max": 20_000, "part_bytes_max": 15_000})
 def test_too_much_is_refused_before_it_is_read(writer: Writer) -> None:
     large, data = writer.part(count=5000)
     refused = writer.send(large, data)

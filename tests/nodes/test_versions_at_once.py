@@ -71,7 +71,7 @@ def where(request: pytest.FixtureRequest, tmp_path: Path) -> dict[str, str]:
 @pytest.fixture
 def both(serve: Callable[..., Served], where: dict[str, str]) -> Callable[..., tuple[Any, Any]]:
     """Send a request both ways; the two answers, without what is of another second."""
-    node = serve(tokens=TOKENS, **where)
+    node = serve(server_tokens=TOKENS, **where)
     fill(node)
     apis: list[Api] = [node.service.app.state.versions_api, Api()]
     shapes = apis[0]._by_shape

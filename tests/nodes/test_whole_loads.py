@@ -122,7 +122,7 @@ def test_an_epoch_of_a_stream_is_entered_once(held: Served, tmp_path: Path) -> N
 
 
 def test_a_token_brings_parts_of_its_own_maps_alone(serve: Callable[..., Served], tmp_path: Path) -> None:
-    node = serve(tokens=TOKENS)
+    node = serve(server_tokens=TOKENS)
     ours, theirs = sealed(node, tmp_path, 1), sealed(node, tmp_path, 2, "theirs")
     tokens = {name: {"Authorization": f"Bearer {name}"} for name in RIGHTS}
     for headers in (NOW, EARLIER):
@@ -247,7 +247,7 @@ def test_parts_that_were_uploaded_before_are_entered(held: Served, tmp_path: Pat
 def test_a_node_that_is_away_has_not_entered_a_load(serve: Callable[..., Served], tmp_path: Path) -> None:
     node = serve()
     part = sealed(node, tmp_path, 1)
-    with millpond.open(node.url, send_part_attempts=1) as pond:
+    with millpond.open(node.url, client_attempts=1) as pond:
         node.close()
         with pytest.raises(Unavailable) as caught:
             pond.commit_load([part])

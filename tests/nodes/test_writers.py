@@ -40,7 +40,9 @@ DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(**{"send_part_retry_delay": "10ms", "connect_timeout": "2s", "read_timeout": "5s"} | options)
+    return load_settings(
+        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
+    )
 
 
 def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
@@ -237,7 +239,7 @@ def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.Monk
 
     with Stage(slow) as one, Stage(refusing) as other:
         with pytest.raises(Unavailable, match="no: unexpected") as caught:
-            upload_parts(Nodes([one.url, other.url], quick(connect_timeout="20s")), sealed(tmp_path))
+            upload_parts(Nodes([one.url, other.url], quick(client_connect_timeout="20s")), sealed(tmp_path))
         assert other.url in str(caught.value)
     assert sum(received) < len(chunk) * count
 
@@ -336,7 +338,7 @@ def scratch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_load_is_on_all_nodes_and_nothing_stays_behind(cluster: ClusterHere, scratch: Path) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
         result = made.load(rows(1000))
         assert result.synchronised
@@ -359,10 +361,14 @@ def test_without_synchronise_a_load_is_merged_by_and_by(cluster: ClusterHere) ->
 def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
     cluster: ClusterHere, serve: Callable[..., Served], scratch: Path
 ) -> None:
-    with millpond.open(cluster.url, synchronise=True, send_part_retry_delay="10ms") as pond:
+    with millpond.open(cluster.url, client_synchronise=True, client_retry_delay="10ms") as pond:
         made = pond.create_map("m", kind="state", value="long")
         down = cluster[2]
-        settings = {"port": int(down.url.rpartition(":")[2]), "nodes": cluster.urls, "data": str(down.pond.folder)}
+        settings = {
+            "server_port": int(down.url.rpartition(":")[2]),
+            "nodes_urls": cluster.urls,
+            "server_data": str(down.pond.folder),
+        }
         down.close()
         with pytest.raises(Unavailable) as caught:
             made.load(rows(10))
@@ -378,7 +384,7 @@ def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
 
 def test_an_answer_cut_after_the_load_was_entered_enters_it_once(node: Served) -> None:
     port = int(node.url.rpartition(":")[2])
-    with FaultyProxy(port) as line, millpond.open(node.url, synchronise=True) as pond:
+    with FaultyProxy(port) as line, millpond.open(node.url, client_synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
         pond.nodes.connections[:] = Nodes(line.url, quick()).connections
         line.trouble(Trouble("cut", match=b"POST /v1/loads", down=True))
@@ -394,8 +400,10 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
         ports = free_ports(2)
         lines = [broken.enter_context(FaultyProxy(port)) for port in ports]
         urls = [line.url for line in lines]
-        served = [serve(port=port, url=url, nodes=urls) for port, url in zip(ports, urls, strict=True)]
-        with millpond.open(urls[0], synchronise=True, send_part_retry_delay="10ms") as pond:
+        served = [
+            serve(server_port=port, server_url=url, nodes_urls=urls) for port, url in zip(ports, urls, strict=True)
+        ]
+        with millpond.open(urls[0], client_synchronise=True, client_retry_delay="10ms") as pond:
             made = pond.create_map("m", kind="state", value="long")
             lines[1].trouble(Trouble("cut", match=b"/v1/log/replication", times=100))
             with pytest.raises(Unavailable) as caught:
@@ -411,7 +419,7 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
 
 def test_a_connection_cut_in_mid_upload_goes_on(node: Served) -> None:
     port = int(node.url.rpartition(":")[2])
-    with FaultyProxy(port) as line, millpond.open(node.url, synchronise=True) as pond:
+    with FaultyProxy(port) as line, millpond.open(node.url, client_synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="string")
         trouble = line.trouble(Trouble("cut", match=b"PUT /v1/parts/", after=200_000))
         pond.nodes.connections[:] = Nodes(line.url, quick()).connections
@@ -422,7 +430,7 @@ def test_a_connection_cut_in_mid_upload_goes_on(node: Served) -> None:
 
 
 def test_the_same_data_from_many_writers_at_once_is_one_load(cluster: ClusterHere) -> None:
-    with millpond.open(cluster.url, synchronise=True) as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
         results: list[Any] = []
         failed: list[BaseException] = []

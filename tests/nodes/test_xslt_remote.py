@@ -26,7 +26,7 @@ STYLESHEET = """
 
 
 def test_a_stylesheet_asks_a_node(node: Served) -> None:
-    with millpond.open(node.url, send_part_attempts=1) as pond:
+    with millpond.open(node.url, client_attempts=1) as pond:
         pond.create_map("ip_to_host", kind="state").load([{"key": "10.0.0.7", "value": "web-7"}])
         pond.create_map("location", kind="temporal_state").load(
             [{"key": "web-7", "effective_time": "2025-01-01T00:00Z", "value": "<Site>Leeds</Site>"}]

@@ -29,7 +29,7 @@ FLIGHTS = "values (1, 'JFK', timestamp '2013-01-01 07:30:00'), (2, 'JFK', timest
 def main(folder: Path) -> dict[str, Any]:
     """Load, read, enrich, stream; and the errors of what does not work."""
     pond = folder / "pond"
-    with millpond.open(pond, part_retention="7d") as open_:  # so that its changes can be read as a stream
+    with millpond.open(pond, maps_part_retention="7d") as open_:  # so that its changes can be read as a stream
         for name in ("weather", "copy"):
             open_.create_map(name, kind="temporal_state", value="temp double")
         open_.create_map("planes", kind="state", value="string")

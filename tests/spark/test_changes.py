@@ -26,7 +26,7 @@ pytestmark = pytest.mark.sample(1, of="file")
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Iterator[Pond]:
-    with millpond.open(tmp_path / "pond", part_retention="7d") as opened:
+    with millpond.open(tmp_path / "pond", maps_part_retention="7d") as opened:
         yield opened
 
 

@@ -173,9 +173,9 @@ def test_a_token_reads_the_streams_that_it_may_watch(
 ) -> None:
     rights = {"all": {"read": ("*",), "write": ("*",)}, "some": {"read": ("stream:etl/z*",)}}
     tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
-    url = serve(tokens=tokens).url
+    url = serve(server_tokens=tokens).url
     with ticking(clock):
-        with millpond.open(url, token="all") as remote:
+        with millpond.open(url, client_token="all") as remote:
             for number in range(30):
                 remote.events.append("etl", f"a{number}", [b"secret"])
             remote.events.append("etl", "z", [b"mine"])

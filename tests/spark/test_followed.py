@@ -64,14 +64,14 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
 
 def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("MILLPOND_TOKEN", "of this process")
+    monkeypatch.setenv("MILLPOND_CLIENT_TOKEN", "of this process")
     place = place_named("http://n1:7433, http://n2:7433/", Rights("of the session"))
     assert isinstance(place, NodesPlace)
     assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
     assert "session" not in repr(place)
     assert place_named("http://n1:7433", Rights()).rights.token == "of this process"
     assert place.settings().token == "of this process", "where it is opened, its own token wins"
-    monkeypatch.delenv("MILLPOND_TOKEN")
+    monkeypatch.delenv("MILLPOND_CLIENT_TOKEN")
     assert place.settings().token == "of the session"
 
 

@@ -128,8 +128,8 @@ def test_a_load_that_is_given_up_leaves_nothing_on_nodes(
 def test_a_token_goes_with_the_session_to_its_tasks(spark: SparkSession, serve: Callable[..., Served]) -> None:
     rights = {"writes": {"write": ["numbers"]}, "reads": {"read": ["numbers"]}, "rules": {"admin": ["*"]}}
     tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
-    url = serve(tokens=tokens).url
-    with millpond.open(url, token="rules") as pond:
+    url = serve(server_tokens=tokens).url
+    with millpond.open(url, client_token="rules") as pond:
         pond.create_map("numbers", kind="state", value="long")
     frame = spark.sql("select 'a' key, 1L value")
 

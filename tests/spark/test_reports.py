@@ -162,11 +162,11 @@ def test_without_the_right_to_report_the_node_does_it(
 ) -> None:
     rights = {"maps": {"read": ("weather",), "write": ("weather",)}, "all": {"admin": ("*",), "read": ("*",)}}
     tokens = [{"name": name, "sha256": hash_token(name), "rights": granted} for name, granted in rights.items()]
-    url = serve(events_reports=True, tokens=tokens).url
+    url = serve(events_reports=True, server_tokens=tokens).url
     frame = spark.range(0, 100).selectExpr("cast(id as string) key", "double(id) value")
-    with ticking(clock), millpond.open(url, token="all") as remote:
+    with ticking(clock), millpond.open(url, client_token="all") as remote:
         remote.create_map("weather", kind="state", value="double")
-        with millpond.open(url, token="maps", events_reports=True) as denied:
+        with millpond.open(url, client_token="maps", events_reports=True) as denied:
             result = mp.load(frame, denied, "weather")
         found = story(remote)
     assert [kind for kind, _ in found] == ["submitted", "succeeded"]
@@ -191,7 +191,7 @@ mp.load(frame.mapInPandas(slow, frame.schema), millpond.open(sys.argv[1], events
 
 @pytest.mark.full
 def test_a_driver_that_is_killed_leaves_a_story_with_an_end(serve: Callable[..., Served], clock: ManualClock) -> None:
-    node = serve(events_reports=True, events_lost_after="2d", events_interval="100d")
+    node = serve(events_reports=True, events_lost_after="2d", nodes_intervals={"events": "100d"})
     node.pond.create_map("weather", kind="state", value="double")
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, node.url], start_new_session=True)
     try:

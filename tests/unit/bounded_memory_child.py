@@ -161,7 +161,7 @@ OPERATIONS: dict[str, Callable[[Map], Any]] = {
 def main() -> None:
     threading.stack_size(1 << 20)  # stacks count, used or not
     folder, name, limit = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    with millpond.open(folder, memory_max=MEMORY_LEAST, events_reports=False) as pond:
+    with millpond.open(folder, maps_memory_max=MEMORY_LEAST, events_reports=False) as pond:
         OPERATIONS[name](pond.map("small"))
         if limit:
             most = memory()["VmData"] + limit

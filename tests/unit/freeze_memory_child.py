@@ -19,7 +19,7 @@ from tests.unit.versions_memory_child import memory
 def main() -> None:
     threading.stack_size(1 << 20)  # stacks count, used or not
     folder, memory_max, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with millpond.open(folder, memory_max=memory_max) as pond:
+    with millpond.open(folder, maps_memory_max=memory_max) as pond:
         pond.map("small").freeze()
         before = memory()
         most = before["VmData"] + limit

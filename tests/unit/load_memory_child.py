@@ -36,7 +36,7 @@ def rows(count: int) -> Iterator[pa.RecordBatch]:
 def main() -> None:
     threading.stack_size(1 << 20)  # stacks count, used or not
     folder, count, limit = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    with millpond.open(folder, memory_max=MEMORY_LEAST, events_reports=False) as pond:
+    with millpond.open(folder, maps_memory_max=MEMORY_LEAST, events_reports=False) as pond:
         for name, size in (("small", 150_000), ("large", count)):
             pond.create_map(name, kind="state", value="long")
             if name == "large":

@@ -47,7 +47,7 @@ def test_whole_multiples_of_a_unit_are_read_back(count: int, unit: str) -> None:
 
 @given(st.integers(0, 100 * UNITS_MS["y"]))
 def test_settings_read_what_they_show(millis: int) -> None:
-    assert load_settings(part_retention=duration_in_words(millis)).part_retention == millis
+    assert load_settings(maps_part_retention=duration_in_words(millis)).maps.part_retention == millis
 
 
 @pytest.mark.parametrize("value", [-1, DURATION_MS_MAX + 1, 1.5, True, b"1d", object()])
@@ -59,13 +59,13 @@ def test_what_is_no_text_is_whole_milliseconds(value: Any) -> None:
 
 
 def setting(text: str, _: Path) -> int:
-    return load_settings(part_retention=text).part_retention
+    return load_settings(maps_part_retention=text).maps.part_retention
 
 
 def setting_of_environment(text: str, _: Path) -> int:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("MILLPOND_PART_RETENTION", text)
-        return load_settings().part_retention
+        patch.setenv("MILLPOND_MAPS_PART_RETENTION", text)
+        return load_settings().maps.part_retention
 
 
 def option(name: str, text: str, _: Path) -> int | None:
@@ -74,7 +74,7 @@ def option(name: str, text: str, _: Path) -> int | None:
 
 
 def pond_retention(text: str, folder: Path) -> int:
-    with millpond.open(folder / "pond", part_retention=text) as pond:
+    with millpond.open(folder / "pond", maps_part_retention=text) as pond:
         return pond.loads.keep_ms
 
 
@@ -101,7 +101,7 @@ def column(text: str, _: Path) -> int:
 
 USERS: dict[str, Callable[[str, Path], int | None]] = {
     "settings": setting, "environment": setting_of_environment, "condense": partial(option, "condense"),
-    "retain": partial(option, "retain"), "part_retention": pond_retention, "command line": command, "column": column,
+    "retain": partial(option, "retain"), "pond": pond_retention, "command line": command, "column": column,
 }  # fmt: skip
 
 
@@ -135,7 +135,7 @@ def test_what_can_be_switched_off_is_off(user: str, tmp_path: Path) -> None:
 
 def test_a_setting_says_how_to_write_it() -> None:
     with pytest.raises(Invalid, match=r"value=10mins .*reason=write a whole number and a unit"):
-        load_settings(part_retention="10mins")
+        load_settings(maps_part_retention="10mins")
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_a_map_larger_than_memory_is_frozen_under_a_limit(tmp_path: Path) -> Non
 @pytest.mark.parametrize("size", ["3MiB", 1024])
 def test_too_little_memory_is_refused(tmp_path: Path, size: str | int) -> None:
     with pytest.raises(millpond.Invalid, match="memory_max"):
-        millpond.open(tmp_path / "pond", memory_max=size)
+        millpond.open(tmp_path / "pond", maps_memory_max=size)
 
 
 @pytest.mark.full

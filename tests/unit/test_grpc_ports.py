@@ -22,19 +22,19 @@ def taken() -> Iterator[int]:
 
 @pytest.mark.usefixtures("process")
 def test_by_default_it_is_the_one_after_that_of_http() -> None:
-    free = choose_port(load_settings(grpc_port=0), 7433)
+    free = choose_port(load_settings(server_grpc_port=0), 7433)
     assert free is not None
-    assert choose_port(load_settings(port=free - 1), free - 1) == free
-    assert choose_port(load_settings(port=0), 40_000) not in (None, 40_001)
-    assert choose_port(load_settings(grpc_port="off"), 7433) is None
+    assert choose_port(load_settings(server_port=free - 1), free - 1) == free
+    assert choose_port(load_settings(server_port=0), 40_000) not in (None, 40_001)
+    assert choose_port(load_settings(server_grpc_port="off"), 7433) is None
 
 
 @pytest.mark.usefixtures("process")
 def test_a_port_that_is_taken_is_an_error_only_where_it_was_named(taken: int, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(Unavailable) as caught:
-        choose_port(load_settings(grpc_port=taken), 7433)
+        choose_port(load_settings(server_grpc_port=taken), 7433)
     assert caught.value.kind == "grpc_port_in_use"
     with caplog.at_level(logging.WARNING):
-        assert choose_port(load_settings(port=taken - 1), taken - 1) is None
-        assert choose_port(load_settings(port=65_535), 65_535) is None
+        assert choose_port(load_settings(server_port=taken - 1), taken - 1) is None
+        assert choose_port(load_settings(server_port=65_535), 65_535) is None
     assert "grpc_port" in caplog.text

@@ -108,7 +108,7 @@ def names_of(*scopes: Scope) -> set[str]:
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
     """A pond with a row in every keyspace of maps but those of clones and of nodes."""
-    with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), part_retention="7d") as pond:
+    with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), maps_part_retention="7d") as pond:
         pond.create_map("m", kind="temporal_state", value="long")
         pond.create_map("dropped", kind="state")
         bring(pond, 1, stream=("query", 1))
@@ -185,7 +185,7 @@ def gather(source: Path, target: Path) -> Clone:
 
 @pytest.mark.usefixtures("process")
 def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, tmp_path: Path) -> None:
-    with open_pond(tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), part_retention="3d") as copy:
+    with open_pond(tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), maps_part_retention="3d") as copy:
         copy.create_map("mine", kind="state")
         about = gather(busy, copy.folder)
         adopt_clone(copy.folder, copy.space, about)

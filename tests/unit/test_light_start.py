@@ -14,7 +14,7 @@ import millpond
 pytestmark = pytest.mark.usefixtures("process")
 HEAVY = frozenset(
     ("asyncio", "duckdb", "starlette", "filelock", "grpc", "numba", "numpy", "obstore", "pandas", "plotext", "pyarrow",
-     "pydantic", "pydantic_settings", "pyspark", "rich", "sortedcontainers", "urllib3")
+     "pydantic", "pyspark", "rich", "sortedcontainers", "urllib3")
 )  # fmt: skip
 MODULES_OF_GET_MAX = 95
 COMMAND = """
@@ -94,7 +94,8 @@ def test_the_version_needs_no_pond(tmp_path: Path) -> None:
 def test_a_load_opens_no_repositories(pond: Path) -> None:
     (pond / "rows.csv").write_text("key,effective_time,value\nb,2020-01-01T00:00Z,2.5\n", encoding="utf-8")
     modules = imported(COMMAND, "load", "auto", "rows.csv", "--json", folder=pond)
-    assert not {"duckdb", "starlette", "grpc", "pandas", "pydantic_settings", "rich"} & modules
+    assert not {"duckdb", "starlette", "grpc", "pandas", "rich"} & modules
+    assert "millpond.settings" not in modules
     assert {name for name in modules if name.startswith("millpond.versions.")} == {"millpond.versions.keyspaces"}
 
 

@@ -44,7 +44,7 @@ def counting(patch: pytest.MonkeyPatch, target: Any, name: str, counted: list[st
 def test_a_load_moves_its_part_once_and_syncs_little(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, retention: str | None
 ) -> None:
-    with open_pond(tmp_path / "pond", clock=ManualClock(), part_retention=retention) as pond:
+    with open_pond(tmp_path / "pond", clock=ManualClock(), maps_part_retention=retention) as pond:
         target = pond.create_map("m", kind="state", value="long")
         target.load({"key": ["a"], "value": [1]})
         syncs: list[str] = []

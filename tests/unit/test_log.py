@@ -30,14 +30,14 @@ DAY = 86_400_000
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Iterator[Pond]:
-    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY), part_retention="7d") as opened:
+    with open_pond(tmp_path / "pond", clock=ManualClock(now=DAY), maps_part_retention="7d") as opened:
         opened.create_map("m", kind="state", value="long")
         yield opened
 
 
 @pytest.fixture
 def replica(tmp_path: Path) -> Iterator[Pond]:
-    with open_pond(tmp_path / "replica", clock=ManualClock(now=9 * DAY, ids=900), part_retention="7d") as opened:
+    with open_pond(tmp_path / "replica", clock=ManualClock(now=9 * DAY, ids=900), maps_part_retention="7d") as opened:
         yield opened
 
 
@@ -262,13 +262,13 @@ def test_nothing_is_retained_unless_requested(tmp_path: Path) -> None:
         bring(pond, {"a": 1})
         assert pond.parts.list() == []
         assert list((pond.folder / "parts").iterdir()) == []
-    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+    with open_pond(tmp_path / "pond", maps_part_retention="1d") as pond:
         bring(pond, {"a": 2})
         assert [part.state for part in pond.parts.list()] == ["retained"]
     with open_pond(tmp_path / "pond") as pond:
         bring(pond, {"a": 3})
         assert len(pond.parts.list()) == 2, "how long parts are kept is written down"
-    with open_pond(tmp_path / "pond", part_retention=0) as pond:
+    with open_pond(tmp_path / "pond", maps_part_retention=0) as pond:
         bring(pond, {"a": 4})
         assert len(pond.parts.list()) == 2
 

@@ -22,7 +22,7 @@ DAY = 86_400_000
 
 
 def filled(folder: Path, loads: int, part_retention: str) -> Pond:
-    pond = open_pond(folder, clock=ManualClock(now=DAY), part_retention=part_retention, events_reports=False)
+    pond = open_pond(folder, clock=ManualClock(now=DAY), maps_part_retention=part_retention, events_reports=False)
     made = pond.create_map("m", kind="state", value="long")
     for number in range(loads):
         made.load([{"key": "a", "value": number}])

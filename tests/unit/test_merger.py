@@ -28,7 +28,7 @@ SECONDS = 60
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Iterator[Pond]:
-    with open_pond(tmp_path / "pond", clock=SystemClock(), serve=True, part_retention="7d") as opened:
+    with open_pond(tmp_path / "pond", clock=SystemClock(), serve=True, maps_part_retention="7d") as opened:
         for name in ("one", "two"):
             opened.create_map(name, kind="temporal_state", value="long")
         yield opened

@@ -63,7 +63,7 @@ def published(pond_map: Map, place: PublishedPlace, **options: Any) -> Any:
 
 
 def opened(place: PublishedPlace, cache: str = "cache") -> Any:
-    return millpond.open_snapshot("weather", place.where, snapshot_cache=cache)
+    return millpond.open_snapshot("weather", place.where, client_snapshot_cache=cache)
 
 
 @pytest.mark.usefixtures("process")
@@ -81,7 +81,7 @@ def test_what_was_published_is_opened_elsewhere(weather: Map, place: PublishedPl
 
 @pytest.mark.usefixtures("processor")
 def test_only_what_is_missing_travels_either_way(weather: Map, place: PublishedPlace) -> None:
-    settings = load_settings(objects=place.where, snapshot_cache="cache")
+    settings = load_settings(objects_place=place.where, client_snapshot_cache="cache")
     first = published(weather, place)[1]
     with fetch_published("WEATHER", settings, SystemClock())[0]:
         pass
@@ -100,7 +100,7 @@ def test_maps_of_ranges_bring_their_intervals(weather: Map, place: PublishedPlac
         owners = pond.create_map("owners", kind="ranged_state", value="string")
         owners.load([{"key_start": 1, "key_end": 9, "value": "a"}])
         publish(owners.objects, place.of("owners"), owners.freeze(), now_ms=1)
-    with millpond.open_snapshot("owners", place.where, snapshot_cache="cache") as snapshot:
+    with millpond.open_snapshot("owners", place.where, client_snapshot_cache="cache") as snapshot:
         assert snapshot.lookup([5, 10]).to_pylist() == ["a", None]
 
 
@@ -141,7 +141,10 @@ def test_a_damaged_object_is_named(weather: Map, tmp_path: Path, s3_server: S3Se
     folder = s3_server.folder / bucket.where.removeprefix("s3://") / "weather"
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
-        objects=bucket.where, objects_endpoint=s3_server.url, objects_allow_http=True, snapshot_cache="cache"
+        objects_place=bucket.where,
+        objects_endpoint=s3_server.url,
+        objects_allow_http=True,
+        client_snapshot_cache="cache",
     )
     os.environ.update({name: s3_server.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")})
     try:
@@ -208,7 +211,7 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
             assert snapshot.manifest.id == (new if moment == "publish.head_swapped:1" else old)
         assert run(*push).returncode == 0
         pull = ("pull", "weather", "--from", place.where)
-        cache = {"MILLPOND_SNAPSHOT_CACHE": str(tmp_path / f"cache {moment}")}
+        cache = {"MILLPOND_CLIENT_SNAPSHOT_CACHE": str(tmp_path / f"cache {moment}")}
         if moment != "publish.head_swapped:1":
             assert run(*pull, **cache, **{KILL_AT: moment}).returncode == -signal.SIGKILL
         with opened(place, str(tmp_path / f"cache {moment}")) as snapshot:
@@ -250,6 +253,6 @@ def test_credentials_in_a_file_are_refused(name: str, tmp_path: Path, monkeypatc
 
 
 def test_no_place_is_said() -> None:
-    with pytest.raises(Invalid, match="MILLPOND_OBJECTS") as caught:
+    with pytest.raises(Invalid, match="MILLPOND_OBJECTS_PLACE") as caught:
         millpond.open_snapshot("weather")
     assert caught.value.kind == "objects_unset"

@@ -17,6 +17,7 @@ from starlette.requests import ClientDisconnect, Request
 from millpond.clock import ManualClock
 from millpond.errors import Unavailable
 from millpond.kernel.patience import check_patience, patient
+from millpond.nodes.limits import NodeLimits
 from millpond.nodes.tokens import ANYBODY
 from millpond.server import shares
 from millpond.server.access import put_caller
@@ -135,7 +136,7 @@ def test_a_step_of_large_work_ends_when_nobody_waits_for_it() -> None:
     clock, presence = ManualClock(0), Presence()
 
     async def story() -> None:
-        node = SimpleNamespace(clock=clock, settings=SimpleNamespace(question_timeout=60_000))
+        node = SimpleNamespace(clock=clock, limits=NodeLimits())
         state = SimpleNamespace(node=node, large_threads=FairThreads(1))
         request = Request({"type": "http", "app": SimpleNamespace(state=state)})
         put_caller(request, ANYBODY)

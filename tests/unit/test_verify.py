@@ -243,7 +243,7 @@ def put(key: bytes, value: bytes, tx: Transaction) -> None:
 
 @pytest.mark.usefixtures("process")
 def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
-    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+    with open_pond(tmp_path / "pond", maps_part_retention="1d") as pond:
         for name in ("one", "two", "three"):
             pond.create_map(name, kind="state", value="long")
         pond.map("one").load({"key": ["a"], "value": [1]})
@@ -261,7 +261,7 @@ def test_a_log_that_was_tampered_with_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("process")
 def test_a_retained_part_that_is_damaged_is_named_and_its_rows_are_there(tmp_path: Path) -> None:
-    with open_pond(tmp_path / "pond", part_retention="1d") as pond:
+    with open_pond(tmp_path / "pond", maps_part_retention="1d") as pond:
         pond.create_map("one", kind="state", value="long").load({"key": ["a"], "value": [1]})
         [part] = pond.parts.list()
         flip_byte(pond.folder / "parts" / part.part / "data.mdb", 6000)

@@ -49,7 +49,7 @@ def servers(tmp_path: Path, s3_server: S3Server) -> Iterator[list[SharedServer]]
         f"# of the broker\nsecurity.protocol=SASL_SSL\nssl.ca.location={tmp_path / 'ca.pem'}\nsasl.mechanism=PLAIN\n"
         f"sasl.username={kafka_server.USER}\nsasl.password={kafka_server.PASSWORD}\n"
     )
-    more = {"MILLPOND_WORKFLOWS_LOG_CONFIG": str(config), "MILLPOND_TOKEN": token, **s3_server.environment}
+    more = {"MILLPOND_WORKFLOWS_LOG_CONFIG": str(config), "MILLPOND_CLIENT_TOKEN": token, **s3_server.environment}
     made: list[SharedServer] = []
     with kafka_server.running(tmp_path, authority=authority) as broker:
         bucket = s3_server.make_bucket("secured") + "/runs"
@@ -81,7 +81,7 @@ def tried(call: Callable[[], Any], until_seconds: float = SECONDS) -> Any:
 
 def test_a_store_is_made_again_of_the_bucket_and_the_log(servers: list[SharedServer], s3_server: S3Server) -> None:
     first, second = servers
-    metadata = (("authorization", f"Bearer {first.settings['MILLPOND_TOKEN']}"),)
+    metadata = (("authorization", f"Bearer {first.settings['MILLPOND_CLIENT_TOKEN']}"),)
     with first.stub() as one, second.stub() as two:
         with pytest.raises(grpc.RpcError) as caught:
             one.GetLatestWfSpec(GetLatestWfSpecRequest(name="empty"), timeout=SECONDS)

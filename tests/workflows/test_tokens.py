@@ -163,7 +163,7 @@ def test_the_public_client_calls_again_after_a_limit(guarded: Guarded, tmp_path:
     authority = guarded.authority.parent
     pair = ("--tls-cert", str(authority / "cert.pem"), "--tls-key", str(authority / "key.pem"))
     server = WorkflowServer(
-        folder, "pond", *pair, "--set", "token_requests_per_second=5", "--set", "token_requests_burst=5"
+        folder, "pond", *pair, "--set", "server.token_requests_per_second=5", "--set", "server.token_requests_burst=5"
     )
     server.start()
     try:

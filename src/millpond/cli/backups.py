@@ -160,10 +160,10 @@ def restore(
     from millpond.nodes.backups.layout import find_backup
     from millpond.nodes.backups.restore import restore_backup
 
-    settings, objects = _place(place)
+    _, objects = _place(place)
     backup_ = find_backup(objects, backup)
     with console.progress("restoring", unit="entries", quiet=json) as advance:
-        restored = restore_backup(objects, backup_, folder, settings, SystemClock(), position=position, advance=advance)
+        restored = restore_backup(objects, backup_, folder, SystemClock(), position=position, advance=advance)
     if json:
         console.print_json(
             {"backup": backup_.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
@@ -180,7 +180,7 @@ def _place(where: str) -> tuple[Settings, ObjectStore]:
     from millpond.settings import load_settings
     from millpond.stores.objects import open_objects
 
-    settings = load_settings(said="command line", objects=where)
+    settings = load_settings(said="command line", objects_place=where)
     place = published_place(settings)
     return settings, open_objects(place.where, **place.config)
 

@@ -198,7 +198,7 @@ def imported(
     if done.past_retention:
         typer.echo(
             f"{done.past_retention:,} of them are older than the retention: the next maintenance drops them, "
-            "unless events_retention is raised", err=True,
+            "unless events.retention is raised", err=True,
         )  # fmt: skip
 
 

@@ -101,7 +101,7 @@ def load(
     }  # fmt: skip
     clock = SystemClock()
     began = clock.monotonic()
-    with existing_pond(pond, synchronise=synchronise or None) as opened:
+    with existing_pond(pond, client_synchronise=synchronise or None) as opened:
         if _by_spark(spark, master, files, file_format):
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:

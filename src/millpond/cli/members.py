@@ -65,7 +65,7 @@ def promote(
 @verb("node add", "millpond node add http://n4:7433", "millpond node add http://n4:7433 --no-wait")
 def add(
     node: Annotated[
-        str, typer.Argument(metavar="URL", help="The new node. It runs, and its `nodes` names the others.")
+        str, typer.Argument(metavar="URL", help="The new node. It runs, and its `nodes.urls` names the others.")
     ],
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait until the node has everything.")] = True,
     pond: Place = None,
@@ -114,7 +114,8 @@ def reset(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="The data folder of a node that is stopped.")],
     json: Json = False,
 ) -> None:
-    """Let the setting `nodes` count again in a folder: for a backup that is restored elsewhere, or after a disaster.
+    """Let the setting `nodes.urls` count again in a folder: for a backup that is restored elsewhere, or after a
+    disaster.
 
     Other nodes of the pond may not go on with the old list: two ponds that had one log fork.
     """
@@ -131,7 +132,7 @@ def reset(
     if json:
         console.print_json({"folder": str(folder), "epoch": nodes.epoch})
     else:
-        console.say(f"the setting `nodes` counts in {folder}, from epoch {nodes.epoch} on")
+        console.say(f"the setting `nodes.urls` counts in {folder}, from epoch {nodes.epoch} on")
 
 
 # -- orders -------------------------------------------------------------------------------------------
@@ -149,7 +150,7 @@ def _nodes(node: str, pond: str | None) -> Iterator[tuple[str, Nodes]]:
 
     settings = load_settings()
     url = node_urls(node)[0]
-    places = [*node_urls(pond or settings.nodes or url), url]
+    places = [*node_urls(pond or settings.nodes.urls or url), url]
     nodes = Nodes(dict.fromkeys(places), settings)
     try:
         nodes.learn()

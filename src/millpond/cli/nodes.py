@@ -39,7 +39,7 @@ def status(pond: NodePlace = None, json: Json = False) -> None:
     from millpond.settings import load_settings
 
     settings = load_settings()
-    nodes = Nodes(pond or settings.nodes or settings.own_url(), settings)
+    nodes = Nodes(pond or settings.nodes.urls or settings.own_url(), settings)
     try:
         nodes.learn()
         outcomes = nodes.all(lambda node: node.once.request("GET", "/v1/node").json())
@@ -63,7 +63,7 @@ def _row(outcome: Outcome[Any], outcomes: Sequence[Outcome[Any]]) -> dict[str, A
         return {"node": outcome.node, "ready": False, **nothing, "why not": f"it cannot be reached: {reason}"}
     reasons = list(facts["reasons"])
     if facts.get("settings_differ"):
-        reasons.append("its setting `nodes` is another list than the pond's, which counts")
+        reasons.append("its setting `nodes.urls` is another list than the pond's, which counts")
     last = max(other.value["position"] for other in outcomes if other.value is not None)
     clock = max(facts["clock_skews_ms"].values(), key=abs, default=0)
     return {

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _prepare(order: Order) -> None:
-    os.umask(int(order.settings.umask, 8))
+    os.umask(int(order.settings.server.umask, 8))
     send_log(order.settings)
     keep_memory()
 

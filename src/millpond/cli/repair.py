@@ -45,7 +45,7 @@ def repair(
     from millpond.settings import load_settings
 
     settings = load_settings()
-    urls = nodes or list(settings.nodes) or [settings.own_url()]
+    urls = nodes or list(settings.nodes.urls) or [settings.own_url()]
     if source is not None and not yes:
         typer.confirm(
             f"What {', '.join(urls)} entered and {source} did not is thrown away. Go on?", abort=True, err=True

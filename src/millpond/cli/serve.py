@@ -33,7 +33,7 @@ DataFolder = Annotated[
 ]
 Others = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="NAME=VALUE", help="Any other setting; `millpond config` shows them all."),
+    typer.Option("--set", metavar="GROUP.NAME=VALUE", help="Any setting; `millpond config` shows them all."),
 ]
 
 
@@ -45,7 +45,7 @@ Others = Annotated[
     "millpond serve",
     "millpond serve --data data/pond --port 7433",
     "millpond serve --config node1.toml --log-level debug",
-    "millpond serve --host 0.0.0.0 --tls-cert node.pem --tls-key node.key --set part_retention=14d",
+    "millpond serve --host 0.0.0.0 --tls-cert node.pem --tls-key node.key --set maps.part_retention=14d",
 )
 def serve(
     data: DataFolder = None,
@@ -76,16 +76,16 @@ def serve(
     """Serve a pond over HTTP, until interrupted. The folder is made if it is not there yet.
 
     Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged, within 5 s
-    after the setting shutdown_timeout.
+    after the setting server.shutdown_timeout.
     """
     from millpond.settings import load_settings, unknown_in_environment
 
     settings = load_settings(
-        config, said="command line", **_said(others), data=data, host=host, port=port, grpc_port=grpc_port,
-        nodes=tuple(comma_list(nodes)) or None, url=url, tls_cert=tls_cert, tls_key=tls_key, log_level=log_level,
-        access_log=access_log,
+        config, said="command line", **_said(others), server_data=data, server_host=host, server_port=port,
+        server_grpc_port=grpc_port, nodes_urls=tuple(comma_list(nodes)) or None, server_url=url, tls_cert=tls_cert,
+        tls_key=tls_key, server_log_level=log_level, server_access_log=access_log,
     )  # fmt: skip
-    os.umask(int(settings.umask, 8))
+    os.umask(int(settings.server.umask, 8))
     send_log(settings)
     _warn_of(unknown_in_environment())
 
@@ -114,7 +114,7 @@ def send_log(settings: Settings) -> None:
 
     handler = logging.StreamHandler()
     handler.setFormatter(_utc_lines())
-    level = settings.log_level.upper()
+    level = settings.server.log_level.upper()
     logging.basicConfig(level=level, handlers=[handler], force=True)
     if level != "DEBUG":
         for talker in ("uvicorn.error", "asyncio"):
@@ -145,17 +145,14 @@ def _announce(node: Node, *, as_json: bool) -> None:
     import sys
 
     maps = [pond_map.name for pond_map in node.pond.maps()]
+    data, grpc_port = node.settings.server.data, node.settings.server.grpc_port
     if as_json:
-        grpc_port = None if node.settings.grpc_port == "off" else node.settings.grpc_port
-        console.print_json(
-            {"url": node.url, "grpc_port": grpc_port, "data": node.settings.data, "role": node.role, "maps": maps}
-        )
+        port = None if grpc_port == "off" else grpc_port
+        console.print_json({"url": node.url, "grpc_port": port, "data": data, "role": node.role, "maps": maps})
     else:
         count = f"{len(maps)} map{'' if len(maps) == 1 else 's'}"
-        grpc = "" if node.settings.grpc_port == "off" else f"; gRPC: port {node.settings.grpc_port}"
-        console.say(
-            f"serving {node.settings.data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs{grpc}"
-        )
+        grpc = "" if grpc_port == "off" else f"; gRPC: port {grpc_port}"
+        console.say(f"serving {data} at {node.url} ({node.role}, {count}); its routes: {node.url}/docs{grpc}")
     sys.stdout.flush()
 
 
@@ -165,7 +162,7 @@ def _said(others: list[str] | None) -> dict[str, Any]:
     for assignment in others or ():
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise typer.BadParameter(f"write --set NAME=VALUE, not {assignment}")
+            raise typer.BadParameter(f"write --set GROUP.NAME=VALUE, not {assignment}")
         settings[name.strip()] = value.strip()
     return settings
 
@@ -173,7 +170,7 @@ def _said(others: list[str] | None) -> dict[str, Any]:
 # -- config -------------------------------------------------------------------------------------------
 
 
-@verb("config", "millpond config", "millpond config --changed", "MILLPOND_PORT=8000 millpond config --json")
+@verb("config", "millpond config", "millpond config --changed", "MILLPOND_SERVER_PORT=8000 millpond config --json")
 def config(
     config: ConfigFile = None,
     changed: Annotated[bool, typer.Option("--changed", help="Only those that are not their default.")] = False,

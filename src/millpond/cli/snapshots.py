@@ -112,7 +112,7 @@ def _place(url: str | None) -> tuple[Settings, PublishedPlace]:
     from millpond.client.snapshots.published import published_place
     from millpond.settings import load_settings
 
-    settings = load_settings(said="command line", objects=url)
+    settings = load_settings(said="command line", objects_place=url)
     return settings, published_place(settings)
 
 

@@ -15,8 +15,7 @@ from millpond.cli.verbs import verb
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.setting_types import TokenSetting
-    from millpond.settings import Settings
+    from millpond.settings import Settings, TokenSetting
 
 __all__ = ("add", "listed", "revoke", "rotate")
 
@@ -62,7 +61,7 @@ def add(
     are of repositories, `repo:flights` or `repo:flights/fix-*`, and `repo:` may be left out.
 
     A running node knows it at once. For a pond of several nodes, put what `--json` prints (name, sha256, rights) into
-    `tokens` of the file of settings that they share.
+    `server.tokens` of the file of settings that they share.
     """
     import millpond
     from millpond.clock import SystemClock
@@ -113,7 +112,7 @@ def _note(data: str | None, config: Path | None, command: str, name: str) -> Non
     from millpond.nodes.audit import AuditLog
 
     settings = _settings(data, config)
-    with closing(AuditLog(Path(settings.data), settings, SystemClock(), alone=False)) as log:
+    with closing(AuditLog(Path(settings.server.data), settings, SystemClock(), alone=False)) as log:
         log.write_command(command, name=name)
 
 
@@ -126,7 +125,7 @@ def _show(token: str, made: TokenSetting, *, json: bool) -> None:
         console.note("the secret is not shown again; clients take both from ~/.lakectl.yaml, or the environment")
     else:
         console.say(token)
-        console.note("it is not shown again; clients take it from MILLPOND_TOKEN, or `token` in millpond.toml")
+        console.note("it is not shown again; clients take it from MILLPOND_CLIENT_TOKEN, or from millpond.toml")
 
 
 def _after(clock: Clock, duration: str | None) -> int | None:
@@ -149,9 +148,9 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     settings = _settings(data, config)
     from millpond.nodes.tokens import RIGHTS, TokenFile
 
-    file = TokenFile(Path(settings.data))
+    file = TokenFile(Path(settings.server.data))
     tokens = [(token, str(file.path)) for token in file.read()]
-    tokens += [(token, "settings") for token in settings.tokens]
+    tokens += [(token, "settings") for token in settings.server.tokens]
     if json:
         console.print_json_list(
             {
@@ -165,7 +164,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
             for token, origin in tokens
         )
     elif not tokens:
-        console.say(_nobody(required=file.exists(), access=settings.access))
+        console.say(_nobody(required=file.exists(), access=settings.server.access))
     else:
         console.print_table(
             ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
@@ -189,28 +188,28 @@ def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, 
     from millpond.nodes.tokens import TokenFile
 
     settings = _settings(data, config)
-    left = TokenFile(Path(settings.data)).revoke(name) + len(settings.tokens)
+    left = TokenFile(Path(settings.server.data)).revoke(name) + len(settings.server.tokens)
     _note(data, config, "token revoke", name)
     if json:
         console.print_json({"token": name, "revoked": True})
     else:
         console.say(f"revoked {name}")
         if not left:
-            typer.echo(_nobody(required=True, access=settings.access), err=True)
+            typer.echo(_nobody(required=True, access=settings.server.access), err=True)
 
 
 def _nobody(*, required: bool, access: str) -> str:
     """The sentence for a node that knows no tokens."""
     if access == "open" or (access == "auto" and not required):
         return "there are no tokens: on this machine's own address, everybody may do everything"
-    return 'there are no tokens: nobody is let in; add one, or set access = "open" for this machine\'s own address'
+    return 'there are no tokens: nobody is let in; add one, or set server.access = "open", on this machine alone'
 
 
 def _settings(data: str | None, config: Path | None) -> Settings:
     from millpond.settings import load_settings
 
-    return load_settings(config, data=data)
+    return load_settings(config, server_data=data)
 
 
 def _folder(data: str | None, config: Path | None) -> Path:
-    return Path(_settings(data, config).data)
+    return Path(_settings(data, config).server.data)

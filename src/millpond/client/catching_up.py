@@ -27,10 +27,10 @@ def come_up_to(
 ) -> list[Outcome[int]]:  # fmt: skip
     """Let every node come up to a position of the log, and with `applied` merge what that brings to these maps, or all.
 
-    A node that is merging is waited for; one that gets no nearer to the position for `read_timeout` is not. One to
-    which this client may not send its token is left out, unless there is a `chain`: then the primary asks it. `there`
-    is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again. `chain`: the
-    hash of the primary's log up to there, which the others must have, too.
+    A node that is merging is waited for; one that gets no nearer to the position for `client.read_timeout` is not. One
+    to which this client may not send its token is left out, unless there is a `chain`: then the primary asks it.
+    `there` is the node that gave the position. Not `patient`: a node that cannot be reached is not tried again.
+    `chain`: the hash of the primary's log up to there, which the others must have, too.
     """
     stopped = threading.Event()
 
@@ -38,7 +38,7 @@ def come_up_to(
         left_out = node.withheld and not (chain and nodes.epoch)
         if left_out or (not applied and node.url == there):
             return position
-        patience = _Patience(clock, nodes.settings.read_timeout / 1000)
+        patience = _Patience(clock, nodes.settings.client.read_timeout / 1000)
         connection = node if patient else node.once
         body: dict[str, Any] = {"position": position, "applied": applied, "maps": maps, "timeout": ANSWER_SECONDS}
         if chain and nodes.epoch:

@@ -135,7 +135,7 @@ def way_out(node: str, broken: Broken) -> str:
     if broken.lasting and "WRONG_VERSION_NUMBER" in str(broken):
         return f"it speaks no TLS: is it http{node.removeprefix('https')}?"
     if broken.lasting:
-        return "name the certificates to trust: tls_ca in millpond.toml, or MILLPOND_TLS_CA"
+        return "name the certificates to trust: tls.ca in millpond.toml, or MILLPOND_TLS_CA"
     if broken.cut and node.startswith("http:"):
         return f"does it speak TLS? then it is https{node.removeprefix('http')}"
     return "is 'millpond serve' running there, and is this its address?"
@@ -199,22 +199,23 @@ class Sockets:
         """Connections that nobody has used."""
         parts, settings = urlsplit(self.url), self.settings
         assert parts.hostname is not None
+        client = settings.client
         options: dict[str, Any] = {
             "maxsize": IDLE_CONNECTIONS_MAX, "retries": False,
-            "timeout": urllib3.Timeout(connect=settings.connect_timeout / 1000, read=settings.read_timeout / 1000),
+            "timeout": urllib3.Timeout(connect=client.connect_timeout / 1000, read=client.read_timeout / 1000),
         }  # fmt: skip
         if parts.scheme == "http":
             return _Pool(parts.hostname, parts.port, interrupt=self._interrupt, **options)
-        for name in ("tls_ca", "tls_cert", "tls_key"):
-            file = getattr(settings, name)
+        tls = settings.tls
+        for name, file in (("ca", tls.ca), ("cert", tls.cert), ("key", tls.key)):
             if file and not Path(file).is_file():
                 raise Invalid(
-                    "there is no file of certificates there", kind="tls_files", **{name: file},
-                    hint=f"name a file in PEM: {name} in millpond.toml, or MILLPOND_{name.upper()}",
+                    "there is no file of certificates there", kind="tls_files", **{f"tls_{name}": file},
+                    hint=f"the setting tls.{name} names a file in PEM",
                 )  # fmt: skip
         return _TlsPool(
-            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=settings.tls_ca or None,
-            cert_file=settings.tls_cert or None, key_file=settings.tls_key or None, **options,
+            parts.hostname, parts.port, interrupt=self._interrupt, ca_certs=tls.ca or None,
+            cert_file=tls.cert or None, key_file=tls.key or None, **options,
         )  # fmt: skip
 
     def close(self) -> None:
@@ -233,7 +234,7 @@ def breaking(settings: Settings) -> Iterator[None]:
     except NewConnectionError as error:
         raise Broken(_strerror(error), sent=False) from None
     except ConnectTimeoutError:
-        raise Broken(f"no connection within {settings.connect_timeout / 1000:g} s", sent=False) from None
+        raise Broken(f"no connection within {settings.client.connect_timeout / 1000:g} s", sent=False) from None
     except ReadTimeoutError:
         raise Broken("no answer in time", sent=True) from None
     except SSLError as error:

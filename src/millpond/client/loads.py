@@ -77,7 +77,7 @@ class RemoteLoading:
             upload_parts(self.nodes, parts, advance=advance)
         result = enter_load(
             self.nodes, parts, load_id=load, clock=self.clock, source=source, rejected=rejected, stream=stream,
-            synchronise=self.settings.synchronise if wait is None else wait, answer=answer,
+            synchronise=self.settings.client.synchronise if wait is None else wait, answer=answer,
         )  # fmt: skip
         self.changed(*result.maps)
         return replace(result, seconds=self.clock.monotonic() - began)

@@ -6,11 +6,11 @@
 | rows | a node, as a stream |
 | many keys, `via="remote"` | a node, in requests of at most `REQUEST_ROWS` keys |
 | many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
-| many keys, `via="auto"` | a cached snapshot; else a node, for `remote_rows_max` keys in all; then a snapshot |
+| many keys, `via="auto"` | a cached snapshot; else a node, for `REMOTE_ROWS_MAX` keys in all; then a snapshot |
 
-A node answers from all that is applied there. A snapshot may be `min_time_to_keep_snapshots` old, but for what this
-process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be reached;
-what a node answers is final.
+A node answers from all that is applied there. A snapshot may be `client.min_time_to_keep_snapshots` old, but for what
+this process itself changed: after `changed` a fresh one is asked for. The next node is asked when one cannot be
+reached; what a node answers is final.
 """
 
 from __future__ import annotations
@@ -45,12 +45,16 @@ Via = Literal["auto", "remote", "snapshot"]
 ARROW_STREAM = "application/vnd.apache.arrow.stream"
 URL_KEY_BYTES_MAX = 8_000
 """Servers take URLs of a few times that; a longer key is sent as a body."""
+REMOTE_ROWS_MAX = 1_000_000
+"""Keys that are asked of nodes while no snapshot is cached; then one is fetched."""
 REQUEST_ROWS = 500_000
 """Keys in one request: a node answers so many in about a tenth of a second, and holds no more in memory."""
 
 
 class Questions:
     """Lookups on the maps of some nodes. Threads may share it."""
+
+    remote_rows_max = REMOTE_ROWS_MAX
 
     def __init__(self, nodes: Nodes, cache: SnapshotCache | None, settings: Settings, clock: Clock) -> None:
         self.nodes, self.settings, self.clock = nodes, settings, clock
@@ -86,7 +90,7 @@ class Questions:
             return False
         with self._lock:
             count_so_far = self._key_counts[name] = self._key_counts.get(name, 0) + count
-        return count_so_far <= self.settings.remote_rows_max
+        return count_so_far <= self.remote_rows_max
 
     def _remote(self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid) -> pa.Array:
         # Imported here: a single `get` needs no compiled kernels.

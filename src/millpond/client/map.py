@@ -60,8 +60,8 @@ _MAINTAINED = JsonForm(_Maintained)
 class RemoteMap(MapFace, MapOperations):
     """A map on nodes: get it from `RemotePond.map` or `RemotePond.create_map`.
 
-    A snapshot on this machine that is younger than `min_time_to_keep_snapshots` answers `lookup` without contacting a
-    node, also after another process dropped the map.
+    A snapshot on this machine that is younger than `client.min_time_to_keep_snapshots` answers `lookup` without
+    contacting a node, also after another process dropped the map.
     """
 
     definition: MapDefinition

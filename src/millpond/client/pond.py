@@ -53,7 +53,7 @@ __all__ = ("RemotePond", "open_nodes")
 
 
 def open_nodes(urls: str, *, clock: Clock | None = None, **settings: Any) -> RemotePond:
-    """The pond that these nodes keep; `settings` as in `millpond.toml`, such as `token` and `synchronise`.
+    """The pond that these nodes keep; `settings` with their groups, such as `client_token` and `client_synchronise`.
 
     Raises: `Invalid` for an address or a setting that is not understood; `Unavailable` when none can be reached;
     `Denied` when the token is not known.
@@ -82,7 +82,7 @@ class RemotePond(PondFace):
         self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
-        self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events_reports else None
+        self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events.reports else None
         self.reports: JobReports = self._reporter or NO_REPORTS
         self._scratch: Path | None = None
 

@@ -7,7 +7,7 @@ Two things can go wrong, and they are never confused:
   asked again, as often as after lost connections; one that is not the primary is asked no more, the primary is; one
   that is not ready, or has too much to do, says nothing of the data, and readers go on to the next node;
 * a **lost connection** is no answer, or half of one: refused, reset, timed out, cut short. It is tried again up to
-  `send_part_attempts` times, `send_part_retry_delay` apart (at once, when a kept connection was cut), and then is
+  `client.attempts` times, `client.retry_delay` apart (at once, when a kept connection was cut), and then is
   `Unavailable`, kind `node_unreachable`. Readers go on to the next node instead. Of a **change** that can have arrived
   it is `Uncertain`, kind `answer_lost`: a change is sent again only where its caller says that it is `repeatable`.
 
@@ -89,13 +89,13 @@ class Connection:
     ) -> None:  # fmt: skip
         """`named`: the user named this host, so that it may have the token."""
         self.url, self.settings, self.clock = url, settings, clock or SystemClock()
-        self.attempts = max(1, settings.send_part_attempts)
+        self.attempts = max(1, settings.client.attempts)
         self._sockets = Sockets(url, settings, stop if isinstance(stop, Interrupt) else None)
         self._prefix = urlsplit(url).path
         self._headers = {"User-Agent": "millpond"}
-        self.withheld = bool(settings.token) and not named
-        if settings.token and named:
-            self._headers["Authorization"] = f"Bearer {settings.token}"
+        self.withheld = bool(settings.client.token) and not named
+        if settings.client.token and named:
+            self._headers["Authorization"] = f"Bearer {settings.client.token}"
         self._stop = stop
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,7 +187,7 @@ class Connection:
         if self.withheld:
             raise Denied(
                 "the token is sent only to nodes that you named", kind="node_not_named", node=self.url,
-                hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes` in millpond.toml",
+                hint="name all nodes of the pond: https://n1:7433,https://n2:7433, or `nodes.urls` in millpond.toml",
             )  # fmt: skip
         sent = self._headers if headers is None else {**self._headers, **headers}
         if json is not None:
@@ -201,7 +201,7 @@ class Connection:
             "redirect": False,
         }  # fmt: skip
         if timeout is not None:
-            arguments["timeout"] = urllib3.Timeout(connect=self.settings.connect_timeout / 1000, read=timeout)
+            arguments["timeout"] = urllib3.Timeout(connect=self.settings.client.connect_timeout / 1000, read=timeout)
         return arguments
 
     def _refused(self, response: Response) -> NoReturn:
@@ -251,7 +251,7 @@ class Connection:
             return error.seconds
         if not isinstance(error, Broken) or error.lasting or (error.sent and not repeatable):
             return None
-        return 0.0 if error.cut and failures == 1 else self.settings.send_part_retry_delay / 1000
+        return 0.0 if error.cut and failures == 1 else self.settings.client.retry_delay / 1000
 
 
 def _well(status: int) -> bool:
@@ -277,8 +277,8 @@ class _NoneReachable(Exception):
 class Nodes:
     """The nodes of a pond, the primary first. Threads may share it.
 
-    A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting `nodes`,
-    and never without encryption where the user named the host with it.
+    A node may name others. The token goes to those only whose host the user named, in `urls` or in the setting
+    `nodes.urls`, and never without encryption where the user named the host with it.
 
     The list of nodes may change while a client works. It is taken anew when the primary says that it is another one, or
     that another node is the primary; a list of an earlier epoch is that of a node that has not heard yet.
@@ -287,10 +287,10 @@ class Nodes:
     def __init__(self, urls: str | Iterable[str], settings: Settings, *, clock: Clock | None = None) -> None:
         self.settings, self.clock = settings, clock or SystemClock()
         named = node_urls(urls)
-        self._named = (*named, *settings.nodes)
+        self._named = (*named, *settings.nodes.urls)
         self.connections = [self._connection(url) for url in named]
         self._avoided: dict[str, float] = {}
-        self.majority = settings.write_to == "majority"
+        self.majority = settings.nodes.write_to == "majority"
         self.epoch, self.take_whole_loads = 0, True
 
     def _connection(self, url: str) -> Connection:
@@ -356,7 +356,7 @@ class Nodes:
         if len(self.connections) == 1:
             return ask(first)
         failed: dict[str, Unavailable] = {}
-        pause = self.settings.send_part_retry_delay / 1000
+        pause = self.settings.client.retry_delay / 1000
         try:
             return retry(
                 lambda: self._first(ask, failed),
@@ -427,7 +427,7 @@ class Nodes:
         """The answer of a node that was named as the primary. It may not have heard yet that it is."""
         (url,) = node_urls(url)
         by_url = {connection.url: connection for connection in self.connections}
-        node, pause = by_url.get(url) or self._connection(url), self.settings.send_part_retry_delay / 1000
+        node, pause = by_url.get(url) or self._connection(url), self.settings.client.retry_delay / 1000
 
         def policy(error: Exception, failures: int, _chance: float) -> float | None:
             unsettled = isinstance(error, Conflict) and error.kind == "not_primary" and self.epoch > 0

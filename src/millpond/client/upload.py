@@ -125,7 +125,8 @@ def _brought(nodes: Nodes, path: str, query: dict[str, Any], body: bytes) -> Res
 def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | None = None) -> None:
     """Bring every part to every node; when some fail, and the list of nodes is another one by now, to those.
 
-    Of a pond with `write_to = "majority"`, the primary and most nodes are enough: the others fetch the parts from them.
+    Of a pond with `nodes.write_to = "majority"`, the primary and most nodes are enough: the others fetch the parts from
+    them.
 
     Raises: `Unavailable` kind `load_not_everywhere`, naming each node that failed and why; what is wrong with the parts
     themselves, or with the right to bring them, is raised as that.

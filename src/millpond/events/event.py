@@ -245,7 +245,7 @@ class Appended:
 
     `last_id` of a batch that brought nothing is the last id of the stream, `first_id` is 0. Of a batch that was fenced
     no event is new, and none was stored before. `past_retention` of the new ones are in days that retention drops: they
-    go with the next maintenance, unless `events_retention` is raised.
+    go with the next maintenance, unless `events.retention` is raised.
     """
 
     count: int

@@ -58,31 +58,18 @@ class JobReports(Protocol):
 class _Silent:
     """A job that nobody reads of, and the place of such jobs."""
 
-    def running(self, **facts: Fact) -> None:
+    def running(self, *_names: Fact, **facts: Fact) -> None:
         """Report nothing."""
 
-    def progress(self, rows: int) -> None:
-        """Report nothing."""
-
-    def note(self, **facts: Fact) -> None:
-        """Add nothing."""
+    progress = note = begin = rows = leave_to_client = running
 
     def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
         """A job without events."""
         return nullcontext(self)
 
-    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
-        """Report nothing."""
-
     def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
         """A job without events."""
         return nullcontext(self)
-
-    def rows(self, job_set: str, job_id: str, rows: int) -> None:
-        """Report nothing."""
-
-    def leave_to_client(self, job_id: str) -> None:
-        """Do nothing."""
 
 
 NO_JOB: JobReport = _Silent()

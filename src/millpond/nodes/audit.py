@@ -8,7 +8,7 @@ Uploads of parts have none: a part changes nothing until a load enters it, and t
 Invariants:
 * a request that the node refuses is written, too, with its status; without a known token, `token` is null;
 * no secret, body or value is in it; text of a caller is JSON, so that it makes no line of its own;
-* the log takes at most `(audit_files + 1) * audit_bytes_max` bytes, and a line;
+* the log takes at most `(FILES_MAX + 1) * FILE_BYTES_MAX` bytes, and a line;
 * a line is one write, before the answer; a reader beside it may meet its beginning first: files are written by pages;
 * a line that cannot be written fails no request: the node's own log says so.
 """
@@ -31,6 +31,10 @@ from millpond.times.durations import is_off
 
 __all__ = ("AuditLog",)
 
+FILE_BYTES_MAX = 16 << 20
+"""The size at which the audit log begins a new file."""
+FILES_MAX = 10
+"""The files of the audit log before this one."""
 _LOG = logging.getLogger("millpond.server")
 
 
@@ -65,14 +69,16 @@ class _Rotating(RotatingFileHandler):
 class AuditLog:
     """The audit log of one node. A path that is not absolute is one of the data folder."""
 
-    def __init__(self, folder: Path, settings: Settings, clock: Clock, *, alone: bool = True) -> None:
+    def __init__(
+        self, folder: Path, settings: Settings, clock: Clock, *, alone: bool = True, bytes_max: int = FILE_BYTES_MAX,
+        files: int = FILES_MAX,
+    ) -> None:  # fmt: skip
         """`alone`: no other process writes to it, so that its files may take turns."""
         self._clock = clock
         self._file: _Rotating | None = None
-        bytes_max = settings.audit_bytes_max if alone else 0
-        if settings.audit_log and not is_off(settings.audit_log):
+        if settings.server.audit_log and not is_off(settings.server.audit_log):
             self._file = _Rotating(
-                folder / settings.audit_log, maxBytes=bytes_max, backupCount=settings.audit_files,
+                folder / settings.server.audit_log, maxBytes=bytes_max if alone else 0, backupCount=files,
                 encoding="utf-8", delay=True,
             )  # fmt: skip
 

@@ -188,7 +188,7 @@ class Changes:
                 raise Conflict(
                     "the nodes have different lists in their settings", kind="nodes_differ", node=url,
                     there=", ".join(heard.status.nodes), here=", ".join(self._members.urls),
-                    hint="make the setting `nodes` alike on all nodes, and start them again",
+                    hint="make the setting `nodes.urls` alike on all nodes, and start them again",
                 )  # fmt: skip
 
     def _need_ready(self, peer: Peer) -> None:
@@ -203,8 +203,8 @@ class Changes:
         if heard is None or self._now() - heard.at > HEARD_SECONDS:
             raise Unavailable(
                 "the node has not reported to the primary lately", kind="node_not_heard", node=url,
-                hint="start it, with a setting `nodes` that names the nodes of the pond and itself; a member that is "
-                "off for good is removed with: millpond node remove URL --lost",
+                hint="start it, with a setting `nodes.urls` that names the nodes of the pond and itself; a member that "
+                "is off for good is removed with: millpond node remove URL --lost",
             )  # fmt: skip
         return heard
 
@@ -217,7 +217,7 @@ class Changes:
         if self._node.url not in status.nodes:
             raise Conflict("the node knows this one by another address", kind="nodes_differ", node=url,
                            there=", ".join(status.nodes), here=self._node.url,
-                           hint="set `url` of this node to the address that others use")  # fmt: skip
+                           hint="set `server.url` of this node to the address that others use")  # fmt: skip
         if status.protocol < LISTS_PROTOCOL:
             raise Conflict("the node runs a release that does not understand this change", kind="protocol_apart",
                            node=url, protocol=status.protocol, hint="upgrade it first")  # fmt: skip

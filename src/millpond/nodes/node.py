@@ -27,6 +27,7 @@ from millpond.nodes.drain import Drain
 from millpond.nodes.folder_content import not_backed_up, only_here
 from millpond.nodes.jobs.jobs import node_jobs
 from millpond.nodes.jobs.scheduler import Scheduler
+from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.membership.gate import AppendGate
 from millpond.nodes.rate_limits import RateLimits
@@ -49,20 +50,22 @@ DISK_FREE_MIN = 64 << 20
 
 
 class Node:
-    """A pond that is served. `settings.url` is its own address, as it stands in `settings.nodes`."""
+    """A pond that is served. `settings.server.url` is its own address, as it stands in `settings.nodes.urls`."""
 
-    def __init__(self, pond: Pond, settings: Settings, clock: Clock) -> None:
+    def __init__(self, pond: Pond, settings: Settings, clock: Clock, limits: NodeLimits = LIMITS) -> None:
+        self.limits = limits
         self.pond, self.settings, self.clock = pond, settings, clock
-        pond.events.watchers.watchers_max = settings.events_watchers_max
-        pond.events.append_batches.retention_ms = lambda: settings.events_retention
+        pond.events.watchers.watchers_max = settings.events.watchers_max
+        pond.events.append_batches.retention_ms = lambda: settings.events.retention
         self.url = settings.own_url()
         self.tokens = tokens_of(pond, settings, clock)
-        self.rate_limits = RateLimits(settings.token_requests_per_second, settings.token_requests_burst, clock)
+        server = settings.server
+        self.rate_limits = RateLimits(server.token_requests_per_second, server.token_requests_burst, clock)
         self.audit = AuditLog(pond.folder, settings, clock)
         self.started, self.stopping = False, False
         self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish
         self._ending = threading.Lock()
-        self.receiver = Receiver(pond, settings, clock, decides=self.leads, need_ready=self.need_ready)
+        self.receiver = Receiver(pond, limits, clock, decides=self.leads, need_ready=self.need_ready)
         self.gate = AppendGate(clock, self.url)
         self.appending = Appending(self)
         self.drain = Drain(self.receiver, self.url)
@@ -70,7 +73,7 @@ class Node:
         self.merger = Merger(pond)
         self.follower = Follower(pond, settings, self.receiver, clock)
         self.local_peer = LocalPeer(pond, clock, self.url)
-        self.lookups = LookupService(pond, clock, settings.min_time_to_keep_env_open)
+        self.lookups = LookupService(pond, clock, limits.files_idle_ms)
         self.copies = FileCopies(pond, clock)
         self.comparing = Comparing(pond, self.follower, self.local_peer, clock)
         self.repairs = Repairs(pond, self.follower, self.local_peer, clock, mended=self.comparing.mended)
@@ -109,7 +112,7 @@ class Node:
             raise Conflict(
                 "this node is not the primary", kind="not_primary", primary=latest.primary or self.primary,
                 node=self.url, epoch=latest.epoch, nodes=",".join(latest.nodes),
-                hint="changes are entered at the primary, the first of `nodes`",
+                hint="changes are entered at the primary, the first of `nodes.urls`",
             )  # fmt: skip
         if self.stopping:
             raise Unavailable("the node is stopping", kind="node_stopping", node=self.url, hint="ask again")
@@ -184,7 +187,7 @@ class Node:
         return {
             "id": self.pond.log.pond_id, "url": self.url, "version": version("millpond"), "pond": self.pond.log.pond_id,
             "role": self.role, "nodes": list(members.urls), "primary": self.primary, "position": position,
-            "chain": chain, "clock_ms": self.clock.now_ms(), "write_to": self.settings.write_to,
+            "chain": chain, "clock_ms": self.clock.now_ms(), "write_to": self.settings.nodes.write_to,
             "ready": not reasons, "reasons": reasons, "draining": self.drain.active,
             "clock_skews_ms": dict(self.follower.survey.skews_ms), "epoch": members.current.epoch,
             "leaving": list(members.current.leaving), "settings_differ": members.settings_differ,
@@ -236,8 +239,8 @@ class Node:
 def tokens_of(pond: Pond, settings: Settings, clock: Clock) -> Tokens:
     """The tokens that a node takes."""
     return Tokens(
-        TokenFile(pond.folder), settings.tokens, clock, everybody=settings.access == "open",
-        required=settings.access == "tokens" or not is_loopback(settings.host),
+        TokenFile(pond.folder), settings.server.tokens, clock, everybody=settings.server.access == "open",
+        required=settings.server.access == "tokens" or not is_loopback(settings.server.host),
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ class RateLimits:
             raise Unavailable(
                 "the token sends more requests than it may", kind="rate_limited", token=name,
                 per_second=self.per_second, retry_after=math.ceil(seconds),
-                hint="wait a moment, send several keys in one request, or raise token_requests_per_second",
+                hint="wait a moment, send several keys in one request, or raise server.token_requests_per_second",
             )  # fmt: skip
 
     def take(self, name: str) -> float:

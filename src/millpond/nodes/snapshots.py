@@ -1,8 +1,8 @@
 """Publication of a node's maps: the current snapshot, and the files that it names.
 
-A snapshot is frozen when somebody asks for one, the map moved on, and the last freeze is `min_time_to_keep_snapshots`
-ago; or at once, for who says that only the newest will do. Everybody else gets the one that counts, so however many
-ask, a map is frozen about once in that time.
+A snapshot is frozen when somebody asks for one, the map moved on, and the last freeze is
+`client.min_time_to_keep_snapshots` ago; or at once, for who says that only the newest will do. Everybody else gets the
+one that counts, so however many ask, a map is frozen about once in that time.
 
 Snapshots of one map differ from node to node, in their layers and their ids, though they hold the same rows. What two
 nodes have in common is the log: the last entry that shaped the rows tells which snapshot of one node can stand in for

@@ -8,7 +8,7 @@ access key opens no repository, unless it has `admin` on everything.
 
 Invariants:
 * the file's existence says that tokens are wanted: one that names none lets nobody in. A node is open to everybody on
-  this machine before there is a file, or because the setting `access` says so, and for no other reason;
+  this machine before there is a file, or because the setting `server.access` says so, and for no other reason;
 * whoever changes the file holds `.tokens.lock`; the file is readable by its owner alone from its first byte on;
 * a token is never stored, only its SHA-256; 32 random bytes need no salt and no stretching;
 * every token known is compared, each in constant time, so that answers tell nothing by how long they take;
@@ -35,7 +35,7 @@ from pathlib import Path
 from millpond.clock import Clock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound, Unavailable
 from millpond.json_forms import FormError, JsonForm, to_json
-from millpond.setting_types import TokenSetting
+from millpond.settings import TokenSetting
 from millpond.stores.files import write_file_atomically
 from millpond.stores.locks import alone
 
@@ -338,7 +338,7 @@ class Tokens:
             return ANYBODY
         secrets = [secret for secret in self._current() if secret.access_key is None]
         if not token:
-            way_out = "set MILLPOND_TOKEN, or `token` in millpond.toml"
+            way_out = "set MILLPOND_CLIENT_TOKEN, or `client.token` in millpond.toml"
             hint = way_out if secrets else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
         return self._valid(secrets, token)

@@ -66,12 +66,12 @@ def make_app(node: Node) -> Application:
 
     @asynccontextmanager
     async def lifespan(_app: Application) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = node.settings.threads
-        app.state.short_threads = FairThreads(node.settings.threads)
+        anyio.to_thread.current_default_thread_limiter().total_tokens = node.limits.threads
+        app.state.short_threads = FairThreads(node.limits.threads)
         app.state.waiting_threads = FairThreads(WAITERS_MAX)
         app.state.staging = staging = Together(put_together, "stage-entries")
         app.state.lookups = lookups = Together(node.pond.repositories.find_entries, "find-entries")
-        app.state.large_threads = FairThreads(node.settings.large_threads)
+        app.state.large_threads = FairThreads(node.limits.large_threads)
         with polling(node) as app.state.long_polls, closing(staging), closing(lookups):
             yield
         node.lookups.close()  # all requests have ended
@@ -80,13 +80,13 @@ def make_app(node: Node) -> Application:
     app.state.node = node
     app.state.begun, app.state.failed = threading.Event(), None
     app.state.memory = MemoryBudget(
-        node.settings.max_request_memory, queued_max=node.settings.max_requests_queued,
-        queue_seconds=node.settings.queue_timeout / 1000,
+        node.settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
+        queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     app.state.metrics.show_long_polls(app.state)
-    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events_watchers_max)
+    app.state.watching = Watching(node.pond.events.store, node.pond.events.watchers, node.settings.events.watchers_max)
     app.state.metrics.show_watchers(app.state.watching)
     app.state.job_sets = make_means(node, app.state.watching)
     routers = [module.routes(node) for module in _ROUTES]
@@ -100,10 +100,10 @@ async def _with_grpc(node: Node, lifespan: Lifespan[Application], app: Applicati
     """The lifespan, with gRPC served in it if there is a port; an error is left for whoever waits for the begin."""
     async with AsyncExitStack() as stack:
         await stack.enter_async_context(lifespan(app))
-        if node.settings.grpc_port != "off":
-            connections_max = ConnectionLimits.of(node.settings).connections_max
+        if node.settings.server.grpc_port != "off":
+            connections_max = ConnectionLimits.of(node.settings, node.limits).connections_max
             front = Front(node, app.state.memory, app.state.metrics)
-            served = serving_grpc(front, app.state.job_sets, int(node.settings.grpc_port), connections_max)
+            served = serving_grpc(front, app.state.job_sets, int(node.settings.server.grpc_port), connections_max)
             try:
                 await stack.enter_async_context(served)
             except MillpondError as error:

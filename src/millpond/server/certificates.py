@@ -39,7 +39,7 @@ class _Read:
 
 
 class Certificates:
-    """The files that `tls_cert`, `tls_key` and `tls_client_ca` name. Threads may share it."""
+    """The files that `tls.cert`, `tls.key` and `tls.client_ca` name. Threads may share it."""
 
     def __init__(self, settings: Settings) -> None:
         """Read the files.
@@ -65,7 +65,7 @@ class Certificates:
                 self._stamps = stamps
                 try:
                     self._read = self._fitting()
-                    _LOG.info("the certificate was read again: %s", self._settings.tls_cert)
+                    _LOG.info("the certificate was read again: %s", self._settings.tls.cert)
                 except Invalid as error:
                     _LOG.warning("the certificate from before is used: %s", error)
             return self._read
@@ -85,13 +85,13 @@ class Certificates:
             return None if shown is before else configured(shown)
 
         return grpc.dynamic_ssl_server_credentials(
-            configured(shown), changed, require_client_authentication=bool(self._settings.tls_client_ca)
+            configured(shown), changed, require_client_authentication=bool(self._settings.tls.client_ca)
         )
 
     def _stamped(self) -> list[tuple[int, int, int] | None]:
         """The versions of the files; None for one that is not there."""
         found: list[tuple[int, int, int] | None] = []
-        for name in (self._settings.tls_cert, self._settings.tls_key, self._settings.tls_client_ca):
+        for name in (self._settings.tls.cert, self._settings.tls.key, self._settings.tls.client_ca):
             try:
                 file = Path(name).stat()
                 found.append((file.st_ino, file.st_mtime_ns, file.st_size))
@@ -103,19 +103,19 @@ class Certificates:
         settings = self._settings
         try:
             context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-            context.load_cert_chain(settings.tls_cert, settings.tls_key)
+            context.load_cert_chain(settings.tls.cert, settings.tls.key)
             authorities = None
-            if settings.tls_client_ca:
-                context.load_verify_locations(settings.tls_client_ca)
+            if settings.tls.client_ca:
+                context.load_verify_locations(settings.tls.client_ca)
                 context.verify_mode = ssl.CERT_REQUIRED
-                authorities = Path(settings.tls_client_ca).read_bytes()
+                authorities = Path(settings.tls.client_ca).read_bytes()
             return _Read(
-                context, Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes(), authorities
+                context, Path(settings.tls.key).read_bytes(), Path(settings.tls.cert).read_bytes(), authorities
             )
         except (OSError, ssl.SSLError) as error:
             raise Invalid(
-                "the certificate or its key cannot be used", kind="tls_files", tls_cert=settings.tls_cert,
-                tls_key=settings.tls_key, tls_client_ca=settings.tls_client_ca, reason=error.strerror or error,
+                "the certificate or its key cannot be used", kind="tls_files", tls_cert=settings.tls.cert,
+                tls_key=settings.tls.key, tls_client_ca=settings.tls.client_ca, reason=error.strerror or error,
                 hint="all are files in PEM, and the key is that of the certificate",
             ) from error  # fmt: skip
 

@@ -40,6 +40,7 @@ from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.nodes.limits import NodeLimits
 from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.server.presence import Presence, put_presence
 from millpond.server.transfers import is_long
@@ -72,16 +73,17 @@ class ConnectionLimits:
     stalled_seconds: float
 
     @classmethod
-    def of(cls, settings: Settings) -> ConnectionLimits:
+    def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        connections = min(settings.max_connections, half_of_files(raise_file_limit()))
-        per_address = min(settings.max_connections_per_address or connections, connections)
-        if connections < settings.max_connections and settings.max_connections_per_address:
-            share = settings.max_connections_per_address / settings.max_connections
+        wanted, of_one = settings.server.max_connections, settings.server.max_connections_per_address
+        connections = min(wanted, half_of_files(raise_file_limit()))
+        per_address = min(of_one or connections, connections)
+        if connections < wanted and of_one:
+            share = of_one / wanted
             per_address = min(per_address, max(1, int(connections * share)))
         return cls(
-            connections, per_address, settings.max_header_bytes, settings.header_timeout / 1000,
-            settings.body_timeout / 1000, settings.idle_timeout / 1000, settings.read_timeout / 1000,
+            connections, per_address, limits.head_bytes_max, limits.head_seconds, limits.body_seconds,
+            limits.idle_seconds, settings.client.read_timeout / 1000,
         )  # fmt: skip
 
     def shared(self, processes: int) -> ConnectionLimits:
@@ -120,13 +122,13 @@ class Connections:
             return Unavailable(
                 "the node holds as many connections as it may", kind="connections_full",
                 connections_max=self.limits.connections_max,
-                hint="connect again in a moment, or raise max_connections",
+                hint="connect again in a moment, or raise server.max_connections",
             )  # fmt: skip
         if self._by_address[address] >= self.limits.per_address_max:
             return Unavailable(
                 "the node holds as many connections of this address as it may", kind="address_connections_full",
                 address=address, connections_max=self.limits.per_address_max,
-                hint="share connections, or raise max_connections_per_address",
+                hint="share connections, or raise server.max_connections_per_address",
             )  # fmt: skip
         self.total += 1
         self._by_address[address] += 1
@@ -249,7 +251,7 @@ class LimitedConnection(HttpToolsProtocol):
         error = Invalid(
             "the head of the request is larger than the node takes", kind="header_too_large",
             bytes_max=self._limits.head_bytes_max,
-            hint="send a long key as the body of POST, or raise max_header_bytes",
+            hint="send a long key as the body of POST",
         )  # fmt: skip
         before: Any = self.cycle  # None before the first request
         if self._in_head and (before is None or before.response_complete):

@@ -5,7 +5,7 @@ script can send a request that changes something (`Origin` names the page), or h
 and read the answers, too (`Host` names the page's host). Where tokens are wanted, a page has none to send.
 
 Invariants:
-* `Host` is a name of the loopback interface, or that of an address in `url`, `host` or `nodes`;
+* `Host` is a name of the loopback interface, or that of an address in `server.url`, `server.host` or `nodes.urls`;
 * `Origin`, where a browser sends one, is the node itself.
 """
 
@@ -30,7 +30,7 @@ Origin = Callable[[Scope], Denied | None]
 
 def origin_of(node: Node, urls: Iterable[str] = ()) -> Origin:
     """The check of a node's requests; `urls` are those of all nodes."""
-    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.host}
+    named = frozenset(filter(None, (urlsplit(url).hostname for url in (node.url, *urls)))) | {node.settings.server.host}
 
     def error_of(scope: Scope) -> Denied | None:
         error = _foreign(scope, named)
@@ -62,7 +62,7 @@ def _foreign(scope: Scope, named: frozenset[str]) -> Denied | None:
     if host is not None and not _is_ours(host, named):
         return Denied(
             "the request is for another host than this node", kind="host_foreign", host=host,
-            hint="use the address in `url` or `nodes`, or 127.0.0.1; or have the node want tokens",
+            hint="use the address in `server.url` or `nodes.urls`, or 127.0.0.1; or have the node want tokens",
         )  # fmt: skip
     if origin is not None and origin != f"{scope['scheme']}://{host}":
         return Denied(

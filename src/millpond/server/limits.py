@@ -8,7 +8,7 @@ Invariants:
 * no route holds more bytes of a body than its limit, nor more than the whole budget;
 * all of them lie within the budget of `memory.py`;
 * no body is read of a caller who lacks the right that the route needs;
-* a sender that falls silent for `read_timeout` is taken for gone, so that its room comes back.
+* a sender that falls silent for `client.read_timeout` is taken for gone, so that its room comes back.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _check_size(size: int, bytes_max: int, hint: str) -> None:
 
 def _counted(request: Request, check: Callable[[int], object]) -> Callable[[], Awaitable[Message]]:
     """The request's `receive`, which checks after each piece how many bytes have come."""
-    silence = request.app.state.node.settings.read_timeout / 1000
+    silence = request.app.state.node.settings.client.read_timeout / 1000
     size, more = 0, True
 
     async def counted() -> Message:

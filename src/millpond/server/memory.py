@@ -8,7 +8,7 @@
 A route states what its work takes where it is declared. The room of a request is given back when its answer is sent.
 
 Invariants:
-* the rooms of all requests together hold at most `bytes_max`, the setting `max_request_memory`;
+* the rooms of all requests together hold at most `bytes_max`, the setting `server.max_request_memory`;
 * requests of up to `SMALL_BYTES` are not counted: what tends a node gets through while it is busy;
 * the queue has at most `queued_max` requests, each for at most `queue_seconds`; a request in the queue holds no room
   and no thread. So no two requests wait for each other;
@@ -120,7 +120,7 @@ class Room:
         if not self.budget.shares.take(self.name, total - self.held, own=self.held):
             raise Unavailable(
                 "the node holds as many bytes of requests as it may", kind="request_memory_full", bytes=total,
-                bytes_max=self.budget.bytes_max, hint="send it again in a moment, or raise max_request_memory",
+                bytes_max=self.budget.bytes_max, hint="send it again in a moment, or raise server.max_request_memory",
             )  # fmt: skip
         self.held = total
 

@@ -30,7 +30,7 @@
 | `millpond_versions_branches`, `millpond_versions_sealed_layers`, `…_max` | | of all branches, and the most of one |
 | `millpond_versions_deletions` | | tombstones counted since branches were compacted or committed |
 | `millpond_job_runs_total`, `millpond_job_failures_total` | job | since the node started |
-| `millpond_backup_age_seconds` | | of the newest backup where `backups` says; infinite without one |
+| `millpond_backup_age_seconds` | | of the newest backup where `objects.backups` says; infinite without one |
 | `millpond_log_ahead_seconds` | | by how much the newest entry of the log is ahead of the clock, which was wrong |
 | `millpond_ready` | | 1 when it may be sent work |
 | `millpond_build_info` | version | 1 |
@@ -146,7 +146,7 @@ class Metrics:
         """Show the memory of requests at every scrape."""
         for name, said, value in (
             ("memory_bytes", "Memory that requests hold.", lambda: memory.taken),
-            ("memory_bytes_max", "Memory that requests may hold: max_request_memory.", lambda: memory.bytes_max),
+            ("memory_bytes_max", "Memory that requests may hold: server.max_request_memory.", lambda: memory.bytes_max),
             ("queued", "Requests that wait for memory.", lambda: memory.queued),
         ):
             Gauge(f"millpond_requests_{name}", said, registry=self.registry).set_function(value)

@@ -24,6 +24,7 @@ from starlette.types import Receive, Scope, Send
 from millpond.arrays.malloc import give_memory_back
 from millpond.clock import Clock, SystemClock
 from millpond.kernel.worker import begin_thread
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.lookup_service import LookupService
 from millpond.nodes.node import Node, tokens_of
 from millpond.nodes.rate_limits import SharedRateLimits
@@ -71,11 +72,12 @@ class _ReadingNode:
     """The part of a `Node` that the routes of questions use."""
 
     def __init__(self, order: Order, board: Board, clock: Clock) -> None:
-        self.settings = settings = order.settings
+        self.settings, self.limits = order.settings, LIMITS
+        settings = order.settings
         self.clock, self._board = clock, board
         self.pond = open_pond(
-            Path(settings.data).absolute(), create=False, clock=clock, events_reports=settings.events_reports,
-            memory_max=settings.memory_max,
+            Path(settings.server.data).absolute(), create=False, clock=clock, events_reports=settings.events.reports,
+            maps_memory_max=settings.maps.memory_max,
         )  # fmt: skip
         self.url = settings.own_url()
         self.tokens = tokens_of(self.pond, settings, clock)
@@ -85,13 +87,13 @@ class _ReadingNode:
         def wanted() -> bool:
             if seen() and not board.wanted:
                 board.want()  # the process that writes may look too late
-            return settings.access != "open" and board.wanted
+            return settings.server.access != "open" and board.wanted
 
         self.tokens.wanted = wanted  # type: ignore[method-assign]
         self.rate_limits = SharedRateLimits(
-            settings.token_requests_per_second, settings.token_requests_burst, clock, board.buckets
+            settings.server.token_requests_per_second, settings.server.token_requests_burst, clock, board.buckets
         )
-        self.lookups = LookupService(self.pond, clock, settings.min_time_to_keep_env_open)
+        self.lookups = LookupService(self.pond, clock, self.limits.files_idle_ms)
         self.drain = _Running(board, order.number)
         self.stopping, self.stop_due = False, 0.0
 
@@ -114,7 +116,7 @@ class _ReadingNode:
 
     def clean(self) -> None:
         """Let go of files that nobody asked for lately."""
-        self.pond.open_maps.close_idle(self.settings.min_time_to_keep_env_open / 1000)
+        self.pond.open_maps.close_idle(self.limits.files_idle_ms / 1000)
         give_memory_back()
 
 
@@ -124,17 +126,17 @@ def _application(node: Node) -> Application:
 
     @asynccontextmanager
     async def lifespan(_app: Application) -> AsyncIterator[None]:
-        anyio.to_thread.current_default_thread_limiter().total_tokens = settings.threads
-        app.state.short_threads = FairThreads(settings.threads)
-        app.state.large_threads = FairThreads(settings.large_threads)
+        anyio.to_thread.current_default_thread_limiter().total_tokens = node.limits.threads
+        app.state.short_threads = FairThreads(node.limits.threads)
+        app.state.large_threads = FairThreads(node.limits.large_threads)
         yield
         node.lookups.close()
 
     app = Application(lifespan)
     app.state.node = node
     app.state.memory = MemoryBudget(
-        settings.max_request_memory, queued_max=settings.max_requests_queued,
-        queue_seconds=settings.queue_timeout / 1000,
+        settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
+        queue_seconds=node.limits.queue_seconds,
     )  # fmt: skip
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
@@ -150,7 +152,8 @@ def _server(order: Order, node: _ReadingNode, app: Application) -> Server:
     checked = checking_origin(app, origin, metrics)
     forward = announce_close(Forward(order.writer, node.url))
     certificates = Certificates(settings) if settings.secure else None
-    connections = connections_of(ConnectionLimits.of(settings).shared(settings.readers), metrics, app.state.memory)
+    limits = ConnectionLimits.of(settings, node.limits).shared(settings.server.readers)
+    connections = connections_of(limits, metrics, app.state.memory)
     connections.at_once = quick_answers(app, origin, metrics)
     own = announce_close(metrics.counting(checked, node.clock))
     config = uvicorn_config(own, settings, connections, certificates)

@@ -228,9 +228,9 @@ class Readers(Collector):
                 reader.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for the end of all, and kill those that take longer than `shutdown_timeout` and a second."""
+        """Wait for the end of all, and kill those that take longer than `server.shutdown_timeout` and a second."""
         self.stop()
-        due = self._clock.monotonic() + self._settings.shutdown_timeout / 1000 + 1.0
+        due = self._clock.monotonic() + self._settings.server.shutdown_timeout / 1000 + 1.0
         for reader in self._readers:
             if reader.process is not None:
                 try:

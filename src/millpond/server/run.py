@@ -32,6 +32,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
 from millpond.kernel.worker import begin_thread, wait_ended
+from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
 from millpond.nodes.rate_limits import SharedRateLimits
 from millpond.pond import open_pond
@@ -56,7 +57,7 @@ __all__ = ("Server", "Service", "connections_of", "uvicorn_config")
 
 BACKLOG = 2048
 END_SECONDS = 4.0
-"""The time after `shutdown_timeout` in which work ends that no longer has a client."""
+"""The time after `server.shutdown_timeout` in which work ends that no longer has a client."""
 _LOG = logging.getLogger("millpond.server")
 _SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 
@@ -82,7 +83,7 @@ class Server(uvicorn.Server):
         """
         for act in self._at_stop:
             act()
-        seconds = self._node.settings.shutdown_timeout / 1000
+        seconds = self._node.settings.server.shutdown_timeout / 1000
         self._node.stop_due = self._node.clock.monotonic() + seconds
         begin_thread("stop-node", self._node.stop)
         loop = asyncio.get_running_loop()
@@ -107,7 +108,7 @@ class Server(uvicorn.Server):
         A pond survives that as it survives a crash. The thread that ends it is not Python's, so nothing holds it up.
         """
         if not self.should_exit:
-            seconds = self._node.settings.shutdown_timeout / 1000 + END_SECONDS
+            seconds = self._node.settings.server.shutdown_timeout / 1000 + END_SECONDS
             faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or 2)
         super().handle_exit(sig, frame)
 
@@ -127,7 +128,7 @@ class Server(uvicorn.Server):
 class Service:
     """A node that is reached over HTTP. As a context manager it closes what it opened."""
 
-    def __init__(self, settings: Settings, *, clock: Clock | None = None) -> None:
+    def __init__(self, settings: Settings, *, clock: Clock | None = None, limits: NodeLimits = LIMITS) -> None:
         """Open everything, but answer nobody yet.
 
         Raises: `Unavailable` for a port or folder in use; `Denied` for an open address without tokens; `Invalid`.
@@ -138,27 +139,25 @@ class Service:
         try:
             port = self._sockets[0].getsockname()[1]
             grpc_port = choose_port(settings, port)
-            settings = settings.model_copy(
-                update={"port": port, "url": settings.own_url(port), "grpc_port": grpc_port or "off"}
-            )
+            settings = settings.at(port, grpc_port)
             _check_listed(settings)
             certificates = Certificates(settings) if settings.secure else None
-            if settings.readers > 1:
+            if settings.server.readers > 1:
                 self._readers, certificates = Readers(settings, self._sockets), None  # the readers speak TLS
                 self._sockets = [self._readers.socket]
-            versions = VersionsPlace(settings.versions_space, settings.versions_objects, settings.bucket_config)
+            versions = VersionsPlace(settings.versions.space, settings.versions.objects, settings.objects.bucket_config)
             self._pond = open_pond(
-                Path(settings.data).absolute(),
+                Path(settings.server.data).absolute(),
                 clock=clock,
                 serve=True,
-                part_retention=settings.part_retention,
+                maps_part_retention=settings.maps.part_retention,
                 versions=versions,
-                events_store=settings.events_store,
-                events_reports=settings.events_reports,
-                memory_max=settings.memory_max,
+                events_store=settings.events.store,
+                events_reports=settings.events.reports,
+                maps_memory_max=settings.maps.memory_max,
             )
             try:
-                self.node = Node(self._pond, settings, clock)
+                self.node = Node(self._pond, settings, clock, limits)
                 _check_access(self.node)
                 config = self._config(settings, certificates)
                 at_stop = [partial(_LOG.info, "stopping"), self.app.state.watching.close]
@@ -183,7 +182,7 @@ class Service:
         origin = origin_of(self.node, self.node.follower.members.urls)
         checked = checking_origin(either, origin, self.metrics)
         counted = announce_close(self.metrics.counting(checked, self.node.clock))
-        limits = ConnectionLimits.of(settings)
+        limits = ConnectionLimits.of(settings, self.node.limits)
         if self._readers is not None:
             limits = limits.of_readers(len(self._readers))
             self._share(self._readers)
@@ -200,9 +199,9 @@ class Service:
 
     def _share(self, readers: Readers) -> None:
         """Have the node and its readers know of each other."""
-        node, settings = self.node, self.node.settings
+        node, server = self.node, self.node.settings.server
         node.rate_limits = SharedRateLimits(
-            settings.token_requests_per_second, settings.token_requests_burst, SystemClock(), readers.board.buckets
+            server.token_requests_per_second, server.token_requests_burst, SystemClock(), readers.board.buckets
         )
         node.drain.elsewhere = readers.requests
         node.drain.changed = lambda _draining: self._tell(readers.board)
@@ -307,8 +306,8 @@ def uvicorn_config(
         app, interface="asgi3", loop="uvloop", proxy_headers=False,
         ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         http=cast(Any, connections), ws="none", lifespan="on", log_config=None,
-        access_log=settings.access_log, server_header=False, backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, settings.shutdown_timeout // 1000),
+        access_log=settings.server.access_log, server_header=False, backlog=BACKLOG,
+        timeout_graceful_shutdown=max(1, settings.server.shutdown_timeout // 1000),
     )  # fmt: skip
 
 
@@ -316,14 +315,14 @@ def _listen(settings: Settings) -> list[socket.socket]:
     """The sockets that listen where the settings say: one, or one for each reading process."""
     try:
         (family, _, _, _, address), *_ = socket.getaddrinfo(
-            settings.host, settings.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+            settings.server.host, settings.server.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
     except OSError as error:
         raise Invalid(
-            "no machine has this address", kind="host_unknown", host=settings.host, reason=error.strerror
+            "no machine has this address", kind="host_unknown", host=settings.server.host, reason=error.strerror
         ) from error
     made: list[socket.socket] = []
-    count = max(1, settings.readers)
+    count = max(1, settings.server.readers)
     try:
         for number in range(count):
             made.append(_bound(family, address, of=count, first=number == 0))
@@ -333,11 +332,11 @@ def _listen(settings: Settings) -> list[socket.socket]:
             bound.close()
         if error.errno == errno.EADDRINUSE:
             raise Unavailable(
-                "the port is in use", kind="port_in_use", host=settings.host, port=settings.port,
+                "the port is in use", kind="port_in_use", host=settings.server.host, port=settings.server.port,
                 hint="stop what listens there, or choose another --port",
             ) from error  # fmt: skip
         raise Invalid(
-            "the node cannot listen there", kind="host_refused", host=settings.host, port=settings.port,
+            "the node cannot listen there", kind="host_refused", host=settings.server.host, port=settings.server.port,
             reason=error.strerror, hint="choose another --host or --port",
         ) from error  # fmt: skip
     return made
@@ -362,25 +361,26 @@ def _bound(family: int, address: Any, *, of: int, first: bool) -> socket.socket:
 
 
 def _check_listed(settings: Settings) -> None:
-    nodes = [url.rstrip("/") for url in settings.nodes]
-    if nodes and settings.url not in nodes:
+    nodes = [url.rstrip("/") for url in settings.nodes.urls]
+    if nodes and settings.server.url not in nodes:
         raise Invalid(
-            "the node's own address is not among `nodes`", kind="node_not_listed", url=settings.url,
-            nodes=", ".join(nodes), hint="set `url` to the address under which it stands there",
+            "the node's own address is not among `nodes.urls`", kind="node_not_listed", url=settings.server.url,
+            nodes=", ".join(nodes), hint="set `server.url` to the address under which it stands there",
         )  # fmt: skip
 
 
 def _check_access(node: Node) -> None:
-    if is_loopback(node.settings.host):
+    if is_loopback(node.settings.server.host):
         return
-    if node.settings.access == "open":
+    if node.settings.server.access == "open":
         raise Denied(
             "an address that others can reach cannot be open to everybody", kind="access_open",
-            host=node.settings.host, hint="take access = \"open\" out of the settings, or listen on 127.0.0.1",
+            host=node.settings.server.host,
+            hint='take server.access = "open" out of the settings, or listen on 127.0.0.1',
         )  # fmt: skip
     if node.tokens.any():
         return
     raise Denied(
-        "an address that others can reach needs tokens", kind="tokens_wanted", host=node.settings.host,
+        "an address that others can reach needs tokens", kind="tokens_wanted", host=node.settings.server.host,
         hint="add one first: millpond token add NAME --read '*'; or listen on 127.0.0.1",
     )  # fmt: skip

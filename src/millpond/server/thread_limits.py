@@ -3,7 +3,8 @@
 They are apart, so that uploads and small questions find a thread and a processor, however much waits or is large.
 
 Each kind is shared between tokens as `shares.py` says. A step of large work ends when its sender has gone
-away, or when it has taken `question_timeout`: loops over rows look for that between batches, see `kernel/patience.py`.
+away, or when it has taken `NodeLimits.question_seconds`: loops over rows look for that between batches, see
+`kernel/patience.py`.
 """
 
 from __future__ import annotations
@@ -83,7 +84,7 @@ async def in_large_thread(
 def _check(request: Request) -> Callable[[], None]:
     """The patience for one step of a request, which begins now."""
     node: Node = request.app.state.node
-    presence, seconds = presence_in(request.scope), node.settings.question_timeout / 1000
+    presence, seconds = presence_in(request.scope), node.limits.question_seconds
     due = node.clock.monotonic() + seconds
 
     def check() -> None:
@@ -92,7 +93,7 @@ def _check(request: Request) -> Callable[[], None]:
         if node.clock.monotonic() >= due:
             raise Unavailable(
                 "the question takes longer than one may", kind="question_slow", seconds=seconds,
-                hint="bound the key or the time in its condition, read a snapshot, or raise question_timeout",
+                hint="bound the key or the time in its condition, or read a snapshot",
             )  # fmt: skip
 
     return check

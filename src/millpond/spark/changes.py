@@ -2,7 +2,7 @@
 
 An offset is a position of the pond's log; a micro-batch holds the rows of the loads after one position, up to another
 that the map has merged. Rows come as they were loaded, also those that changed nothing, from the parts that the pond
-keeps (`part_retention`): of a folder directly, of nodes fetched by the task that reads them.
+keeps (`maps.part_retention`): of a folder directly, of nodes fetched by the task that reads them.
 
 * A checkpoint belongs to one pond, by the pond's id; and of a map that was dropped and made anew, what was loaded into
   the old one is not reported.
@@ -189,8 +189,8 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return NotFound(
             "changes that come next are kept no more", kind="changes_trimmed", map=self.definition.name,
             position=position,
-            hint="parts are kept for `part_retention` after they were merged: set it longer, then read the map as a "
-            "whole and begin with a new checkpointLocation; or go on with what is left: failOnTrimmed=false",
+            hint="parts are kept for `maps.part_retention` after they were merged: set it longer, then read the map as "
+            "a whole and begin with a new checkpointLocation; or go on with what is left: failOnTrimmed=false",
         )  # fmt: skip
 
 

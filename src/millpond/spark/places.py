@@ -164,8 +164,8 @@ class NodesPlace:
         from millpond.settings import load_settings
 
         settings = load_settings()
-        ours = {"token": settings.token or self.rights.token, "tls_ca": settings.tls_ca or self.rights.tls_ca}
-        return load_settings(**{name: value for name, value in ours.items() if value})
+        token, tls_ca = settings.client.token or self.rights.token, settings.tls.ca or self.rights.tls_ca
+        return load_settings(client_token=token or None, tls_ca=tls_ca or None)
 
     def nodes(self) -> Nodes:
         """Connections to the nodes."""
@@ -185,7 +185,7 @@ class NodesPlace:
         with ExitStack() as opened_pond:
             reports = NO_REPORTS
             with suppress(MillpondError):
-                if self.settings().events_reports:
+                if self.settings().events.reports:
                     reports = opened_pond.enter_context(self.open()).reports
             yield reports
 
@@ -238,7 +238,7 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
 
         if isinstance(place, Pond):
             return _folder_place(place.folder)
-        return NodesPlace(place.nodes.where, Rights(place.settings.token, place.settings.tls_ca or ""))
+        return NodesPlace(place.nodes.where, Rights(place.settings.client.token, place.settings.tls.ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
 
@@ -264,7 +264,7 @@ def _nodes_place(urls: str, rights: Rights) -> Place:
     from millpond.settings import load_settings
 
     ours = load_settings()
-    rights = Rights(rights.token or ours.token, rights.tls_ca or ours.tls_ca or "")
+    rights = Rights(rights.token or ours.client.token, rights.tls_ca or ours.tls.ca or "")
     return NodesPlace(",".join(node_urls(urls)), rights)
 
 

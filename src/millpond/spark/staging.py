@@ -267,7 +267,7 @@ class NodesStagingDir:
         there = cast("RemotePond", pond)
         return enter_load(
             there.nodes, parts, load_id=self.job, clock=SystemClock(), source=entered.source, rejected=entered.rejected,
-            stream=entered.stream, synchronise=entered.synchronise or there.settings.synchronise,
+            stream=entered.stream, synchronise=entered.synchronise or there.settings.client.synchronise,
         )  # fmt: skip
 
     def end(self) -> None:

@@ -82,7 +82,7 @@ class Writer:
         urls = ",".join(site.urls)
         try:
             with (
-                open_nodes(urls, **site.client, synchronise=True) as synchronising,
+                open_nodes(urls, **site.client, client_synchronise=True) as synchronising,
                 open_nodes(urls, **site.client) as quick,
             ):
                 while not site.stop.is_set():

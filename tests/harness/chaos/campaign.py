@@ -43,10 +43,12 @@ END_SECONDS = 180.0
 POLL_SECONDS = 0.1
 WRITERS = READERS = 3
 SECONDS_PER_EPISODE_MIN = 1.2
-NODE_SETTINGS = {"read_timeout": "5s", "connect_timeout": "1s", "shutdown_timeout": "5s", "lag_limit": "4s"}
+NODE_SETTINGS = {
+    "client_read_timeout": "5s", "client_connect_timeout": "1s", "server_shutdown_timeout": "5s",
+    "nodes_lag_limit": "4s",
+}  # fmt: skip
 CLIENT_SETTINGS = {
-    "read_timeout": "5s", "connect_timeout": "1s", "send_part_attempts": 2, "send_part_retry_delay": "100ms",
-    "remote_rows_max": 1_000_000_000,
+    "client_read_timeout": "5s", "client_connect_timeout": "1s", "client_attempts": 2, "client_retry_delay": "100ms",
 }  # fmt: skip
 
 
@@ -70,7 +72,7 @@ def run_campaign(seed: int, seconds: float, folder: Path, *, say: Say = print, c
                 folder,
                 NODES,
                 proxies=True,
-                settings={**NODE_SETTINGS, "write_to": write_to_of(seed)},
+                settings={**NODE_SETTINGS, "nodes_write_to": write_to_of(seed)},
                 places={SMALL_DISK: place},
             )
         )
@@ -101,7 +103,7 @@ class _Campaign:
         report.findings = self.oracle
         self.strikes = Strikes(cluster, disk, cluster.folder / "copies", self._wait_ready)
         self.never = threading.Event()
-        client: dict[str, Any] = {**CLIENT_SETTINGS, "snapshot_cache": str(cluster.folder / "cache")}
+        client: dict[str, Any] = {**CLIENT_SETTINGS, "client_snapshot_cache": str(cluster.folder / "cache")}
         with open_nodes(cluster.url, **client) as pond:
             made = [pond.create_map(name, kind=name, value="long" if kind.valued else None)
                     for name, kind in MAPS.items()]  # fmt: skip

@@ -55,8 +55,8 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
     host, port = host_and_port(server)
     settings = load_settings()
     metadata = [("tenantid", tenant)]
-    if settings.token:
-        metadata.append(("authorization", f"Bearer {settings.token}"))
+    if settings.client.token:
+        metadata.append(("authorization", f"Bearer {settings.client.token}"))
     with _channel(f"{host}:{port}", settings) as channel:
         stub: Any = service_pb2_grpc.LittleHorseStub(channel)  # type: ignore[no-untyped-call]
 
@@ -74,9 +74,9 @@ def _channel(address: str, settings: Settings) -> grpc.Channel:
 
     import grpc
 
-    if not settings.tls_ca:
+    if not settings.tls.ca:
         return grpc.insecure_channel(address)
-    files = (settings.tls_ca, settings.tls_key, settings.tls_cert)
+    files = (settings.tls.ca, settings.tls.key, settings.tls.cert)
     trusted, key, chain = (Path(name).read_bytes() if name else None for name in files)
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
 

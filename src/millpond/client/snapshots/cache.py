@@ -122,7 +122,7 @@ class SnapshotStore:
         self._make(file.parent)
         busy = Unavailable(
             "another process fetches the snapshot", kind="snapshot_fetch_slow", map=name, seconds=seconds,
-            hint="try again, or wait longer: snapshot_fetch_timeout",
+            hint="try again, or wait longer: client.snapshot_fetch_timeout",
         )  # fmt: skip
         return alone(file, seconds, busy)
 
@@ -135,7 +135,7 @@ class SnapshotStore:
             raise Unavailable(
                 "the folder for copies of snapshots cannot be used", kind="snapshot_cache", folder=self.root,
                 file=error.filename, reason=error.strerror or str(error),
-                hint="a cache belongs to one user: see to its owner, or name another folder: snapshot_cache",
+                hint="a cache belongs to one user: see to its owner, or name another folder: client.snapshot_cache",
             ) from error  # fmt: skip
 
     def _make(self, folder: Path) -> None:

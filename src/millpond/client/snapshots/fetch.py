@@ -98,8 +98,9 @@ class SnapshotFetch:
     clock: Clock
 
     @property
-    def _seconds(self) -> float:
-        return self.settings.snapshot_fetch_timeout / 1000
+    def seconds_max(self) -> float:
+        """The time that one fetch may take."""
+        return self.settings.client.snapshot_fetch_timeout / 1000
 
     # -- what is here ---------------------------------------------------------------------------------
 
@@ -149,7 +150,7 @@ class SnapshotFetch:
     def _counting(self, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
         while True:
             pond, before = self.pond(), self.known(request)
-            with self.store.alone(pond, request.map, self._seconds):
+            with self.store.alone(pond, request.map, self.seconds_max):
                 if not fresh and self.known(request) != before:
                     cached = self.open_known(request)
                     if cached is not None:
@@ -203,7 +204,7 @@ class SnapshotFetch:
         connection = node.once if len(self.nodes.connections) > 1 else node
         path = f"/v1/maps/{quote(request.map)}/snapshot"
         try:
-            return connection.request("GET", path, query=query, headers=headers, timeout=self._seconds)
+            return connection.request("GET", path, query=query, headers=headers, timeout=self.seconds_max)
         except Unavailable as error:
             if error.kind != "disk_full":
                 raise
@@ -275,8 +276,8 @@ class SnapshotFetch:
     ) -> OpenedSnapshot:
         """A snapshot by the id of its manifest: open, or, unless `whole`, only what is needed to read parts of it.
 
-        It stays on this machine for `min_time_to_keep_snapshots` after it was last asked for. `first` is the node that
-        has it, if that is known.
+        It stays on this machine for `client.min_time_to_keep_snapshots` after it was last asked for. `first` is the
+        node that has it, if that is known.
 
         Raises: `NotFound` when no node has it any more; as `bring`.
         """
@@ -285,7 +286,7 @@ class SnapshotFetch:
 
     def _named(self, name: str, subset: str, manifest_id: str, whole: bool, first: Connection | None) -> OpenedSnapshot:
         pond = self.pond()
-        with self.store.alone(pond, name, self._seconds):
+        with self.store.alone(pond, name, self.seconds_max):
             incarnation = self.store.find(pond, name, subset, manifest_id)
             source = self.source(name, subset, first)
             if incarnation is None:
@@ -298,7 +299,7 @@ class SnapshotFetch:
                 self.fetch(objects, manifest, first)
             else:
                 self._fetch_lists(objects, manifest, source)
-            pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
+            pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
                 cached = None if subset else self.open_known(SnapshotRequest(name))

@@ -101,8 +101,7 @@ def plan_snapshot(
 def _pin(fetch: SnapshotFetch, name: str, query: dict[str, str]) -> tuple[SnapshotManifest, int, str]:
     """The snapshot, the last entry that shaped it, and the node that keeps it."""
     path = f"/v1/maps/{quote(name)}/snapshot"
-    timeout = fetch.settings.snapshot_fetch_timeout / 1000
-    answer = fetch.nodes.first(lambda node: node.request("GET", path, query=query, timeout=timeout))
+    answer = fetch.nodes.first(lambda node: node.request("GET", path, query=query, timeout=fetch.seconds_max))
     return manifest_in(answer), int(answer.headers.get(ENTRY_HEADER, 0)), answer.node
 
 
@@ -114,7 +113,7 @@ def _stand_in(
     path, query = f"/v1/maps/{quote(name)}/snapshot", {**pin_query, "entry": str(entry)}
     for node in nodes:
         try:
-            answer = node.once.request("GET", path, query=query, timeout=fetch.settings.snapshot_fetch_timeout / 1000)
+            answer = node.once.request("GET", path, query=query, timeout=fetch.seconds_max)
             if answer.headers.get(POND_HEADER) == fetch.pond():
                 return manifest_in(answer), node
             said.append(f"{node.url}: it is of another pond")

@@ -38,14 +38,14 @@ def published_place(settings: Settings) -> PublishedPlace:
 
     Raises: `Invalid` when they name none.
     """
-    if not settings.objects:
+    if not settings.objects.place:
         raise Invalid(
             "no place for published snapshots is set", kind="objects_unset", setting="objects",
-            hint="set objects to s3://bucket/prefix in millpond.toml, or MILLPOND_OBJECTS",
+            hint="set objects.place to s3://bucket/prefix in millpond.toml, or MILLPOND_OBJECTS_PLACE",
         )  # fmt: skip
-    if not settings.objects.startswith("s3://"):
-        return PublishedPlace(settings.objects)
-    return PublishedPlace(settings.objects, settings.bucket_config)
+    if not settings.objects.place.startswith("s3://"):
+        return PublishedPlace(settings.objects.place)
+    return PublishedPlace(settings.objects.place, settings.objects.bucket_config)
 
 
 def open_published(
@@ -53,12 +53,12 @@ def open_published(
 ) -> Snapshot:  # fmt: skip
     """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
 
-    `where` and `settings` are as in `millpond.toml`: `objects`, `objects_endpoint="…"`.
+    `where` is the setting `objects.place`, and `settings` have their groups: `objects_endpoint="…"`.
 
     Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
     and nothing was fetched before; `Corrupt`, naming the object that is damaged.
     """
-    loaded = load_settings(objects=where, **settings)
+    loaded = load_settings(objects_place=where, **settings)
     try:
         return fetch_published(name, loaded, clock or SystemClock())[0]
     except Unavailable as error:
@@ -78,7 +78,7 @@ def fetch_published(name: str, settings: Settings, clock: Clock) -> tuple[Snapsh
     name = check_name(name)
     source = place.of(name)
     store, pond = _store(settings)
-    with store.usable(), store.alone(pond, name, settings.snapshot_fetch_timeout / 1000):
+    with store.usable(), store.alone(pond, name, settings.client.snapshot_fetch_timeout / 1000):
         head = read_head(source)
         if head is None:
             raise NotFound(
@@ -126,5 +126,5 @@ def _open_known(name: str, settings: Settings) -> Snapshot | None:
 
 def _store(settings: Settings) -> tuple[SnapshotStore, str]:
     """The machine's cache, and the name under which copies from this place lie there."""
-    place = f"{settings.objects_endpoint} {settings.objects}".encode()
+    place = f"{settings.objects.endpoint} {settings.objects.place}".encode()
     return SnapshotStore(snapshot_folder(settings)), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"

@@ -5,17 +5,17 @@
 
 | a read finds | it |
 |---|---|
-| nothing | waits for the first fetch, at most `snapshot_fetch_timeout` |
-| a snapshot that a node confirmed less than `min_time_to_keep_snapshots` ago | takes it; no request to a node |
+| nothing | waits for the first fetch, at most `client.snapshot_fetch_timeout` |
+| a snapshot that a node confirmed less than `client.min_time_to_keep_snapshots` ago | takes it; no request to a node |
 | one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
 | an older one | waits for a refresh, and takes the old one when that fails |
-| that a fetch failed in the last `snapshot_retry_interval` | takes what there is, else fails at once with that cause |
+| that a fetch failed in the last `client.snapshot_retry_interval` | takes what there is, else fails with that cause |
 
 A node that says that the snapshot is still the same confirms it. A node that says that there is no such map, or that
 we may not read it, ends it: what was fetched before is not shown any more. When no node can be reached, what is there
 keeps being shown.
 
-A reader that is not used for `min_time_to_keep_env_open` lets go of its files; they stay in the cache, and are mapped
+A reader that is not used for `FILES_IDLE_MS` lets go of its files; they stay in the cache, and are mapped
 again by the next read. The files of a replaced snapshot go when its last reader, of any process, lets go of it.
 """
 
@@ -48,8 +48,11 @@ if TYPE_CHECKING:
 __all__ = ("SnapshotCache", "SnapshotReader", "bounds_query", "snapshot_folder")
 
 _LOG = logging.getLogger(__name__)
+FILES_IDLE_MS = 60_000
+"""A reader that is not used for so long lets go of its files."""
 STALE_TIMES = 2
-"""A snapshot that was not confirmed for so many times `min_time_to_keep_snapshots` is not shown without asking."""
+"""A snapshot that was not confirmed for so many times `client.min_time_to_keep_snapshots` is not shown without
+asking."""
 
 SWEEP_MS = 3_600_000
 """The interval of looking for copies that nobody wants any more."""
@@ -95,7 +98,7 @@ class SnapshotReader:
             failing = None if fresh else self._failed_lately(now)
             fresh = fresh or self._outdated
             if held is not None and not fresh:
-                if failing is not None or self._age(held, now) < self._settings.min_time_to_keep_snapshots:
+                if failing is not None or self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
                     return held.snapshot
             elif failing is not None:
                 raise _again(failing)
@@ -112,7 +115,7 @@ class SnapshotReader:
             held = self._current(now)
             return (
                 held is not None and not self._outdated
-                and self._age(held, now) < self._settings.min_time_to_keep_snapshots
+                and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots
             )  # fmt: skip
 
     def outdate(self) -> None:
@@ -136,14 +139,14 @@ class SnapshotReader:
 
     @property
     def _stale_ms(self) -> int:
-        return STALE_TIMES * self._settings.min_time_to_keep_snapshots
+        return STALE_TIMES * self._settings.client.min_time_to_keep_snapshots
 
     def _age(self, held: FetchedSnapshot, now: int) -> float:
         """Seconds since the snapshot was confirmed; infinite when a clock was set back."""
         return now - held.confirmed_ms if held.confirmed_ms <= now else float("inf")
 
     def _failed_lately(self, now: int) -> MillpondError | None:
-        if self._failed is None or not 0 <= now - self._failed[0] < self._settings.snapshot_retry_interval:
+        if self._failed is None or not 0 <= now - self._failed[0] < self._settings.client.snapshot_retry_interval:
             return None
         return self._failed[1]
 
@@ -152,7 +155,7 @@ class SnapshotReader:
         if self._held is not None and self._held.snapshot.closed:
             self._held = None  # by somebody it was given to
         held = self._held
-        if held is not None and self._age(held, now) < self._settings.min_time_to_keep_snapshots:
+        if held is not None and self._age(held, now) < self._settings.client.min_time_to_keep_snapshots:
             return held
         confirmed = self._fetch.known(self.request)
         if confirmed is None or (held is not None and confirmed.confirmed_ms <= held.confirmed_ms):
@@ -219,7 +222,7 @@ class SnapshotReader:
 
     def _awaited(self, fetch: _Fetch, old: FetchedSnapshot | None) -> Snapshot:
         """The result of the fetch; `old` when it fails without a final answer."""
-        seconds = self._settings.snapshot_fetch_timeout / 1000
+        seconds = self._settings.client.snapshot_fetch_timeout / 1000
         ended = self._clock.wait(fetch.done, self._clock.monotonic() + seconds)
         error = fetch.error if ended else self._too_slow(seconds)
         with self._lock:
@@ -234,7 +237,7 @@ class SnapshotReader:
     def _too_slow(self, seconds: float) -> MillpondError:
         error = Unavailable(
             "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.request.map, seconds=seconds,
-            hint="it is still being fetched; wait longer for it with snapshot_fetch_timeout",
+            hint="it is still being fetched; wait longer for it with client.snapshot_fetch_timeout",
         )  # fmt: skip
         with self._lock:
             self._failed = (self._clock.now_ms(), error)
@@ -243,9 +246,9 @@ class SnapshotReader:
     # -- letting go -----------------------------------------------------------------------------------
 
     def tend(self, now_ms: int) -> bool:
-        """Let go of a snapshot that was not used for `min_time_to_keep_env_open`; true if so."""
+        """Let go of a snapshot that was not used for `FILES_IDLE_MS`; true if so."""
         with self._lock:
-            idle = not 0 <= now_ms - self._used_ms < self._settings.min_time_to_keep_env_open
+            idle = not 0 <= now_ms - self._used_ms < FILES_IDLE_MS
             if not idle or self._held is None:
                 return False
             self._held = None
@@ -349,7 +352,7 @@ class SnapshotCache:
     def _begin_tending(self) -> None:
         if self._tending and (self._tender is None or not self._tender.is_alive()):
             self._stop = threading.Event()
-            seconds = max(self.settings.min_time_to_keep_env_open / 1000, 1.0)
+            seconds = FILES_IDLE_MS / 1000
             arguments = (weakref.ref(self), self._notes, seconds, self._stop)
             self._tender = begin_thread("snapshot-tender", partial(_maintain_maps, *arguments))
 
@@ -400,8 +403,8 @@ def bounds_query(
 
 def snapshot_folder(settings: Settings) -> Path:
     """The folder in which the processes of this machine, or of this user, cache snapshots."""
-    if settings.snapshot_cache:
-        return Path(settings.snapshot_cache)
+    if settings.client.snapshot_cache:
+        return Path(settings.client.snapshot_cache)
     from platformdirs import user_cache_path
 
     return user_cache_path("millpond") / "snapshots"

@@ -41,8 +41,8 @@ class VersionsApi:
         self._connection = connection
         self.clock = connection.clock
         self._headers = {"Accept": _OWN}
-        if settings.versions_access_key:
-            pair = f"{settings.versions_access_key}:{settings.versions_secret_key}"
+        if settings.versions.access_key:
+            pair = f"{settings.versions.access_key}:{settings.versions.secret_key}"
             self._headers["Authorization"] = f"Basic {base64.b64encode(pair.encode()).decode()}"
 
     @staticmethod

@@ -39,7 +39,7 @@ class RemoteRepositories(RepositoriesOperations):
         """A new repository with one branch and one commit; without a namespace its bytes lie beside the node's pond.
 
         Raises: `AlreadyExists`; `Invalid` for names, kind `namespace_used` for a namespace of another repository, and
-        kind `namespace_place` for a folder; `Denied` for a place that the node's `versions_namespaces` does not name.
+        kind `namespace_place` for a folder; `Denied` for a place that the node's `versions.namespaces` does not name.
         """
         body = {
             "name": name, "storage_namespace": namespace or "", "default_branch": default_branch,

@@ -45,7 +45,7 @@ class PondLog:
             if head_of(tx).position:
                 raise Conflict(
                     "the node holds another pond", kind="pond_other", found=(tx.get(POND_ID.pack()) or b"").decode(),
-                    wanted=pond_id, hint="name the nodes of its own pond in `nodes`; or, to give up all that it holds, "
+                    wanted=pond_id, hint="name the nodes of its own pond in `nodes.urls`; or, to give up all it holds, "
                     "make it a copy: millpond repair URL --from URL",
                 )  # fmt: skip
             tx.put(POND_ID.pack(), pond_id.encode())

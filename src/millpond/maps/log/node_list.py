@@ -4,7 +4,7 @@
     ("pond", "handed_over")    on a node that was the primary: the address of the one that is now
 
 The log carries the list, so the list at a position is the same on every node, like the rows of maps. Each change is one
-entry with the next *epoch*. Without such an entry, the epoch is 0 and the setting `nodes` counts.
+entry with the next *epoch*. Without such an entry, the epoch is 0 and the setting `nodes.urls` counts.
 
 Invariants:
 * the row is written in the transaction of its entry; epochs rise along the log;

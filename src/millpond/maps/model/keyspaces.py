@@ -81,7 +81,7 @@ CONFIRMED = REGISTRY.register(
 NODE_LIST = REGISTRY.register(
     "pond", "nodes", (), _SHARED, "JSON",
     "the list of nodes of the last entry `nodes` of the log: its `epoch`, the `nodes`, the primary first, those that "
-    "are `leaving`, and the `position` of the entry; no row: the setting `nodes` counts",
+    "are `leaving`, and the `position` of the entry; no row: the setting `nodes.urls` counts",
 )  # fmt: skip
 PROMISE = REGISTRY.register(
     "pond", "promise", (), Scope.FOLDER, "JSON",

@@ -137,7 +137,7 @@ def check_part_size(size: int, bytes_max: int) -> None:
     if size > bytes_max:
         raise Invalid(
             "the part is larger than is taken here", kind="part_too_large", bytes=size, bytes_max=bytes_max,
-            hint="write smaller parts, or raise max_part_bytes",
+            hint="write smaller parts",
         )  # fmt: skip
 
 

@@ -206,7 +206,7 @@ class _Creation:
     def _moved(self, reason: str) -> Conflict:
         return Conflict(
             "the pond changes faster than it can be backed up", kind="backup_moved", pond=self._source.url,
-            reason=reason, hint="set part_retention to longer than a backup takes, such as 1d",
+            reason=reason, hint="set maps.part_retention to longer than a backup takes, such as 1d",
         )  # fmt: skip
 
     def _based(self, last: Backup | None) -> Backup:

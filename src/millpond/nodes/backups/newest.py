@@ -1,4 +1,4 @@
-"""The newest backup of a pond, for monitors: a node looks for it where its setting `backups` says.
+"""The newest backup of a pond, for monitors: a node looks for it where its setting `objects.backups` says.
 
 Backups are made by a command, on any machine. So what counts is what lies in the place, not what a node has seen.
 """
@@ -31,8 +31,8 @@ class NewestBackup:
 
         Raises: `Unavailable`, `Denied`: the place cannot be read; what was seen before counts on. `Corrupt`.
         """
-        where = self._settings.backups
-        place = open_objects(where, **(self._settings.bucket_config if where.startswith("s3://") else {}))
+        where = self._settings.objects.backups
+        place = open_objects(where, **(self._settings.objects.bucket_config if where.startswith("s3://") else {}))
         found = newest_backup(place, self._pond.log.pond_id)
         self.created_ms = -inf if found is None else found.created_ms
         return None if found is None else found.id

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
     from millpond.pond import Pond
-    from millpond.settings import Settings
     from millpond.stores.objects import Objects
 
 __all__ = ("BackupPeer", "Restored", "restore_backup")
@@ -54,7 +53,7 @@ class Restored:
 
 
 def restore_backup(
-    place: Objects, backup: Backup, folder: Path, settings: Settings, clock: Clock, *, position: int | None = None,
+    place: Objects, backup: Backup, folder: Path, clock: Clock, *, position: int | None = None,
     advance: Callable[[int], object] = lambda _entries: None,
 ) -> Restored:  # fmt: skip
     """Make a pond in `folder`, which must not exist or be empty; `position`: as of this entry of the log.
@@ -77,7 +76,7 @@ def restore_backup(
                       hint="name a folder that does not exist")  # fmt: skip
     assembly = folder.with_name(f"{folder.name}.restoring")
     remove_tree(assembly)
-    restored = _assembled(place, backup, assembly, settings, clock, wanted, advance)
+    restored = _assembled(place, backup, assembly, clock, wanted, advance)
     step("restore.assembled")
     if folder.exists():
         folder.rmdir()
@@ -88,13 +87,13 @@ def restore_backup(
 
 
 def _assembled(
-    place: Objects, backup: Backup, folder: Path, settings: Settings, clock: Clock, wanted: int,
+    place: Objects, backup: Backup, folder: Path, clock: Clock, wanted: int,
     advance: Callable[[int], object],
 ) -> tuple[int, int]:  # fmt: skip
     """Assemble the pond in a folder and verify it; its maps and rows."""
     with open_pond(folder, clock=clock, events_reports=False) as pond:  # its events would stand before those that come
         peer = BackupPeer(place, backup, folder / "fetched", wanted)
-        sources = PartSources(folder, settings, _NoUploads(), lambda: [peer])
+        sources = PartSources(folder, _NoUploads(), lambda: [peer])
         applier = LogApplier(pond, sources, clock, stopping=threading.Event(), report=lambda _what: None)
         pond.log.join(backup.pond)
         applier.clone(peer)

@@ -103,7 +103,7 @@ class _FolderOwn:
 
 def _no_part(part_id: str) -> NotFound:
     return NotFound("the part is not here, or not any more", kind="part_not_found", part=part_id,
-                    hint="parts are retained for part_retention after they were merged")  # fmt: skip
+                    hint="parts are retained for maps.part_retention after they were merged")  # fmt: skip
 
 
 def _moved(copy: Copy, target: Path, headers: dict[str, str]) -> Fetched:

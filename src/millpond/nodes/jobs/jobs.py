@@ -37,6 +37,7 @@ from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
 from millpond.nodes.jobs.orphans import remove_orphans
 from millpond.nodes.jobs.scheduler import Job, Outcome
+from millpond.nodes.limits import intervals_ms
 
 if TYPE_CHECKING:
     from millpond.events.census import Census
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.merger import Merger
     from millpond.maps.map import Map
     from millpond.nodes.backups.newest import NewestBackup
+    from millpond.nodes.limits import NodeLimits
     from millpond.nodes.replication.compare import Comparing
     from millpond.nodes.replication.follower import Follower
     from millpond.pond import Pond
@@ -83,6 +85,8 @@ class JobContext(Protocol):
     @property
     def settings(self) -> Settings: ...
     @property
+    def limits(self) -> NodeLimits: ...
+    @property
     def clock(self) -> Clock: ...
     @property
     def merger(self) -> Merger: ...
@@ -111,30 +115,33 @@ class JobContext(Protocol):
 
 
 def node_jobs(node: JobContext) -> list[Job]:
-    """The jobs of a node, each at the interval that its settings say."""
-    settings = node.settings
-    jobs: list[tuple[str, str, int, Callable[[JobContext, threading.Event], Outcome]]] = [
-        ("merge", "merges what was loaded", settings.merge_interval, _Merging()),
-        ("condense", "drops repeats, joins sessions", settings.condense_interval, _maintain(node, "condense")),
-        ("retain", "deletes what is too old", settings.retain_interval, _maintain(node, "retain")),
-        ("compact", "gives disk back", settings.compact_interval, _compact),
-        ("snapshot", "freezes maps that moved on", settings.snapshot_interval, _snapshot),
-        ("cleanup", "removes expired uploads and parts, closes idle files", settings.cleanup_interval, _cleanup),
-        ("events", "compresses and drops old days of events", settings.events_interval, _events),
-        ("orphans", "removes folders that belong to nothing", settings.orphan_interval, _orphans),
-        ("replicate", "follows the log of the primary", settings.replication_interval, _replicate),
-        ("compare", "compares maps with the primary's", settings.compare_interval, _compare),
-        ("verify", "checks every promise on the data", settings.verify_interval, _verify),
+    """The jobs of a node, each at its usual interval, or at the one that its settings say.
+
+    Raises: `Invalid` for an interval of something that is no job.
+    """
+    every = intervals_ms(node.settings)
+    jobs: list[tuple[str, str, Callable[[JobContext, threading.Event], Outcome]]] = [
+        ("merge", "merges what was loaded", _Merging()),
+        ("condense", "drops repeats, joins sessions", _maintain(node, "condense", every["condense"])),
+        ("retain", "deletes what is too old", _maintain(node, "retain", every["retain"])),
+        ("compact", "gives disk back", _compact),
+        ("snapshot", "freezes maps that moved on", _snapshot),
+        ("cleanup", "removes expired uploads and parts, closes idle files", _cleanup),
+        ("events", "compresses and drops old days of events", _events),
+        ("orphans", "removes folders that belong to nothing", _orphans),
+        ("replicate", "follows the log of the primary", _replicate),
+        ("compare", "compares maps with the primary's", _compare),
+        ("verify", "checks every promise on the data", _verify),
     ]
-    if settings.backups:
-        jobs.append(("backups", "looks for the newest backup", settings.backups_interval, _backups))
+    if node.settings.objects.backups:
+        jobs.append(("backups", "looks for the newest backup", _backups))
     # Other jobs open files, too: after them, those that nobody else asked for are idle.
     lag = {"cleanup": 0.5}
     # The merger does not wait for a notice of a load, nor the follower for its turn.
     pause = {"merge": node.merger.pause.set, "replicate": node.follower.pause.set}
     return [
-        Job(name, purpose, interval, partial(_reported, name, work, node), lag.get(name, 0.0), pause.get(name))
-        for name, purpose, interval, work in jobs
+        Job(name, purpose, every[name], partial(_reported, name, work, node), lag.get(name, 0.0), pause.get(name))
+        for name, purpose, work in jobs
     ]
 
 
@@ -243,9 +250,8 @@ def _wait_applied(node: JobContext, position: int, stopping: threading.Event) ->
 # -- maintenance ---------------------------------------------------------------------------------------------
 
 
-def _maintain(node: JobContext, act: str) -> Callable[[JobContext, threading.Event], Outcome]:
-    interval = node.settings.condense_interval if act == "condense" else node.settings.retain_interval
-    orders = MaintenanceOrders(node.pond, interval)
+def _maintain(node: JobContext, act: str, interval_ms: int) -> Callable[[JobContext, threading.Event], Outcome]:
+    orders = MaintenanceOrders(node.pond, interval_ms)
 
     def work(node: JobContext, stopping: threading.Event) -> Outcome:
         if not node.leads():
@@ -329,7 +335,7 @@ def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
     if manifest is None or manifest.shard_version == pond_map.shard.version:
         return False
     age_ms = node.clock.now_ms() - manifest.created_ms
-    return not 0 <= age_ms < node.settings.min_time_to_keep_snapshots
+    return not 0 <= age_ms < node.settings.client.min_time_to_keep_snapshots
 
 
 # -- the rest -----------------------------------------------------------------------------------------
@@ -340,11 +346,11 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
     with faults.of("uploads"):
         numbers["uploads"] = node.receiver.expire()
     with faults.of("parts"):
-        numbers["parts"] = node.pond.parts.expire(node.clock.now_ms() - node.settings.part_retention)
+        numbers["parts"] = node.pond.parts.expire(node.clock.now_ms() - node.settings.maps.part_retention)
     with faults.of("copies"):
         numbers["copies"] = node.copies.expire()
     with faults.of("files"):
-        numbers["closed"] = node.pond.open_maps.close_idle(node.settings.min_time_to_keep_env_open / 1000)
+        numbers["closed"] = node.pond.open_maps.close_idle(node.limits.files_idle_ms / 1000)
     give_memory_back()
     summaries = [f"{_many(numbers[what], thing)} {done}" for what, (thing, done) in _CLEANED.items() if numbers[what]]
     return Outcome(", ".join(summaries) or "nothing to do", numbers, tuple(faults))
@@ -353,15 +359,15 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.pond.events
     rules = MaintenanceRules(
-        settings.events_compress_after, settings.events_retention, settings.events_bytes_per_second
+        settings.events.compress_after, settings.events.retention, settings.events.bytes_per_second
     )
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     compressed = maintenance.compress(stopping)
     doubt = events.doubt()
     expired = maintenance.expire(stopping) if doubt is None else MaintenanceReport()
     lost, faults = 0, list[str]()
-    if settings.events_lost_after and doubt is None:
-        lost, faults = node.client_jobs.end_lost(settings.events_lost_after, stopping)
+    if settings.events.lost_after and doubt is None:
+        lost, faults = node.client_jobs.end_lost(settings.events.lost_after, stopping)
     node.census.turn(stopping, maintenance.ages)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}

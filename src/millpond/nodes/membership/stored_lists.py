@@ -39,7 +39,7 @@ class StoredLists:
         self._pond = pond
 
     def current(self) -> NodeList | None:
-        """The list of the log; None when the setting `nodes` counts."""
+        """The list of the log; None when the setting `nodes.urls` counts."""
         with self._pond.space.read() as tx:
             return node_list(tx)
 

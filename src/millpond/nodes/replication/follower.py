@@ -37,6 +37,7 @@ from millpond.errors import Internal, MillpondError, Unavailable
 from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerThread
 from millpond.maps.loads.pause import Pause
+from millpond.nodes.limits import intervals_ms
 from millpond.nodes.replication.clone import RECOPIED
 from millpond.nodes.replication.heal import Healer
 from millpond.nodes.replication.log_apply import LogApplier
@@ -98,9 +99,9 @@ class Follower:
         )  # fmt: skip
         self.survey = Survey(
             pond.space, self.members, self.soundness, clock, seconds=self._poll_seconds(),
-            skew_max_ms=settings.max_clock_skew, after=self._surveyed,
+            skew_max_ms=settings.nodes.max_clock_skew, after=self._surveyed,
         )  # fmt: skip
-        self.sources = PartSources(pond.folder, settings, receiver, self.peers)
+        self.sources = PartSources(pond.folder, receiver, self.peers)
         self.healer = Healer(pond, self.sources, self.peers, clock)
         self.applier = LogApplier(
             pond, self.sources, clock, stopping=self._stopping, report=self._applied,
@@ -330,7 +331,7 @@ class Follower:
         return min(peers, key=lambda peer: newer.index(peer.url), default=None)
 
     def _poll_seconds(self) -> float:
-        return min(self._settings.replication_interval / 1000, LONG_POLL_SECONDS_MAX)
+        return min(intervals_ms(self._settings)["replicate"] / 1000, LONG_POLL_SECONDS_MAX)
 
     def _well(self) -> None:
         self.soundness.fork = None

@@ -1,8 +1,9 @@
 """Leases: the time for which a node may answer without hearing from others, where a load needs only most nodes.
 
-With `write_to = "majority"` a load is acknowledged without the nodes that lag. They must not answer then, and a node
-that is cut off cannot know that it lags. So a replica answers only while it holds a lease of the primary, which each
-exchange of status extends; and the primary acknowledges a load without a replica only when that one's lease is over.
+With `nodes.write_to = "majority"` a load is acknowledged without the nodes that lag. They must not answer then, and a
+node that is cut off cannot know that it lags. So a replica answers only while it holds a lease of the primary, which
+each exchange of status extends; and the primary acknowledges a load without a replica only when that one's lease is
+over.
 
     replica    sent ────────────── lag_limit ──────────────▶ answers nothing
     primary          granted ────────────── lag_limit, and a tenth ──────────────▶ acknowledges without it
@@ -14,7 +15,7 @@ Invariants:
 * a primary that starts knows of no leases, and takes every replica for one that was granted one just now;
 * a primary answers only while it hears from most nodes: the others may have been given another primary.
 
-With `write_to = "all"` nothing is acknowledged without a node, and all leases hold.
+With `nodes.write_to = "all"` nothing is acknowledged without a node, and all leases hold.
 """
 
 from __future__ import annotations

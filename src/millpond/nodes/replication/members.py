@@ -29,7 +29,7 @@ class Members:
         self._settings, self._clock, self._stop = settings, clock, stop
         self.stored = StoredLists(pond)
         self.own = settings.own_url()
-        self.settings_urls = tuple(url.rstrip("/") for url in settings.nodes)
+        self.settings_urls = tuple(url.rstrip("/") for url in settings.nodes.urls)
         self.fence = Fence(self.own, self._list_here(), self.stored.promise())
         self.peers: list[Peer] = [self._connected(url) for url in self.others]
 
@@ -67,7 +67,7 @@ class Members:
 
     @property
     def settings_differ(self) -> bool:
-        """True when the setting `nodes` is another list than that of the log, which counts."""
+        """True when the setting `nodes.urls` is another list than that of the log, which counts."""
         return self.current.epoch > 0 and set(self.settings_urls) != set(self.urls)
 
     def peer(self, url: str) -> Peer:
@@ -82,7 +82,7 @@ class Members:
             raise Invalid(
                 "this is no other node of the pond", kind="node_unknown", node=wanted,
                 nodes=", ".join(self.others) or "none",
-                hint="name one of `nodes` as it stands there, or add it to the settings of this node first",
+                hint="name one of `nodes.urls` as it stands there, or add it to the settings of this node first",
             )  # fmt: skip
         return known
 

@@ -17,8 +17,8 @@ from millpond.errors import Corrupt, MillpondError, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.log.log import Entry
 from millpond.maps.parts.part import verify_part
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.replication.source import PartSource
-from millpond.settings import Settings
 from millpond.stores.files import remove_tree
 
 __all__ = ("PartSources", "Uploads", "part_ids")
@@ -44,12 +44,10 @@ def part_ids(entries: Iterable[Entry]) -> list[str]:
 class PartSources:
     """Gets parts, several at once."""
 
-    def __init__(
-        self, folder: Path, settings: Settings, uploads: Uploads, peers: Callable[[], Sequence[PartSource]]
-    ) -> None:
+    def __init__(self, folder: Path, uploads: Uploads, peers: Callable[[], Sequence[PartSource]]) -> None:
         """`peers`: whom to ask, in that order."""
         self.folder = folder / "fetched"
-        self._settings, self._uploads, self._peers = settings, uploads, peers
+        self._uploads, self._peers = uploads, peers
         self._misses: Counter[str] = Counter()
 
     def parts(self, entries: Sequence[Entry]) -> dict[str, Path]:
@@ -91,7 +89,7 @@ class PartSources:
 
     def _fetch_from(self, peer: PartSource, part_id: str, folder: Path) -> Path:
         remove_tree(folder)
-        peer.fetch_part(part_id, folder, self._settings.max_part_bytes)
+        peer.fetch_part(part_id, folder, LIMITS.part_bytes_max)
         step("fetch.part_came")
         return folder
 
@@ -105,7 +103,7 @@ class PartSources:
             return next((error for error in errors if isinstance(error, Unavailable)), errors[0])
         return NotFound(
             "no node has the part any more", kind="part_nowhere", part=part_id,
-            hint="it is kept for `part_retention` after it was merged",
+            hint="it is kept for `maps.part_retention` after it was merged",
         )  # fmt: skip
 
     def sweep(self) -> None:

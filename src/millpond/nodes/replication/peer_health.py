@@ -32,11 +32,11 @@ class Soundness:
     ) -> None:
         self._pond, self._members, self._clock, self._paused = pond, members, clock, paused
         self.readiness = Readiness(
-            members.others, leads=members.role != "replica", serve_without_peers=settings.serve_without_peers,
-            majority=settings.write_to == "majority", position=pond.log.position()[0],
+            members.others, leads=members.role != "replica", serve_without_peers=settings.nodes.serve_without_peers,
+            majority=settings.nodes.write_to == "majority", position=pond.log.position()[0],
         )  # fmt: skip
-        self.leases = Leases(clock, settings.lag_limit / 1000, majority=settings.write_to == "majority")
-        self._without_peers = settings.serve_without_peers
+        self.leases = Leases(clock, settings.nodes.lag_limit / 1000, majority=settings.nodes.write_to == "majority")
+        self._without_peers = settings.nodes.serve_without_peers
         self.fork: MillpondError | None = None
         self.cloning = False
         self.clock_fault = self.release_fault = ""
@@ -140,10 +140,10 @@ class Soundness:
 
     def _unleased(self) -> str:
         if self._members.role == "primary":
-            return "it has not heard from most nodes for lag_limit: they may have another primary"
+            return "it has not heard from most nodes for nodes.lag_limit: they may have another primary"
         return (
-            f"it lags, or has not heard from the primary {self._members.primary} for lag_limit: loads may have been "
-            "acknowledged without it"
+            f"it lags, or has not heard from the primary {self._members.primary} for nodes.lag_limit: loads may have "
+            "been acknowledged without it"
         )
 
     def _judged(self) -> bool:

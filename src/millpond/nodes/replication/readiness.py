@@ -20,7 +20,7 @@ before it has heard from others. What its peers say sets its *goal*, the positio
 
 Invariants:
 * Whatever was acknowledged before a node became sound is entered and merged there.
-* A node stays sound while it runs: no load is acknowledged without it, see `write_to`.
+* A node stays sound while it runs: no load is acknowledged without it, see `nodes.write_to`.
 * A primary enters nothing while a peer that it has not heard may have entries that it lacks.
 * Nothing here is stored: each start begins with `unheard`. Only what peers confirmed is remembered, see `survey.py`.
 
@@ -28,7 +28,7 @@ A node that a list in the log makes the primary has all entries up to that list,
 it need not hear its peers again; `membership/fence.py` says when it may append. A node that is added begins anew, with
 the position of that entry as its goal. A node that is lost for good, as a person says, is not waited for.
 
-`serve_without_peers` lets a node go on when it has surveyed all peers once, with those that it heard.
+`nodes.serve_without_peers` lets a node go on when it has surveyed all peers once, with those that it heard.
 """
 
 from __future__ import annotations

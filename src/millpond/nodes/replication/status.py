@@ -27,8 +27,8 @@ LISTS_PROTOCOL = 2
 class NodeStatus:
     """The status of a node. `remembers` is the position that the receiver of the status once confirmed to it.
 
-    `lease` lets the receiver, a replica, answer for `lag_limit`: see `leases.py`. `epoch`, `nodes` and `leaving` are
-    the list of nodes that it has, `promised` the epoch of its last promise. `level`: a node that is no member has
+    `lease` lets the receiver, a replica, answer for `nodes.lag_limit`: see `leases.py`. `epoch`, `nodes` and `leaving`
+    are the list of nodes that it has, `promised` the epoch of its last promise. `level`: a node that is no member has
     merged what it entered.
     """
 

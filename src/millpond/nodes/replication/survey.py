@@ -136,10 +136,10 @@ class Survey:
         wrong = {url: skew for url, skew in skews.items() if self._skew_max_ms and abs(skew) > self._skew_max_ms}
         primary = self._members.primary
         if primary in wrong:
-            return f"its clock differs from the primary's by {-wrong[primary]:+,} ms (max_clock_skew): set it by NTP"
+            return f"its clock differs from the primary's by {-wrong[primary]:+,} ms: set it by NTP"
         if primary == self._members.own and 2 * len(wrong) > len(self._members.peers):
             worst = max(wrong.values(), key=abs)
-            return f"its clock differs from most others by up to {-worst:+,} ms (max_clock_skew): set it by NTP"
+            return f"its clock differs from most others by up to {-worst:+,} ms: set it by NTP"
         return ""
 
     def _release_fault(self) -> str:

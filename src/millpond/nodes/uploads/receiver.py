@@ -29,9 +29,9 @@ from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.parts.part import PartFile, PartManifest, read_manifest
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import Head, check_part_size
+from millpond.nodes.limits import NodeLimits
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import Pond
-from millpond.settings import Settings
 from millpond.stores.files import remove_tree, sync
 from millpond.stores.shared_sync import SharedSync
 
@@ -51,7 +51,7 @@ class Receiver:
     """The uploads of one node."""
 
     def __init__(
-        self, pond: Pond, settings: Settings, clock: Clock, *, decides: Callable[[], bool],
+        self, pond: Pond, limits: NodeLimits, clock: Clock, *, decides: Callable[[], bool],
         need_ready: Callable[[], object] = lambda: None,
     ) -> None:  # fmt: skip
         """`decides` is true when what this node knows of maps is the truth; one that follows another may know it later.
@@ -59,7 +59,7 @@ class Receiver:
         `need_ready` raises while the node is not ready: one that lost its disk cannot know that a map is missing.
         """
         self._need_ready = need_ready
-        self._pond, self._settings, self._clock, self._decides = pond, settings, clock, decides
+        self._pond, self._limits, self._clock, self._decides = pond, limits, clock, decides
         self._space = pond.space
         self.folder = pond.folder / "uploads"
         self._lock = threading.Lock()
@@ -284,10 +284,10 @@ class Receiver:
                 "this is no checksum", kind="upload_checksum", found=offer.checksum,
                 hint="Upload-Checksum is the xxh3_128 of manifest.json, as 32 hexadecimal digits",
             )  # fmt: skip
-        if offer.length > self._settings.max_upload_bytes:
+        if offer.length > self._limits.upload_bytes_max:
             raise Invalid(
                 "the part is larger than this node takes", kind="upload_too_large", bytes=offer.length,
-                bytes_max=self._settings.max_upload_bytes, hint="write smaller parts, or raise max_upload_bytes",
+                bytes_max=self._limits.upload_bytes_max, hint="write smaller parts",
             )  # fmt: skip
 
     def _turn(self, part: str) -> threading.Lock:
@@ -329,7 +329,7 @@ class Receiver:
                 "the part has another length than was announced", kind="upload_length", part=offer.part,
                 length=offer.length, found=head.total, hint="Upload-Length is the length of the whole",
             )  # fmt: skip
-        check_part_size(head.total, self._settings.max_part_bytes)
+        check_part_size(head.total, self._limits.part_bytes_max)
 
     def _need_same_map(self, manifest: PartManifest, offer: UploadOffer) -> None:
         if (manifest.id, manifest.map) != (offer.part, offer.map.lower()):
@@ -381,8 +381,8 @@ class Receiver:
         return sum(part in self._partial or (self.folder / part).exists() for part in lately)
 
     def expire(self) -> int:
-        """Remove the uploads that no load has entered and nobody touched for `upload_expiry`; how many."""
-        before_ms = self._clock.now_ms() - self._settings.upload_expiry
+        """Remove the uploads that no load has entered and nobody touched for `NodeLimits.upload_idle_ms`; how many."""
+        before_ms = self._clock.now_ms() - self._limits.upload_idle_ms
         gone = 0
         for part in {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)} | {*self._partial}:
             with self._lock:

@@ -107,7 +107,7 @@ class Watching:
             if not held:
                 raise Unavailable(
                     "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
-                    hint="watch again in a moment, or raise events_watchers_max",
+                    hint="watch again in a moment, or raise events.watchers_max",
                 )  # fmt: skip
             self.counts[protocol] += streams
             try:

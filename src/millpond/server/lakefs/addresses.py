@@ -2,8 +2,8 @@
 
 Invariants:
 * An address below the namespace lies in `data/`: never among ranges, nor outside.
-* An address elsewhere begins with one of `versions_sources`, and is a path without `..`.
-* A namespace is `local://NAME`, or begins with one of `versions_namespaces`. It means what it says: nothing in it is an
+* An address elsewhere begins with one of `versions.sources`, and is a path without `..`.
+* A namespace is `local://NAME`, or begins with one of `versions.namespaces`. It means what it says: nothing in it is an
   escape, a query, or a way up.
 """
 
@@ -44,7 +44,7 @@ def check_source(allowed: Sequence[str], address: str) -> None:
     if not any(_begins(address, place) for place in allowed):
         raise Denied(
             "objects may not be taken from there", kind="source_denied", address=address,
-            hint="add the place to versions_sources, such as s3://bucket/ or local:///folder/",
+            hint="add the place to versions.sources, such as s3://bucket/ or local:///folder/",
         )  # fmt: skip
 
 
@@ -67,7 +67,7 @@ def check_namespace(allowed: Sequence[str], namespace: str) -> None:
     if not namespace.startswith(_LOCAL) and not any(_begins(namespace, place) for place in allowed):
         raise Denied(
             "repositories may not be put there", kind="namespace_denied", place=namespace,
-            hint="name local://NAME, a folder of the node, or add the place to versions_namespaces: s3://bucket/prefix/",
+            hint="name local://NAME, a folder of the node, or add the place to versions.namespaces: s3://bucket/prefix/",
         )  # fmt: skip
 
 

@@ -5,7 +5,8 @@
 
 Invariants:
 * Memory holds a piece of a body, whatever its size.
-* A sender that falls silent for `read_timeout`, or is gone, ends the stream with an error: nothing of it is stored.
+* A sender that falls silent for `client.read_timeout`, or is gone, ends the stream with an error: nothing of it is
+  stored.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ class BodyStream:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._silence = request.app.state.node.settings.read_timeout / 1000
+        self._silence = request.app.state.node.settings.client.read_timeout / 1000
         self._ahead = b""
         self._ended = False
 

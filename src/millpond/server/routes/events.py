@@ -92,7 +92,7 @@ class AppendedResponse(msgspec.Struct):
     first_id: Annotated[str, Meta(description="of the new events; empty when there is none")]
     last_id: Annotated[str, Meta(description="the last id of the stream")]
     past_retention: Annotated[
-        int, Meta(description="new events of days that `events_retention` drops: they go with the next maintenance")
+        int, Meta(description="new events of days that `events.retention` drops: they go with the next maintenance")
     ]
 
 

@@ -56,7 +56,7 @@ class NodeResponse(msgspec.Struct):
     epoch: Annotated[int, Meta(description="of the list of nodes; 0: that of the settings")]
     leaving: Annotated[list[str], Meta(description="nodes that are being removed")]
     settings_differ: Annotated[
-        bool, Meta(description="the setting `nodes` names other nodes than the list, which counts")
+        bool, Meta(description="the setting `nodes.urls` names other nodes than the list, which counts")
     ]
     protocol: Annotated[int, Meta(description="of what nodes say to each other")]
     only_here: Annotated[
@@ -84,7 +84,7 @@ class PeerStatus(msgspec.Struct):
     remembers: Annotated[
         int, Meta(ge=0, le=POSITION_MAX, description="the position that the receiver once confirmed")
     ] = 0
-    lease: Annotated[bool, Meta(description="the receiver may answer for `lag_limit`")] = False
+    lease: Annotated[bool, Meta(description="the receiver may answer for `nodes.lag_limit`")] = False
     protocol: Annotated[int, Meta(ge=1, description="nodes that are more than one apart refuse each other")] = 1
     epoch: Annotated[int, Meta(ge=0, le=POSITION_MAX, description="of the list of nodes")] = 0
     leaving: list[str] = []

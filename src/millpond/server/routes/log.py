@@ -172,7 +172,8 @@ def _add_acknowledgement(router: Routes, node: Node) -> None:
         request: Request,
         wanted: Acknowledgement,
     ) -> dict[str, int]:
-        """With `write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary only."""
+        """With `nodes.write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary
+        only."""
         polls = polls_of(request)
         wait = await in_thread(request, begin_acknowledgement, node, wanted.position, wanted.without)
         while (seconds := wait.left_seconds()) > 0:
@@ -340,7 +341,7 @@ def _shard(node: Node, name: str, position: int, incarnation: str | None, timeou
 
 def _no_part(part_id: str) -> NotFound:
     return NotFound("the part is not here, or not any more", kind="part_not_found", part=part_id,
-                    hint="parts are kept for part_retention after they were merged")  # fmt: skip
+                    hint="parts are kept for maps.part_retention after they were merged")  # fmt: skip
 
 
 def _where_it_lies(node: Node, part_id: str, act: Callable[[Path], Answer]) -> Answer:

@@ -39,7 +39,7 @@ Url = Annotated[str, Meta(max_length=1024, pattern=r"^https?://[^\s,]+$")]
 class NodeOrder(RequestBody):
     """An order about one node."""
 
-    url: Annotated[Url, Meta(description="its address, as it stands in `nodes`")]
+    url: Annotated[Url, Meta(description="its address, as it stands in `nodes.urls`")]
 
 
 class PromoteOrder(NodeOrder):

@@ -48,7 +48,8 @@ _UNTIL = Meta(description="only instants before this")
 def routes(node: Node) -> Routes:
     """The routes of a node's snapshots."""
     router = Routes(prefix="/v1/maps/{name}", tag="snapshots")
-    publisher = Publisher(node.pond, node.clock, node.settings.min_time_to_keep_snapshots, node.local_peer.shaped)
+    keep_ms = node.settings.client.min_time_to_keep_snapshots
+    publisher = Publisher(node.pond, node.clock, keep_ms, node.local_peer.shaped)
 
     def same_rows(name: str, entry: int, pin_ms: int, seconds: float) -> SnapshotManifest:
         node.local_peer.wait_applied(name, entry, seconds)

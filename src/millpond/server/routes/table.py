@@ -102,7 +102,7 @@ class RouteNeeds:
     on: On
     work: Work
     body_bytes_max: int | None = 0
-    """The largest body; 0: it takes none; None: it goes to the disk as it comes, within `max_upload_bytes`."""
+    """The largest body; 0: it takes none; None: it goes to the disk as it comes, up to the largest part."""
     hint: str = "send less at once"
     """The way out for a body that is too large."""
     memory_bytes: int = 0

@@ -8,7 +8,7 @@
 A part is written to the disk in large pieces: while one piece is written and summed in a thread, the next comes in. The
 event loop itself only collects what the socket gives. A small part, or a small load with its parts, takes one turn of
 one thread, because each hand-over between threads costs more than writing it. A writer that falls silent for
-`read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
+`client.read_timeout` is taken for gone: what it sent is kept, and whoever sends the part next goes on after it.
 """
 
 from __future__ import annotations
@@ -311,7 +311,7 @@ async def _receive(
 
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
-    heard = _heard(request, request.app.state.node.settings.read_timeout / 1000)
+    heard = _heard(request, request.app.state.node.settings.client.read_timeout / 1000)
     if offer.offset == 0 and sent == offer.length and _fits(request, sent):
         return await _receive_small(request, receiver, offer, [chunk async for chunk in heard])
     return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))

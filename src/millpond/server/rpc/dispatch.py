@@ -49,7 +49,7 @@ __all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
 POLLS_MAX = 10_000
 """The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
 _TIMER_SHARE = 0.1
-"""The share of `read_timeout` by which a client that takes nothing may be disconnected too early."""
+"""The share of `client.read_timeout` by which a client that takes nothing may be disconnected too early."""
 _MESSAGE_MEMORY = 3
 """A message takes about so many times its bytes: the bytes, the message, and what is stored of it."""
 
@@ -118,7 +118,7 @@ class Front:
 
     def __init__(self, node: Node, memory: MemoryBudget, metrics: Metrics) -> None:
         self.node, self.metrics, self._memory = node, metrics, memory
-        self.calls = Shares(node.settings.threads + node.settings.max_requests_queued)
+        self.calls = Shares(node.limits.threads + node.limits.requests_queued_max)
         self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:
@@ -226,8 +226,9 @@ class Front:
                 await self._send(context, group)
 
     async def _send(self, context: _Context, responses: Sequence[bytes]) -> None:
-        """Send messages to a client. One that takes nothing for `read_timeout` is disconnected; it may come again."""
-        seconds, now = self.node.settings.read_timeout / 1000, asyncio.get_running_loop().time
+        """Send messages to a client. One that takes nothing for `client.read_timeout` is disconnected; it may come
+        again."""
+        seconds, now = self.node.settings.client.read_timeout / 1000, asyncio.get_running_loop().time
         try:
             async with asyncio.timeout(seconds) as limit:
                 began = now()

@@ -6,13 +6,13 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 
 | limit | |
 |---|---|
-| `max_connections` | connections that are open; one more is closed at once |
-| `events_watchers_max` | watchers, over gRPC and HTTP together |
+| `server.max_connections` | connections that are open; one more is closed at once |
+| `events.watchers_max` | watchers, over gRPC and HTTP together |
 | `POLLS_MAX` | streams of workers |
-| `Front.calls` | other calls that are worked on, or wait for a thread: `threads` and `max_requests_queued` |
-| `MESSAGE_BYTES_MAX` | a message to the node; requests together take `max_request_memory` |
+| `Front.calls` | other calls: as many as work or wait, by `NodeLimits` |
+| `MESSAGE_BYTES_MAX` | a message to the node; requests together take `server.max_request_memory` |
 | | a compressed message is refused: `UNIMPLEMENTED` |
-| `read_timeout` | a watcher that takes nothing for so long is disconnected |
+| `client.read_timeout` | a watcher that takes nothing for so long is disconnected |
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
-"""The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
+"""The time that calls have to end after the requests of HTTP, which may have taken all of `server.shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = {
     "api.Event": EVENT_ROWS, "api.Jobs": QUERY_ROWS, "api.QueueService": QUEUE_ROWS,
@@ -68,20 +68,21 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
     Raises:
         Unavailable: a port that was asked for is in use.
     """
-    if settings.grpc_port == "off":
+    server, wanted = settings.server, settings.server.grpc_port
+    if wanted == "off":
         return None
-    by_default = settings.grpc_port == "auto"
-    port = settings.grpc_port if isinstance(settings.grpc_port, int) else http_port + 1 if settings.port else 0
+    by_default = wanted == "auto"
+    port = wanted if isinstance(wanted, int) else http_port + 1 if server.port else 0
     try:
-        return _free(settings.host, port)
+        return _free(server.host, port)
     except OSError as error:
         if not by_default:
             in_use = error.errno == errno.EADDRINUSE
             raise Unavailable(
                 "the port for gRPC is in use" if in_use else "the node cannot listen there", kind="grpc_port_in_use",
-                host=settings.host, port=port, hint="set `grpc_port` to another, or to off",
+                host=server.host, port=port, hint="set `server.grpc_port` to another, or to off",
             ) from error  # fmt: skip
-        _LOG.warning("no gRPC: port %s is taken. grpc_port names another, or says off", port)
+        _LOG.warning("no gRPC: port %s is taken. server.grpc_port names another, or says off", port)
         return None
 
 
@@ -137,7 +138,7 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
     from millpond.server.workflows.service import WorkflowService
 
     workflows, services = WorkflowService(front.node), []
-    if front.node.settings.workflows_log:
+    if front.node.settings.workflows.log:
         from millpond.server.workflows.shared.service import SharedWorkflows, peer_methods
 
         workflows = shared = SharedWorkflows(front.node)
@@ -155,7 +156,7 @@ async def _resume(workflows: WorkflowService) -> None:
 
 def _rpcs_max(front: Front) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (front.calls.total + front.node.settings.events_watchers_max + POLLS_MAX)
+    return 2 * (front.calls.total + front.node.settings.events.watchers_max + POLLS_MAX)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
@@ -172,7 +173,7 @@ def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
 
 
 def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    host = f"[{settings.server.host}]" if ":" in settings.server.host else settings.server.host
     try:
         if settings.secure:
             server.add_secure_port(f"{host}:{port}", Certificates(settings).grpc_credentials())
@@ -180,6 +181,6 @@ def _listen(server: grpc.aio.Server, settings: Settings, port: int) -> None:
             server.add_insecure_port(f"{host}:{port}")
     except RuntimeError as error:
         raise Unavailable(
-            "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.host, port=port,
-            hint="set `grpc_port` to another, or to off",
+            "the port for gRPC is in use", kind="grpc_port_in_use", host=settings.server.host, port=port,
+            hint="set `server.grpc_port` to another, or to off",
         ) from error  # fmt: skip

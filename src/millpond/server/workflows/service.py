@@ -100,7 +100,7 @@ class WorkflowService:
 
     def _open(self) -> Processor:
         self._space = self._find_space()
-        stories = self._node.settings.workflows_events
+        stories = self._node.settings.workflows.events
         processor = Processor(self._space, self._node.clock, self._pass_on, self.workers, stories=stories)
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
@@ -112,7 +112,7 @@ class WorkflowService:
     def _find_space(self) -> Space:
         pond = self._node.pond
         folder = pond.folder / "workflows"
-        if self._node.settings.workflows_store == "pond":
+        if self._node.settings.workflows.store == "pond":
             if folder.exists():
                 raise _elsewhere("rocksdb")
             return pond.space
@@ -127,7 +127,7 @@ class WorkflowService:
             return
         with self._node.pond.space.read() as tx:
             known = initialization(tx) is not None or tx.get(LEGACY_LOG) is not None
-        if known or self._node.settings.workflows_store != "pond":
+        if known or self._node.settings.workflows.store != "pond":
             await self.begin()
 
     async def join(self) -> None:
@@ -187,7 +187,7 @@ class WorkflowService:
     def hosts(self) -> list[str]:
         """The addresses that workers poll: this node, as others reach it."""
         settings = self._node.settings
-        return [f"{urlsplit(self._node.url).hostname or settings.host}:{settings.grpc_port}"]
+        return [f"{urlsplit(self._node.url).hostname or settings.server.host}:{settings.server.grpc_port}"]
 
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
@@ -265,7 +265,7 @@ def _rocks_space(folder: Path) -> Space:
 
 def _elsewhere(store: str) -> Conflict:
     return Conflict("the runs of this pond are in another store", kind="workflows_place", store=store,
-                    hint=f"set workflows_store to {store}, or serve another folder")  # fmt: skip
+                    hint=f"set workflows.store to {store}, or serve another folder")  # fmt: skip
 
 
 def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None:

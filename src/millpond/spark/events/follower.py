@@ -213,7 +213,7 @@ def _expired(name: StreamName, after: int) -> NotFound:
         kind="events_expired",
         stream=name,
         after=format_id(after),
-        hint="keep events longer (`events_retention`); or go on with what is left: failOnExpired=false",
+        hint="keep events longer (`events.retention`); or go on with what is left: failOnExpired=false",
     )
 
 

@@ -50,7 +50,7 @@ async def _stage(call: Call) -> Response:
         chunks = stream.chunks() if whole is None else iter([whole])
         file: io.BufferedIOBase = io.BufferedReader(BodyFile(chunks), _BUFFER_BYTES)
         branch = call.branch
-        sources = call.node.settings.versions_sources
+        sources = call.node.settings.versions.sources
         batches = _arrow_batches(file) if kind == ARROW else _line_batches(file)
         with read_to_its_end(chunks):
             count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)

@@ -63,7 +63,7 @@ async def _take(call: Call) -> Response:
 
 
 def _restored(call: Call, chunks: Iterable[bytes], *, force: bool) -> Restored:
-    check = partial(check_namespace, call.node.settings.versions_namespaces)
+    check = partial(check_namespace, call.node.settings.versions.namespaces)
     restored = call.node.pond.repositories.restore(call.names["repository"], chunks, force=force, check_namespace=check)
     call.note(commits=restored.commits, branches=restored.branches, tags=restored.tags)
     return restored

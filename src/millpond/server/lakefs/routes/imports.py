@@ -53,7 +53,7 @@ def _start(call: Call) -> Response:
     """An import that is committed; without `commit` it is staged."""
     wanted, branch = call.json(_ImportCreation), call.branch
     for location in wanted.paths:
-        check_source(call.node.settings.versions_sources, location.path)
+        check_source(call.node.settings.versions.sources, location.path)
     locations: list[Location] = [_LOCATIONS[one.type](one.path, one.destination) for one in wanted.paths]
     words = wanted.commit
     message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)

@@ -105,7 +105,7 @@ def _link_backing(call: Call) -> Response:
     site = branch.site
     address = relative_address(site.namespace, wanted.staging.physical_address)
     if is_full_address(address):
-        check_source(call.node.settings.versions_sources, address)
+        check_source(call.node.settings.versions.sources, address)
     else:
         site.signer.check_link(site.uid, branch.name, path, address)
     if wanted.size_bytes < 0:

@@ -191,7 +191,7 @@ async def _stage(call: Call) -> Response:
 
 
 async def _stage_entry(call: Call, site: Site, path: str, wanted: _ObjectStageCreation) -> Response:
-    address = checked_address(site, call.node.settings.versions_sources, wanted.physical_address)
+    address = checked_address(site, call.node.settings.versions.sources, wanted.physical_address)
     entry = Entry(
         path, address, _size(wanted.size_bytes), site.seconds() if wanted.mtime is None else wanted.mtime,
         wanted.checksum.strip('"'), wanted.content_type, wanted.metadata,

@@ -93,7 +93,7 @@ def _create_repository(call: Call) -> Response:
     call.need("admin", wanted.name)
     if wanted.storage_id:
         raise ApiError(400, f"no storage config found for id: {wanted.storage_id}")
-    check_namespace(call.node.settings.versions_namespaces, wanted.storage_namespace)
+    check_namespace(call.node.settings.versions.namespaces, wanted.storage_namespace)
     call.note(repository=wanted.name)
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
@@ -108,7 +108,7 @@ def _create_own(call: Call, wanted: _OwnCreation) -> Response:
     call.need("admin", wanted.name)
     call.note(repository=wanted.name)
     if wanted.storage_namespace:
-        check_namespace(call.node.settings.versions_namespaces, wanted.storage_namespace)
+        check_namespace(call.node.settings.versions.namespaces, wanted.storage_namespace)
     made = call.node.pond.repositories.create(
         wanted.name, wanted.storage_namespace or None, default_branch=wanted.default_branch,
         read_only=wanted.read_only, metadata=wanted.metadata,

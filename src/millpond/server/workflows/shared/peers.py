@@ -51,7 +51,7 @@ class Peers:
         """
         channel = self._channel(address)
         await _ready(channel, address)
-        token = self._settings.token
+        token = self._settings.client.token
         calling: Any = channel.unary_unary(f"/{SERVICE}/{method}")
         try:
             return bytes(
@@ -73,8 +73,8 @@ class Peers:
             settings = self._settings
             options = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 1_000)]
             if settings.secure:
-                trusted = Path(settings.tls_ca).read_bytes() if settings.tls_ca else None
-                own = Path(settings.tls_key).read_bytes(), Path(settings.tls_cert).read_bytes()
+                trusted = Path(settings.tls.ca).read_bytes() if settings.tls.ca else None
+                own = Path(settings.tls.key).read_bytes(), Path(settings.tls.cert).read_bytes()
                 credentials = grpc.ssl_channel_credentials(trusted, *own)
                 found = grpc.aio.secure_channel(address, credentials, options=options)
             else:

@@ -66,10 +66,10 @@ class SharedWorkflows(WorkflowService):
     def __init__(self, node: Node) -> None:
         super().__init__(node)
         settings = node.settings
-        where = urlsplit(settings.workflows_log)
+        where = urlsplit(settings.workflows.log)
         self._servers, self._topic = where.netloc, where.path.strip("/")
-        host = urlsplit(node.url).hostname or settings.host
-        self.address = f"{host}:{settings.grpc_port}"
+        host = urlsplit(node.url).hostname or settings.server.host
+        self.address = f"{host}:{settings.server.grpc_port}"
         self._peers = Peers(settings)
         self.registered = Registrations(node.clock, self._ask_others)
         self._for_peers = {"Submit": self._submitted, "Rows": self._rows_for, "Workers": self.registered.for_peer}
@@ -90,16 +90,16 @@ class SharedWorkflows(WorkflowService):
 
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
-        config = read_client_config(Path(settings.workflows_log_config)) if settings.workflows_log_config else {}
-        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows_partitions + 1, config=config)
-        objects = open_objects(settings.workflows_checkpoints, **settings.bucket_config)
+        config = read_client_config(Path(settings.workflows.log_config)) if settings.workflows.log_config else {}
+        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows.partitions + 1, config=config)
+        objects = open_objects(settings.workflows.checkpoints, **settings.objects.bucket_config)
         self._offers = Offers(self.workers, lambda: self._ownership.owned, self._hand, node.clock)
         self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
         self._ownership = Ownership(
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
             node.clock, wanted=lambda: self._group.own, passed_on=self._passed_on, changed=self._owned,
-            interval=settings.workflows_checkpoint_interval / 1000,
-            append=node.pond.events.volumes.of("workflows") if settings.workflows_events else None,
+            interval=settings.workflows.checkpoint_interval / 1000,
+            append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
         )  # fmt: skip
         self.followers = self._ownership.owned

@@ -6,15 +6,17 @@ import re
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple
 
-from pydantic import BeforeValidator, ConfigDict, Field
-from pydantic_settings import NoDecode
+from pydantic import AfterValidator, BeforeValidator, ConfigDict, Field
 
 from millpond.errors import Invalid
 from millpond.json_forms import parse_list
 from millpond.sizes import parse_size
-from millpond.times.durations import UNITS_MS, is_off, parse_duration
+from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
-__all__ = ("Duration", "Names", "Size", "TokenSetting", "Unit", "http_address", "objects_place")
+__all__ = (
+    "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words",
+    "http_address",
+)  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
 
@@ -48,7 +50,30 @@ def _several(value: object) -> object:
     return [piece.strip() for piece in value.split(",") if piece.strip()]
 
 
-def objects_place(place: str) -> str:
+def _intervals(value: object) -> object:
+    """Pairs of names and milliseconds: from a table, or from text such as `merge=1s, verify=1d`."""
+    if isinstance(value, str):
+        value = dict(_pair(piece) for piece in value.split(",") if piece.strip())
+    return tuple(value.items()) if isinstance(value, dict) else value
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, equals, every = text.partition("=")
+    if not equals:
+        raise ValueError("write each as job=duration, such as verify=1d")
+    return name.strip(), every.strip()
+
+
+def duration_in_words(milliseconds: int) -> str:
+    """A duration in the largest unit that divides it; a setting of 0 is off.
+
+    >>> duration_in_words(600_000), duration_in_words(0)
+    ('10min', 'off')
+    """
+    return format_duration(milliseconds) if milliseconds else "off"
+
+
+def _place(place: str) -> str:
     """A bucket with a prefix, or a folder."""
     if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
         raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
@@ -70,7 +95,9 @@ class Unit(NamedTuple):
 
 Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
 Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
-Names = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_several)]
+Place = Annotated[str, AfterValidator(_place)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
+Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,3 +132,6 @@ class TokenSetting:
         unknown = set(self.rights) - {"read", "write", "admin"}
         if unknown:
             raise ValueError(f"rights are read, write and admin, not {', '.join(sorted(unknown))}")
+
+
+Tokens = Annotated[tuple[TokenSetting, ...], BeforeValidator(_several)]

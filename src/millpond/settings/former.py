@@ -1,0 +1,33 @@
+"""Names that settings had before they lay in groups, so that whoever writes one learns its name of now."""
+
+from __future__ import annotations
+
+from millpond.settings.groups import SETTINGS
+
+__all__ = ("FORMER",)
+
+_UNGROUPED = ("server", "nodes", "client", "maps")
+_RENAMED = {
+    "nodes": "nodes.urls", "objects": "objects.place", "backups": "objects.backups",
+    "send_part_attempts": "client.attempts", "send_part_retry_delay": "client.retry_delay",
+}  # fmt: skip
+_JOBS = {"replication": "replicate", "orphan": "orphans"}
+_TIMED = (
+    "merge", "condense", "retain", "compact", "snapshot", "cleanup", "orphan", "replication", "compare", "verify",
+    "backups", "events",
+)  # fmt: skip
+_CONSTANTS = {
+    "max_upload_bytes": "2GiB", "max_part_bytes": "8GiB", "max_header_bytes": "64KiB", "header_timeout": "15s",
+    "body_timeout": "5min", "idle_timeout": "75s", "max_requests_queued": "256", "queue_timeout": "20s",
+    "question_timeout": "1min", "upload_expiry": "1h", "threads": "64", "large_threads": "4",
+    "audit_bytes_max": "16MiB", "audit_files": "10", "min_time_to_keep_env_open": "1min", "remote_rows_max": "1000000",
+}  # fmt: skip
+
+FORMER: dict[str, str] = {
+    **{name.partition(".")[2]: f"it is {name} now" for name in SETTINGS if name.startswith(_UNGROUPED)},
+    **{name.replace(".", "_"): f"it is {name} now" for name in SETTINGS},
+    **{former: f"it is {name} now" for former, name in _RENAMED.items()},
+    **{f"{name}_interval": f"it is nodes.intervals.{_JOBS.get(name, name)} now" for name in _TIMED},
+    **{name: f"it is no setting any more, and always {value}" for name, value in _CONSTANTS.items()},
+}
+"""The fate of each former name, as a sentence."""

@@ -1,0 +1,282 @@
+"""The groups of settings, one for each room that reads them, and `Settings`, which holds all groups.
+
+A field says its type, default and bounds; its description says what the setting does and what it trades. What has no
+reason to differ between ponds is a constant of its room, and what shapes bytes is stored with its map.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
+from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens, http_address
+from millpond.times.durations import UNITS_MS
+
+__all__ = (
+    "GROUPS", "SETTINGS", "Client", "Events", "Maps", "Nodes", "Objects", "Server", "Settings", "Tls", "Versions",
+    "Workflows",
+)  # fmt: skip
+
+
+class _Group(BaseModel):
+    """The settings of one room. A field that `repr` leaves out is a secret: it is never shown."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Server(_Group):
+    """One node: its address, the requests that it takes, and its logs."""
+
+    data: str = Field("pond", description="folder of the pond that a node serves")
+    host: str = Field("127.0.0.1", description="address to listen on; any but this machine's own needs tokens")
+    port: int = Field(7433, ge=0, le=65535, description="port to listen on; 0 takes any that is free")
+    grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
+        "auto", description="port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
+    )
+    url: str = Field("", description="its own address, as it stands in `nodes.urls`; by default of host and port")
+    access: str = Field(
+        "auto", pattern="^(auto|tokens|open)$",
+        description="auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; "
+        "open: never, everybody on this machine may do everything",
+    )  # fmt: skip
+    tokens: Tokens = Field((), description="tokens that all nodes of the pond take, hashed: name, sha256, rights")
+    token_requests_per_second: int = Field(
+        0, ge=0, description="requests of a token that a node takes in a second, but for administration; 0: any number"
+    )
+    token_requests_burst: int = Field(100, ge=1, description="requests of a token that may come at once, before that")
+    audit_log: str = Field("audit.jsonl", description="file with a line of JSON for every change; off: none")
+    max_request_memory: Size = Field(
+        512 << 20, ge=1 << 20,
+        description="memory for all requests together: bodies, and what large questions take; more wait",
+    )  # fmt: skip
+    max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
+    max_connections_per_address: int = Field(
+        4_096, ge=0, le=1_000_000,
+        description="connections of one address; 0: as many as of all. A proxy is one address",
+    )  # fmt: skip
+    readers: int = Field(
+        0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
+        "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
+    )  # fmt: skip
+    shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
+    log_level: str = Field(
+        "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
+    )
+    access_log: bool = Field(False, description="whether every request is a line in the log")
+    umask: str = Field(
+        "077", pattern="^[0-7]{3}$", description="the rights that files of the node deny, in octal digits: 077 to all "
+        "but its user, 027 lets its group read"
+    )  # fmt: skip
+
+
+class Tls(_Group):
+    """Certificates and keys, of nodes and of clients. All are files in PEM."""
+
+    cert: str = Field(
+        "", description="certificate that the node shows, with which it speaks https, and reads again when it "
+        "changes; clients show theirs to a node that wants one"
+    )  # fmt: skip
+    key: str = Field("", description="private key of the certificate")
+    client_ca: str = Field(
+        "", description="certificates of the authorities whose clients may connect, over HTTP and gRPC: each "
+        "shows a certificate of theirs; by default every client may"
+    )  # fmt: skip
+    ca: str = Field("", description="certificates that clients trust instead of the system's")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Tls:
+        if bool(self.cert) != bool(self.key):
+            raise ValueError("tls.cert and tls.key are given together")
+        if self.client_ca and not self.cert:
+            raise ValueError("tls.client_ca needs tls.cert and tls.key")
+        return self
+
+
+class Nodes(_Group):
+    """The nodes of a pond: their addresses, their agreement, and the work that each does by itself."""
+
+    urls: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
+    write_to: str = Field(
+        "all", pattern="^(all|majority)$",
+        description="the nodes that must have a load before it is acknowledged: all, or most; then those that lag, or "
+        "do not hear from the primary, answer nothing. All nodes set the same",
+    )  # fmt: skip
+    lag_limit: Duration = Field(
+        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
+    )
+    max_clock_skew: Duration = Field(30_000, description="a node whose clock is wrong by more is not ready; off: any")
+    serve_without_peers: bool = Field(
+        False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
+        "old answers, and a primary may enter what forks the log"
+    )  # fmt: skip
+    intervals: Intervals = Field(
+        (), description="how often a node does a job of its own, where not as usual, by the job's name, such as "
+        "verify = 1d, which is off by default as it reads everything; `millpond jobs` lists them"
+    )  # fmt: skip
+
+
+class Client(_Group):
+    """Whoever asks nodes: a program, a command, or a node that asks another one."""
+
+    token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
+    connect_timeout: Duration = Field(5_000, ge=1, description="how long connecting to a node may take")
+    read_timeout: Duration = Field(60_000, ge=1, description="how long a node may say nothing while it answers")
+    attempts: int = Field(3, ge=1, le=100, description="tries of a request whose connections are lost")
+    retry_delay: Duration = Field(1_000, description="pause before a request is tried again")
+    synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
+    snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
+    min_time_to_keep_snapshots: Duration = Field(600_000, description="a snapshot younger than this is used as it is")
+    snapshot_retry_interval: Duration = Field(60_000, description="after a failure, nodes are left alone so long")
+    snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
+
+
+class Maps(_Group):
+    """The maps of a pond, on a node or in a folder."""
+
+    memory_max: Size = Field(
+        MEMORY_MAX, ge=MEMORY_LEAST,
+        description="memory that sealing, merging or freezing a map may take; rows beyond it wait on the disk",
+    )  # fmt: skip
+    part_retention: Duration = Field(
+        7 * UNITS_MS["d"],
+        description="how long merged parts and the log are kept, for nodes that were away and streams",
+    )
+
+
+class Objects(_Group):
+    """Stores of objects. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone."""
+
+    place: Place = Field("", description="where snapshots are published: s3://bucket/prefix, or a shared folder")
+    backups: Place = Field(
+        "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
+        "the newest one there (`millpond_backup_age_seconds`)"
+    )  # fmt: skip
+    endpoint: Annotated[str, AfterValidator(http_address)] = Field(
+        "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
+    )
+    region: str = Field("", description="region of the bucket; by default AWS_REGION, else us-east-1")
+    path_style: bool = Field(True, description="whether the bucket stands in the path, else in the host's name")
+    allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
+
+    @property
+    def bucket_config(self) -> dict[str, Any]:
+        """The settings for `open_objects` of a bucket; what is not set there comes from the environment."""
+        config = {
+            "endpoint": self.endpoint, "region": self.region, "allow_http": self.allow_http,
+            "virtual_hosted_style_request": not self.path_style,
+        }  # fmt: skip
+        return {name: value for name, value in config.items() if value}
+
+
+class Events(_Group):
+    """Streams of events."""
+
+    store: str = Field(
+        "", repr=False, description="Redis for streams of events, for several servers: redis://user@host:6379/0#pond; "
+        "by default the pond's folder. It is written down in the pond; MILLPOND_REDIS_PASSWORD has the password"
+    )  # fmt: skip
+    reports: bool = Field(True, description="whether the pond's own work appends events to the queue `millpond`")
+    compress_after: Duration = Field(
+        2 * UNITS_MS["d"], description="age from which a day of events is compressed, counted from its end; off: never"
+    )
+    retention: Duration = Field(
+        14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
+    )
+    bytes_per_second: Size = Field(16 << 20, description="compressed bytes of a node in a second; 0: any number")
+    lost_after: Duration = Field(
+        UNITS_MS["d"], description="time without an event after which a job that a client reports counts as failed; "
+        "off: never"
+    )  # fmt: skip
+    watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
+
+
+class Versions(_Group):
+    """Repositories of objects."""
+
+    space: str = Field(
+        "", repr=False, description="database for the rows of repositories, which servers share: "
+        "postgresql://user@server:5432/database#name; by default the pond's folder. It is written down in the pond"
+    )  # fmt: skip
+    objects: Place = Field(
+        "", description="where repositories that name no namespace put their bytes: s3://bucket/prefix, or a folder; "
+        "by default a folder of the pond"
+    )  # fmt: skip
+    access_key: str = Field("", description="access key that clients of repositories on nodes show")
+    secret_key: str = Field("", repr=False, description="the secret of the access key")
+    sources: Names = Field(
+        (), description="beginnings of the addresses that clients may import or link: s3://bucket/, local:///folder/; "
+        "objects are read there with the node's own rights. None by default"
+    )  # fmt: skip
+    namespaces: Names = Field(
+        (), description="beginnings of the places that clients may name for new repositories: s3://bucket/prefix/; "
+        "bytes are written there with the node's own rights. By default only local://NAME, a folder of the node"
+    )  # fmt: skip
+
+
+class Workflows(_Group):
+    """Runs of workflows."""
+
+    store: Literal["pond", "rocksdb"] = Field(
+        "pond", description="where runs of workflows are: in the pond's own space, or in RocksDB in a folder of the "
+        "pond, whose writes wait for one sync in place of two; decided before the first run"
+    )  # fmt: skip
+    log: str = Field(
+        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]+)?$",
+        description="command log that several processes share: kafka://host:9092,host:9092/topic; by default that in "
+        "the pond's folder, for one process",
+    )  # fmt: skip
+    log_config: str = Field(
+        "", description="file with more settings for the brokers of workflows.log, for encryption and credentials: "
+        "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
+    )  # fmt: skip
+    partitions: int = Field(8, ge=1, le=1_000, description="partitions of runs, when the topic is made")
+    checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
+    checkpoint_interval: Duration = Field(300_000, ge=100, description="how often changed partitions get one")
+    events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
+
+    @model_validator(mode="after")
+    def _fit_together(self) -> Workflows:
+        if self.log and not self.checkpoints:
+            raise ValueError("workflows.log needs workflows.checkpoints")
+        return self
+
+
+class Settings(_Group):
+    """All groups. Make one with `load_settings`."""
+
+    server: Server
+    tls: Tls
+    nodes: Nodes
+    client: Client
+    maps: Maps
+    objects: Objects
+    events: Events
+    versions: Versions
+    workflows: Workflows
+
+    @property
+    def secure(self) -> bool:
+        """True when the node speaks https."""
+        return bool(self.tls.cert)
+
+    def own_url(self, port: int | None = None) -> str:
+        """The node's address: as set, or made of its host and port."""
+        server = self.server
+        if server.url:
+            return server.url.rstrip("/")
+        host = socket.gethostname() if server.host in ("0.0.0.0", "::") else server.host
+        host = f"[{host}]" if ":" in host else host
+        return f"{'https' if self.secure else 'http'}://{host}:{server.port if port is None else port}"
+
+    def at(self, port: int, grpc_port: int | None) -> Settings:
+        """The same, once the ports are known that the node listens on."""
+        known = {"port": port, "url": self.own_url(port), "grpc_port": grpc_port or "off"}
+        return self.model_copy(update={"server": self.server.model_copy(update=known)})
+
+
+GROUPS: dict[str, Any] = {name: field.annotation for name, field in Settings.model_fields.items()}
+SETTINGS = {f"{group}.{name}": field for group, kind in GROUPS.items() for name, field in kind.model_fields.items()}
+"""All settings by their names, such as `server.port`."""
