@@ -331,7 +331,7 @@ def audit_of(node: Served) -> list[dict[str, Any]]:
 def test_the_audit_log_of_a_node_with_readers_is_that_of_one_without(serve: Callable[..., Served]) -> None:
     rights = {"keeper": {"admin": ["*"]}, "reader": {"read": ["*"]}}
     tokens = [{"name": name, "sha256": hash_token(name), "rights": right} for name, right in rights.items()]
-    alone, several = (audit_of(serve(tokens=tokens, **more)) for more in ({}, {"readers": 2}))
+    alone, several = (audit_of(serve(server_tokens=tokens, **more)) for more in ({}, {"server_readers": 2}))
     assert several == alone
     assert [(line["token"], line["status"]) for line in several] == [
         ("keeper", 200), ("keeper", 409), ("reader", 403), (None, 401), ("keeper", 400), ("keeper", 413),
