@@ -117,7 +117,8 @@ class PartialPart:
         touched: list[Bytes] = []
         data: list[Bytes] = []
         missing = head.touched_bytes - self._touched.size
-        for view in map(memoryview, chunks):
+        for chunk in chunks:
+            view = memoryview(chunk)
             touched += [view[:missing]] if missing else []
             data += [view[missing:]] if len(view) > missing else []
             missing = max(0, missing - len(view))
