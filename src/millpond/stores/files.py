@@ -79,7 +79,7 @@ def check_room(folder: Path, wanted: int) -> None:
     if wanted > free:
         raise Unavailable(
             "no space is left on the disk", kind="disk_full", file=folder, wanted=wanted, free=free,
-            hint="free some space and try again",
+            hint="free some space there and try again",
         )  # fmt: skip
 
 
