@@ -125,7 +125,7 @@ def fetch_part(
 
 def _fetch(
     connection: Connection, path: str, target: Path, leftover: Callable[[Path], C], begin: Callable[[Path, Body], C],
-    finish: Callable[[C, Body], T], attempts: int, **asked: Any,
+    finish: Callable[[C, Body], T], attempts: int, **request: Any,
 ) -> T:  # fmt: skip
     """`leftover` gives what an earlier attempt left at a place; `begin` nothing; `finish` gives what came its name."""
     with disk_errors(target.parent):
@@ -134,7 +134,7 @@ def _fetch(
     def once() -> T:
         left, tag = _left_of(target, leftover)
         headers = {} if left is None else {"Range": f"bytes={left.size}-", "If-Range": f'"{tag}"'}
-        with connection.stream("GET", path, headers=headers, **asked) as answer:
+        with connection.stream("GET", path, headers=headers, **request) as answer:
             coming = left if left is not None and _goes_on(left, answer) else None
             if coming is None:
                 coming = begin(target.with_name(f"{target.name}.{_tag(answer)}.partial"), answer)

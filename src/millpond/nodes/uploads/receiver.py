@@ -50,14 +50,14 @@ _PARTIAL = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{32})")
 
 @dataclass(slots=True)
 class _Upload:
-    """What is known of the upload of one part."""
+    """The upload of one part, as far as it is known."""
 
     seen_ms: int
     turn: threading.Lock = field(default_factory=threading.Lock)
     """Held by the one who sends it."""
     map: str | None = None
     received: PartialPart | None = None
-    """What is being sent, or came before a connection was lost."""
+    """The bytes that are being sent, or came before a connection was lost."""
     length: int = 0
     """The bytes of the whole, while somebody sends it."""
 
@@ -157,7 +157,7 @@ class Receiver:
         return self.map_of(part) or (None if known is None else known.map)
 
     def _begun(self, part: str) -> PartialPart | None:
-        """What has come of a part; without its head nothing of one is retained."""
+        """The bytes of a part that have come; without its head nothing of one is retained."""
         known = self._uploads.get(part)
         begun = None if known is None else known.received
         return None if begun is None or begun.head is None else begun
