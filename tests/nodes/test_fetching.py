@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import xxhash
 
-from millpond.client.download import CHECKSUM, fetch_file
+from millpond.client.transfer import CHECKSUM, fetch_file
 from millpond.client.transport import Connection
 from millpond.errors import Corrupt, Unavailable
 from millpond.settings import load_settings

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from millpond.client.part_download import fetch_part
+from millpond.client.transfer import fetch_part
 from millpond.client.transport import Connection
 from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.maps.parts.part import PartFile, verify_part
@@ -95,7 +95,7 @@ def test_another_stream_is_begun_anew(
     with pytest.raises(Unavailable):
         fetch_part(connection, part.manifest.id, tmp_path / "here", attempts=1)
     [left] = tmp_path.iterdir()
-    left.rename(left.with_name(f"here.{'0' * 32}"))
+    left.rename(left.with_name(f"here.{'0' * 32}.partial"))
     assert fetch_part(connection, part.manifest.id, tmp_path / "here") == part.manifest
     assert [place.name for place in tmp_path.iterdir()] == ["here"]
 

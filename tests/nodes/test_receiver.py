@@ -135,7 +135,7 @@ def test_what_others_are_sending_has_its_room(
     receiver = writer.node.node.receiver
     free = receiving.DISK_SPARE_BYTES + 3 * len(data) // 2
     usage = shutil.disk_usage(tmp_path)
-    monkeypatch.setattr(receiving.shutil, "disk_usage", lambda _: usage._replace(free=free))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
     coming = receiver.begin(offer_of(first))
     assert coming is not None
     with pytest.raises(Unavailable) as full:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from millpond.client.part_download import fetch_part
+from millpond.client.transfer import fetch_part
 from millpond.client.transport import Connection, Nodes
 from millpond.errors import NotFound, Unavailable
 from millpond.json_forms import JsonForm

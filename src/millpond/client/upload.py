@@ -2,10 +2,8 @@
 
 0. `bring_load`: a small load to a pond of one node is one request, with its parts: it is entered sooner than two are
    sent and answered. With several nodes, nothing may be entered before every node has the parts.
-1. `upload_parts`: the stream of each part goes to all nodes at once, from its folder, several parts at a time. A small
-   part is one request. Of a larger one the head goes first: a node that has the part, does not want it or has no room
-   says so before the rest is sent. After a lost connection the part goes on where the node stopped receiving. When one
-   node fails, the others stop: nothing has been entered, and what was uploaded expires.
+1. `upload_parts`: the stream of each part goes to all nodes at once, from its folder, several parts at a time, see
+   `transfer.py`. When one node fails, the others stop: nothing has been entered, and what was uploaded expires.
 2. `enter_load`: the primary enters the load. It is durable then, and has an id drawn here, so that asking again after
    an answer was lost enters nothing twice.
    It is entered for the list of nodes that the writer has: when that is another one by now, the writer takes the new
@@ -25,6 +23,7 @@ from urllib.parse import quote
 
 from millpond.client.catching_up import ANSWER_SECONDS, come_up_to
 from millpond.client.connections import Broken
+from millpond.client.transfer import SMALL_BYTES, Sending, SentPart, Stopped
 from millpond.client.transport import Connection, Nodes, Outcome, Response
 from millpond.clock import Clock
 from millpond.errors import Conflict, Corrupt, Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
@@ -42,8 +41,6 @@ Advance: TypeAlias = Callable[[int, int], None]
 
 PARTS_AT_ONCE = 4
 """So many parts are on their way to one node: while one is being written there, others come in."""
-SMALL_BYTES = 4 << 20
-"""The size up to which a part, or a load with its parts, is sent in one request."""
 TEXT_BYTES_MAX = 2000
 """The names of source and stream travel in the head of such a request."""
 ACKNOWLEDGED_SECONDS = 300.0
@@ -55,10 +52,6 @@ _ELSEWHERE = ("nodes_changed", "not_primary", "upload_busy", "route_not_found")
 sends a part, or the node is of an earlier release."""
 _NOT_HEARD_OF_IT = ("map_not_found", "map_incarnation")
 """The kinds of error with which a node refuses a part of a map that was made while it was away."""
-
-
-class _Stopped(Exception):
-    """Another node failed, so this one is sent no more."""
 
 
 # -- 0: a small load in one request -------------------------------------------------------------------
@@ -140,7 +133,7 @@ def upload_parts(nodes: Nodes, parts: Sequence[PartFile], *, advance: Advance | 
 
 
 def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | None) -> None:
-    sent = [_SentPart(part) for part in {part.manifest.id: part for part in parts}.values()]
+    sent = [SentPart(part) for part in {part.manifest.id: part for part in parts}.values()]
     stop = threading.Event()
     progress = _Progress(advance, sum(part.size for part in sent) * len(nodes.connections))
 
@@ -154,8 +147,8 @@ def _upload_parts(nodes: Nodes, parts: Sequence[PartFile], advance: Advance | No
     def bring_to(node: Connection, stop: threading.Event) -> bool:
         connection = node.until(stop)
 
-        def send(part: _SentPart) -> bool:
-            upload = _Upload(connection, part, stop, progress)
+        def send(part: SentPart) -> bool:
+            upload = Sending(connection, part, stop, progress)
             try:
                 upload.run()
             except (NotFound, Conflict) as error:
@@ -181,19 +174,19 @@ def _enough(nodes: Nodes, outcomes: Sequence[Outcome[Any]]) -> bool:
     return nodes.majority and lost and primary and 2 * len(failed) < len(outcomes)
 
 
-def _send_all(send: Callable[[_SentPart], bool], parts: Sequence[_SentPart], stop: threading.Event) -> bool:
+def _send_all(send: Callable[[SentPart], bool], parts: Sequence[SentPart], stop: threading.Event) -> bool:
     """Send several at once; False when it was stopped from elsewhere.
 
     Raises: what went wrong first; the others stop, also those on their way to other nodes.
     """
     wrong: list[BaseException] = []
 
-    def attempt(part: _SentPart) -> bool:
+    def attempt(part: SentPart) -> bool:
         if stop.is_set():
             return False
         try:
             return send(part)
-        except _Stopped:
+        except Stopped:
             return False
         except BaseException as error:
             wrong.append(error)
@@ -268,73 +261,6 @@ class _Progress:
         if self._advance is not None and count:
             with self._lock:
                 self._advance(count, self._total)
-
-
-class _SentPart:
-    """A part as it is sent, the same for every node."""
-
-    def __init__(self, part: PartFile) -> None:
-        self.stream = PartStream(Path(part.folder))
-        self.size = self.stream.size
-        self.path = f"/v1/parts/{part.manifest.id}/upload"
-        self.headers = {
-            "Content-Type": MEDIA_TYPE, "Upload-Map": part.manifest.map, "Upload-Length": str(self.size),
-            "Upload-Checksum": self.stream.head.checksum,
-        }  # fmt: skip
-
-
-class _Upload:
-    """One part on its way to one node."""
-
-    def __init__(self, node: Connection, part: _SentPart, stop: threading.Event, progress: _Progress) -> None:
-        self.node, self.part, self.stop, self.report = node, part, stop, progress
-        self.counted = 0  # bytes reported as progress
-        self.reached = -1  # the furthest the node ever had
-        self.tried = 0  # attempts since it had more than before
-
-    def run(self) -> None:
-        """Send what the node lacks.
-
-        Raises: what it refuses; `Unavailable` when the connection is lost too often without progress.
-        """
-        self.node.persist(self._send, enough=lambda _: self.tried >= self.node.attempts)
-        self._count(self.part.size)
-
-    def _send(self) -> None:
-        self.tried += 1
-        offset = 0
-        if self.tried > 1 or self.reached >= 0 or self.part.size > SMALL_BYTES:
-            state = self.node.ask("POST", self.part.path, headers=self.part.headers, body=self.part.stream.start).json()
-            if state["state"] in ("here", "known"):
-                return
-            offset = int(state["offset"])
-        if offset > self.reached:
-            self.reached, self.tried = offset, 1
-        length = {"Upload-Offset": str(offset), "Content-Length": str(self.part.size - offset)}
-        try:
-            self.node.ask("PUT", self.part.path, headers=self.part.headers | length, body=self._chunks(offset))
-        except (Conflict, Corrupt) as error:
-            if error.kind == "upload_offset":
-                raise Broken("somebody else uploads the same part", sent=True) from None
-            if error.kind == "upload_damaged" and offset > len(self.part.stream.start):
-                # What an earlier attempt left there was not what it sent; the node has thrown it away.
-                raise Broken("the part was damaged on its way", sent=True) from None
-            raise
-        step("upload.sent")
-
-    def _chunks(self, offset: int) -> Iterator[bytes]:
-        sent = offset
-        for chunk in self.part.stream.chunks(offset):
-            if self.stop.is_set():
-                raise _Stopped
-            yield chunk
-            sent += len(chunk)
-            self._count(sent)
-
-    def _count(self, upto: int) -> None:
-        # What is sent a second time is no progress.
-        self.report(max(0, upto - self.counted))
-        self.counted = max(self.counted, upto)
 
 
 # -- 2 and 3: entered once, known everywhere ----------------------------------------------------------

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 __all__ = (
     "DISK_FULL",
     "begin_writing",
+    "check_room",
     "is_out_of_files",
     "out_of_files",
     "checksum_file",
@@ -67,6 +68,19 @@ def disk_errors(place: Path) -> Iterator[None]:
         if is_out_of_files(error):
             raise out_of_files(place, error) from error
         raise
+
+
+def check_room(folder: Path, wanted: int) -> None:
+    """Insist that a disk has room for so many bytes.
+
+    Raises: `Unavailable`, kind `disk_full`.
+    """
+    free = shutil.disk_usage(folder).free
+    if wanted > free:
+        raise Unavailable(
+            "no space is left on the disk", kind="disk_full", file=folder, wanted=wanted, free=free,
+            hint="free some space there and try again",
+        )  # fmt: skip
 
 
 def is_out_of_files(error: Exception) -> bool:

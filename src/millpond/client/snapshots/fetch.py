@@ -23,6 +23,7 @@ from millpond.maps.snapshots.manifest import SnapshotManifest, manifest_name
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.ranges.files import content_id
+from millpond.ranges.index import index_name
 from millpond.ranges.transfer import fetch
 
 if TYPE_CHECKING:
@@ -221,27 +222,28 @@ class SnapshotFetch:
         """The source of the files of a map's snapshots."""
         return SnapshotSource(self.nodes, name, node, f"subsets/{subset}/" if subset else "")
 
-    def fetch(self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None) -> None:
-        """Bring the files of a snapshot that are missing here. Call it while the store is locked.
+    def fetch(
+        self, objects: FolderObjects, manifest: SnapshotManifest, node: Connection | None, *, whole: bool = True
+    ) -> None:
+        """Bring the files of a snapshot that are missing here, or, unless `whole`, its lists of ranges.
+
+        Call it while the store is locked.
 
         Raises: as `SnapshotSource.get`.
         """
         subset = "" if manifest.bounds is None else manifest.bounds.spec
         source = self.source(manifest.map, subset, node)
         for layer in manifest.layers:
-            fetch(source, objects, layer.index, verify=False)
-        self.fetch_intervals(objects, manifest, source)
+            if whole:
+                fetch(source, objects, layer.index, verify=False)
+            else:
+                _bring_file(source, objects, index_name(layer.index))
+        for name in interval_files(objects, manifest):
+            _bring_file(source, objects, name)
         step("snapshot.files_fetched")
         if not objects.exists(manifest_name(manifest.id)):
             objects.put(manifest_name(manifest.id), manifest.to_bytes())
         step("snapshot.manifest_written")
-
-    @staticmethod
-    def fetch_intervals(objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
-        """Bring the index over the ranges of a ranged map."""
-        for name in interval_files(objects, manifest):
-            if not objects.exists(name):
-                objects.put(name, source.get(name))
 
     def collect(self, request: SnapshotRequest) -> bool:
         """Remove the files of snapshots that were replaced and that nobody reads any more.
@@ -295,10 +297,7 @@ class SnapshotFetch:
             else:
                 objects = self.store.objects(pond, name, incarnation, subset)
                 manifest = SnapshotManifest.from_bytes(objects.get(manifest_name(manifest_id)).to_pybytes())
-            if whole:
-                self.fetch(objects, manifest, first)
-            else:
-                self._fetch_lists(objects, manifest, source)
+            self.fetch(objects, manifest, first, whole=whole)
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.client.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
@@ -309,15 +308,10 @@ class SnapshotFetch:
             self.store.sweep(self.clock.now_ms())
         return OpenedSnapshot(objects, manifest, snapshot)
 
-    def _fetch_lists(self, objects: FolderObjects, manifest: SnapshotManifest, source: SnapshotSource) -> None:
-        """Fetch the lists of ranges, and the manifest."""
-        for layer in manifest.layers:
-            name = f"indexes/{layer.index}.arrow"
-            if not objects.exists(name):
-                objects.put(name, source.get(name))
-        self.fetch_intervals(objects, manifest, source)
-        if not objects.exists(manifest_name(manifest.id)):
-            objects.put(manifest_name(manifest.id), manifest.to_bytes())
+
+def _bring_file(source: SnapshotSource, objects: FolderObjects, name: str) -> None:
+    if not objects.exists(name):
+        objects.put(name, source.get(name))
 
 
 def _open(objects: FolderObjects, manifest_id: str) -> Snapshot | None:

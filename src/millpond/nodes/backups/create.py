@@ -47,6 +47,7 @@ from millpond.nodes.backups.layout import (
 from millpond.nodes.backups.lease import PlaceLease, leased
 from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
+from millpond.nodes.replication.source import ObjectFile, ShardFile, SpaceFile, StreamFile
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -128,7 +129,7 @@ class _Creation:
         """The content that only the folder has; None when the source is of an earlier release."""
         if "not_backed_up" not in facts:
             return None
-        fetched = self._source.own.fetch_own(self._scratch / "own.arrow").file
+        fetched = self._source.fetch(SpaceFile.OWN, self._scratch / "own.arrow").file
         rows = tuple(self._store(piece) for piece in write_pieces(fetched, self._scratch / "piece.arrow"))
         fetched.unlink()
         step("backup.rows_stored")
@@ -145,7 +146,7 @@ class _Creation:
 
     def _listed(self) -> Iterator[ObjectInfo]:
         after = ""
-        while page := self._source.own.own_objects(after):
+        while page := self._source.own_objects(after):
             yield from page
             after = page[-1].name
 
@@ -157,7 +158,7 @@ class _Creation:
             self._report.bytes_reused += info.size
             return found
         try:
-            file = self._source.own.fetch_object(info.name, self._scratch / "object").file
+            file = self._source.fetch(ObjectFile(info.name), self._scratch / "object").file
         except NotFound:
             return None
         return StoredObject(info.name, self._store(file))
@@ -210,7 +211,7 @@ class _Creation:
         )  # fmt: skip
 
     def _based(self, last: Backup | None) -> Backup:
-        state = self._source.fetch_state(self._scratch / "state.arrow")
+        state = self._source.fetch(SpaceFile.STATE, self._scratch / "state.arrow")
         base_position, pond = int(state.headers["state-position"]), state.headers["millpond-pond"]
         definitions = definitions_of(state.file)
         stored_state = self._store(state.file)
@@ -220,7 +221,7 @@ class _Creation:
             shard for definition in definitions
             if (shard := unchanged.get(definition.incarnation) or self._shard(definition, base_position)) is not None
         ]  # fmt: skip
-        quarantine = self._source.fetch_quarantine(self._scratch / "quarantine.arrow")
+        quarantine = self._source.fetch(SpaceFile.QUARANTINE, self._scratch / "quarantine.arrow")
         if any(part.position > base_position for part in quarantine_of(quarantine.file)):
             raise self._moved("a part was quarantined")
         until = max([base_position, *(shard.position for shard in shards)])
@@ -235,7 +236,7 @@ class _Creation:
 
     def _shard(self, definition: MapDefinition, position: int) -> StoredShard | None:
         try:
-            fetched = self._source.fetch_shard(definition, self._scratch / "shard.mdb", position=position)
+            fetched = self._source.fetch(ShardFile(definition, position), self._scratch / "shard.mdb")
         except NotFound as error:
             if error.kind == "shard_empty":
                 return None
@@ -307,7 +308,7 @@ class _Creation:
         if has_part(self._place, part_id):
             self._report.files_reused += 1
             return
-        self._put(part_name(part_id), self._source.fetch_stream(part_id, self._scratch / "part").file)
+        self._put(part_name(part_id), self._source.fetch(StreamFile(part_id), self._scratch / "part").file)
         step("backup.part_stored")
 
     def _check_chain(self, position: int, chain: str) -> None:

@@ -34,6 +34,7 @@ from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
+from millpond.stores.growing_file import GrowingFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 __all__ = (
     "BACKUP_FORMAT", "Backup", "LogChunk", "StoredFile", "StoredObject", "StoredOwn", "StoredShard",
     "backup_id", "fetch_object", "file_name",
-    "find_backup", "list_backups", "log_entries", "newest_backup", "put_object", "stored_file",
+    "find_backup", "list_backups", "log_entries", "newest_backup", "object_chunks", "put_object", "stored_file",
     "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
@@ -252,18 +253,31 @@ def fetch_object(place: Objects, name: str, target: Path, checksum: str | None =
 
     Raises: `NotFound`; `Corrupt` when the bytes are others; `Unavailable` when the disk is full.
     """
+    chunks, file = object_chunks(place, name), GrowingFile(target)
     with disk_errors(target):
         target.parent.mkdir(parents=True, exist_ok=True)
-        size, at = place.size(name), 0
-        with target.open("wb") as sink:
-            while at < size:
-                at += sink.write(place.get_range(name, at, min(at + READ_BYTES, size)))
-    if checksum is not None and (found := checksum_file(target)) != checksum:
+        target.unlink(missing_ok=True)
+    file.open()
+    try:
+        for chunk in chunks:
+            file.write([chunk])
+    finally:
+        file.close()
+    if checksum is not None and (found := file.checksum()) != checksum:
         raise Corrupt(
             "a file of the backup is not what was stored", kind="backup_damaged", object=name, place=place.where,
             found=found, hint="restore another backup: 'millpond backup list PLACE'",
         )  # fmt: skip
     return target
+
+
+def object_chunks(place: Objects, name: str) -> Iterator[bytes]:
+    """The bytes of an object, in large chunks.
+
+    Raises: `NotFound`, at once.
+    """
+    size = place.size(name)
+    return (place.get_range(name, start, min(start + READ_BYTES, size)) for start in range(0, size, READ_BYTES))
 
 
 # -- objects of repositories --------------------------------------------------------------------------

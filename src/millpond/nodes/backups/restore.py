@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.download import Fetched
+from millpond.client.transfer import Fetched
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.kernel.scans import put_rows
 from millpond.kernel.steps import step
@@ -25,6 +25,7 @@ from millpond.nodes.folder_content import objects_folder
 from millpond.nodes.replication.log_apply import LogApplier
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import LogPage
+from millpond.nodes.replication.source import PondFile, ShardFile, SpaceFile
 from millpond.pond import open_pond
 from millpond.stores.files import remove_tree, sync
 from millpond.stores.objects.protocol import check_name
@@ -32,7 +33,6 @@ from millpond.stores.objects.protocol import check_name
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.maps.log.log import Entry
-    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
     from millpond.pond import Pond
     from millpond.stores.objects import Objects
@@ -168,27 +168,27 @@ class BackupPeer:
         """Fetch a part, checked."""
         return fetch_stored_part(self._place, part_id, folder, bytes_max)
 
-    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
-        """Fetch a shard.
+    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+        """Fetch a file that a clone wants.
 
         Raises: `NotFound`, kind `shard_empty`, when the map had no row.
         """
-        for shard in self._backup.shards:
-            if shard.incarnation == definition.incarnation:
-                file = fetch_object(self._place, file_name(shard.file), target, shard.file.checksum)
-                return _fetched(file, {"shard-position": str(shard.position), "shard-rows": str(shard.rows)})
-        raise NotFound("the map has no rows yet", kind="shard_empty", map=definition.name)
-
-    def fetch_state(self, target: Path) -> Fetched:
-        """Fetch the state of the space."""
-        state = self._backup.state
-        headers = {"state-position": str(self._backup.base_position), "millpond-pond": self._backup.pond}
-        return _fetched(fetch_object(self._place, file_name(state), target, state.checksum), headers)
-
-    def fetch_quarantine(self, target: Path) -> Fetched:
-        """Fetch the list of parts that were quarantined."""
-        listed = self._backup.quarantine
-        return _fetched(fetch_object(self._place, file_name(listed), target, listed.checksum), {})
+        backup, headers = self._backup, dict[str, str]()
+        match wanted:
+            case SpaceFile.STATE:
+                stored = backup.state
+                headers = {"state-position": str(backup.base_position), "millpond-pond": backup.pond}
+            case SpaceFile.QUARANTINE:
+                stored = backup.quarantine
+            case ShardFile(definition):
+                shards = [shard for shard in backup.shards if shard.incarnation == definition.incarnation]
+                if not shards:
+                    raise NotFound("the map has no rows yet", kind="shard_empty", map=definition.name)
+                stored = shards[0].file
+                headers = {"shard-position": str(shards[0].position), "shard-rows": str(shards[0].rows)}
+            case _:
+                raise AssertionError("a clone wants no other")
+        return Fetched(fetch_object(self._place, file_name(stored), target, stored.checksum), headers, stored.bytes)
 
 
 class _NoUploads:
@@ -196,7 +196,3 @@ class _NoUploads:
 
     def uploaded(self, part_id: str) -> Path | None:
         """None."""
-
-
-def _fetched(file: Path, headers: dict[str, str]) -> Fetched:
-    return Fetched(file, headers, file.stat().st_size)

@@ -5,19 +5,19 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.client.download import Fetched
+from millpond.client.transfer import Fetched
 from millpond.errors import NotFound
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
 from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
 from millpond.nodes.replication.copies import Copy, FileCopies
 from millpond.nodes.replication.peer import LogPage
+from millpond.nodes.replication.source import ObjectFile, PondFile, ShardFile, SpaceFile, StreamFile
 from millpond.stores.files import disk_errors
 from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
     from millpond.stores.objects.protocol import ObjectInfo
 
@@ -29,7 +29,6 @@ class FolderSource:
 
     def __init__(self, pond: Pond, clock: Clock) -> None:
         self._pond, self._copies = pond, FileCopies(pond, clock)
-        self.own = _FolderOwn(pond, self._copies)
 
     @property
     def url(self) -> str:
@@ -47,58 +46,41 @@ class FolderSource:
         """The entries after a position; it never waits."""
         return LogPage(self._pond.log.entries(after, limit), self._pond.log.position())
 
-    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
-        """Write a part's stream."""
+    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+        """Copy a file; of a shard, when everything up to its position has been applied.
+
+        Raises: as the file says.
+        """
+        with disk_errors(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.unlink(missing_ok=True)
+        match wanted:
+            case SpaceFile():
+                return _linked(self._copies.space(wanted), target)
+            case ShardFile(definition, position):
+                self._pond.log.wait_applied(position, [definition.name])
+                if self._pond.map(definition.name).definition.incarnation != definition.incarnation:
+                    raise NotFound("the map is another one now", kind="map_incarnation", map=definition.name)
+                return _linked(self._copies.shard(definition.name), target)
+            case StreamFile(part):
+                self._write_stream(part, target)
+            case ObjectFile(name):
+                fetch_object(FolderObjects(objects_folder(self._pond.folder)), name, target)
+        return Fetched(target, {}, target.stat().st_size)
+
+    def _write_stream(self, part_id: str, target: Path) -> None:
         folder = self._pond.parts.folder(part_id)
         if folder is None:
             raise _no_part(part_id)
         try:
-            with disk_errors(target):
-                target.parent.mkdir(parents=True, exist_ok=True)
-                with target.open("wb") as sink:
-                    sink.writelines(PartStream(folder).chunks())
+            with disk_errors(target), target.open("wb") as sink:
+                sink.writelines(PartStream(folder).chunks())
         except FileNotFoundError as error:
             raise _no_part(part_id) from error
-        return Fetched(target, {}, target.stat().st_size)
-
-    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
-        """Copy a map's shard when everything up to `position` has been applied."""
-        self._pond.log.wait_applied(position, [definition.name])
-        if self._pond.map(definition.name).definition.incarnation != definition.incarnation:
-            raise NotFound("the map is another one now", kind="map_incarnation", map=definition.name)
-        copy = self._copies.shard(definition.name)
-        return _moved(copy, target, {"shard-position": str(copy.position), "shard-rows": str(copy.rows)})
-
-    def fetch_state(self, target: Path) -> Fetched:
-        """Copy the pond's part of the space."""
-        copy = self._copies.state()
-        headers = {"state-position": str(copy.position), "millpond-pond": self._pond.log.pond_id}
-        return _moved(copy, target, headers)
-
-    def fetch_quarantine(self, target: Path) -> Fetched:
-        """Copy the list of quarantined parts."""
-        return _moved(self._copies.quarantine(), target, {})
-
-
-class _FolderOwn:
-    """The content that only a folder has, opened here."""
-
-    def __init__(self, pond: Pond, copies: FileCopies) -> None:
-        self._pond, self._copies = pond, copies
-
-    def fetch_own(self, target: Path) -> Fetched:
-        """Copy the rows of the space that only this folder has."""
-        return _moved(self._copies.own(), target, {})
 
     def own_objects(self, after: str) -> list[ObjectInfo]:
         """A page of the objects of repositories in the folder."""
         return own_objects(self._pond.folder, after)
-
-    def fetch_object(self, name: str, target: Path) -> Fetched:
-        """Copy an object of a repository."""
-        place = FolderObjects(objects_folder(self._pond.folder))
-        file = fetch_object(place, name, target)
-        return Fetched(file, {}, file.stat().st_size)
 
 
 def _no_part(part_id: str) -> NotFound:
@@ -106,9 +88,7 @@ def _no_part(part_id: str) -> NotFound:
                     hint="parts are retained for maps.part_retention after they were merged")  # fmt: skip
 
 
-def _moved(copy: Copy, target: Path, headers: dict[str, str]) -> Fetched:
+def _linked(copy: Copy, target: Path) -> Fetched:
     with disk_errors(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.unlink(missing_ok=True)
         target.hardlink_to(copy.file)
-    return Fetched(target, headers, copy.bytes)
+    return Fetched(target, {name.lower(): value for name, value in copy.headers.items()}, copy.bytes)

@@ -19,7 +19,7 @@ from millpond.errors import Corrupt, NotFound
 from millpond.maps.parts.part import PART_FILES, PartManifest, verify_part
 from millpond.maps.parts.partial import PartialPart
 from millpond.maps.parts.stream import MANIFEST_BYTES_MAX, PART_BYTES_MAX, check_part_size
-from millpond.nodes.backups.layout import READ_BYTES, fetch_object
+from millpond.nodes.backups.layout import READ_BYTES, fetch_object, object_chunks
 from millpond.stores.files import disk_errors, remove_tree, sync
 
 if TYPE_CHECKING:
@@ -67,11 +67,13 @@ def fetch_stored_part(place: Objects, part_id: str, folder: Path, bytes_max: int
 
 
 def _receive(place: Objects, name: str, folder: Path, bytes_max: int) -> PartManifest:
-    size = place.size(name)
-    received = PartialPart(folder, admit=lambda head: check_part_size(head.total, bytes_max))
+    chunks, received = (
+        object_chunks(place, name),
+        PartialPart(folder, lambda head: check_part_size(head.total, bytes_max)),
+    )
     try:
-        for start in range(0, size, READ_BYTES):
-            received.write([place.get_range(name, start, min(start + READ_BYTES, size))])
+        for chunk in chunks:
+            received.write([chunk])
         return received.seal()
     finally:
         received.close()

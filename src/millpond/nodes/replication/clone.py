@@ -26,7 +26,7 @@ from millpond.maps.log.clone import (
     shard_file,
 )
 from millpond.maps.model.definition import MapDefinition
-from millpond.nodes.replication.source import PondSource
+from millpond.nodes.replication.source import PondSource, ShardFile, SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import remove_tree
 
@@ -70,13 +70,13 @@ def _gather(pond: Pond, peer: PondSource, clock: Clock) -> Clone:
         # What is not whole goes on where it stopped; what is, may be older than the state that comes now.
         if file.is_file() and file.suffix != ".partial":
             file.unlink()
-    state = peer.fetch_state(folder / "state.arrow")
+    state = peer.fetch(SpaceFile.STATE, folder / "state.arrow")
     step("clone.state_fetched")
     position = int(state.headers["state-position"])
     definitions = definitions_of(state.file)
     maps = _fetch_shards(pond.folder, peer, definitions, position)
     step("clone.shards_fetched")
-    quarantine = quarantine_of(peer.fetch_quarantine(folder / "quarantine.arrow").file)
+    quarantine = quarantine_of(peer.fetch(SpaceFile.QUARANTINE, folder / "quarantine.arrow").file)
     if any(part.position > position for part in quarantine):
         # The shard may have passed it: entered here again later, nobody would notice that it is missing.
         raise _moved(peer, "a part was quarantined")
@@ -89,7 +89,7 @@ def _fetch_shards(
     def fetch(definition: MapDefinition) -> str | None:
         target = shard_file(folder, definition)
         try:
-            peer.fetch_shard(definition, target, position=position)
+            peer.fetch(ShardFile(definition, position), target)
         except NotFound as error:
             if error.kind == "shard_empty":
                 return None
@@ -120,12 +120,12 @@ def clone_map(pond: Pond, peer: PondSource, name: str) -> int:
         position = 0
         file: Path | None = None
         try:
-            fetched = peer.fetch_shard(opened.definition, target, position=pond.log.applied(name))
+            fetched = peer.fetch(ShardFile(opened.definition, pond.log.applied(name)), target)
             position, file = int(fetched.headers["shard-position"]), fetched.file
         except NotFound as error:
             if error.kind != "shard_empty":
                 raise
-        quarantine_file = peer.fetch_quarantine(folder / "quarantine.arrow").file
+        quarantine_file = peer.fetch(SpaceFile.QUARANTINE, folder / "quarantine.arrow").file
         if any(part.map == opened.name for part in quarantine_of(quarantine_file)):
             raise Conflict("the peer has quarantined a part of the map", kind="clone_lacks", node=peer.url,
                            map=name, hint="ask another node")  # fmt: skip

@@ -12,18 +12,18 @@ before the moment is fixed, so it is never too high; the shard itself may know a
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import lmdb
 
 from millpond.clock import Clock
 from millpond.errors import NotFound
-from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
+from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
 from millpond.stores.lmdb.environment import Environment
@@ -33,17 +33,18 @@ __all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
 COPY_IDLE_SECONDS = 300.0
 """The life of a copy after its last use: longer spares work after long breaks, shorter spares disk."""
+_WRITERS = {SpaceFile.STATE: write_state, SpaceFile.QUARANTINE: write_quarantine, SpaceFile.OWN: write_own}
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """A copy on the disk. `position` and `rows` are of a shard: the log up to there is in it."""
+    """A copy on the disk, and what it is a copy of. `position`: the log up to there is in it."""
 
     file: Path
     checksum: str
     bytes: int
     position: int = 0
-    rows: int = 0
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -80,26 +81,17 @@ class FileCopies:
             stat = (env.path / "data.mdb").stat()
             state = (name, stat.st_dev, stat.st_ino, view.version)
             copy = self._known(state) or self._taken(lambda file: _copy(env, view.tx, file), state)
-            return self._keep(
-                replace(copy, position=max(applied, view.number("position")), rows=view.row_count()), state
-            )
+            position = max(applied, view.number("position"))
+            headers = {"Shard-Position": str(position), "Shard-Rows": str(view.row_count())}
+            return self._keep(replace(copy, position=position, headers=headers), state)
 
-    def state(self) -> Copy:
-        """A copy of the part of the pond's space that its peers share, see `maps/log/clone.py`."""
-        return self._of_space(write_state)
-
-    def quarantine(self) -> Copy:
-        """A copy of the list of quarantined parts."""
-        return self._of_space(write_quarantine)
-
-    def own(self) -> Copy:
-        """A copy of the rows that only this folder has."""
-        return self._of_space(write_own)
-
-    def _of_space(self, write: Callable[[ReadTransaction, Path], None]) -> Copy:
+    def space(self, wanted: SpaceFile) -> Copy:
+        """A copy of rows of the pond's space, see `maps/log/clone.py`."""
         with self._taking, self._pond.space.read() as tx:
-            copy = self._taken(lambda file: write(tx, file), None)
-            return self._keep(replace(copy, position=head_of(tx).position), None)
+            copy = self._taken(lambda file: _WRITERS[wanted](tx, file), None)
+            position = head_of(tx).position
+            headers = {"State-Position": str(position), "Millpond-Pond": self._pond.log.pond_id}
+            return self._keep(replace(copy, position=position, headers=headers), None)
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
         with self._lock:

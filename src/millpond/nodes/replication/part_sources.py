@@ -1,7 +1,7 @@
 """Sources of the parts that other nodes entered: this node's own uploads, else a peer.
 
-fetched/<part id>.<checksum>/   parts on their way, see `client/part_download.py`
-fetched/<part id>/              parts that came whole and were checked, until they are entered
+fetched/<part id>.<checksum>.partial/   parts on their way, see `client/transfer.py`
+fetched/<part id>/                      parts that came whole and were checked, until they are entered
 """
 
 from __future__ import annotations

@@ -9,16 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from millpond.client.download import Fetched, fetch_file
-from millpond.client.part_download import fetch_part
+from millpond.client.transfer import Fetched, fetch_file, fetch_part
 from millpond.client.transport import Connection
 from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
-from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartManifest
-from millpond.nodes.replication.own_source import PeerOwn
+from millpond.nodes.replication.source import ObjectFile, PondFile, ShardFile, SpaceFile, StreamFile
 from millpond.nodes.replication.status import NodeStatus
+from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("LogPage", "Peer")
 
@@ -44,7 +44,6 @@ class Peer:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        self.own = PeerOwn(connection)
 
     @property
     def url(self) -> str:
@@ -104,27 +103,25 @@ class Peer:
         """
         return fetch_part(self.connection, part_id, folder, bytes_max=bytes_max)
 
-    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's stream, for a backup.
+    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+        """Fetch a file.
 
-        Raises: `NotFound` when it is not there, or not any more.
+        Raises: as the file says; as `fetch_file`.
         """
-        return fetch_file(self.connection, f"/v1/parts/{part_id}/stream", target)
+        query, seconds = None, None
+        match wanted:
+            case SpaceFile():
+                path, seconds = f"/v1/log/{wanted.value}", _COPY_SECONDS
+            case ShardFile(definition, position):
+                path, seconds = f"/v1/maps/{definition.name}/shard", _COPY_SECONDS
+                query = {"position": str(position), "incarnation": definition.incarnation}
+            case StreamFile(part):
+                path = f"/v1/parts/{part}/stream"
+            case ObjectFile(name):
+                path = f"/v1/log/objects/{quote(name)}"
+        return fetch_file(self.connection, path, target, query=query, timeout=seconds)
 
-    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
-        """Fetch a copy of a map's shard, taken when everything up to `position` had been applied there.
-
-        Raises: `NotFound` kind `shard_empty` when it has no row yet, else when the map is another one now.
-        """
-        query = {"position": str(position), "incarnation": definition.incarnation}
-        return fetch_file(
-            self.connection, f"/v1/maps/{definition.name}/shard", target, query=query, timeout=_COPY_SECONDS
-        )
-
-    def fetch_state(self, target: Path) -> Fetched:
-        """Fetch what its space has in common with those of its peers."""
-        return fetch_file(self.connection, "/v1/log/state", target, timeout=_COPY_SECONDS)
-
-    def fetch_quarantine(self, target: Path) -> Fetched:
-        """Fetch which parts it has quarantined."""
-        return fetch_file(self.connection, "/v1/log/quarantine", target)
+    def own_objects(self, after: str) -> list[ObjectInfo]:
+        """A page of the objects of repositories that only its folder has, by name; an empty one is the end."""
+        found = self.connection.request("GET", "/v1/log/objects", query={"after": after}).json()["objects"]
+        return [ObjectInfo(str(row["name"]), int(row["bytes"])) for row in found]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from millpond.client.download import Fetched
+from millpond.client.transfer import Fetched
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
@@ -13,7 +15,47 @@ if TYPE_CHECKING:
     from millpond.nodes.replication.peer import LogPage
     from millpond.stores.objects.protocol import ObjectInfo
 
-__all__ = ("BackupSource", "OwnSource", "PartSource", "PondSource")
+__all__ = ("BackupSource", "ObjectFile", "PartSource", "PondFile", "PondSource", "ShardFile", "SpaceFile", "StreamFile")
+
+
+class SpaceFile(Enum):
+    """Rows of a pond's space, as an Arrow stream: those of the pond, its quarantined parts, those of its folder alone.
+
+    Of an earlier release there are no rows of the folder alone: `NotFound`.
+    """
+
+    STATE = "state"
+    QUARANTINE = "quarantine"
+    OWN = "own"
+
+
+@dataclass(frozen=True, slots=True)
+class ShardFile:
+    """A copy of a map's shard, taken when everything up to `position` had been applied to it.
+
+    `NotFound`, kind `shard_empty`, when it has no row yet; else when the map is another one now.
+    """
+
+    definition: MapDefinition
+    position: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class StreamFile:
+    """The stream of a part; `NotFound` when it is not there, or not any more."""
+
+    part: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectFile:
+    """An object of a repository; `NotFound` when it was collected meanwhile."""
+
+    name: str
+
+
+PondFile: TypeAlias = SpaceFile | ShardFile | StreamFile | ObjectFile
+"""A file that a pond gives. Its headers say what it is a copy of, see `FileCopies`."""
 
 
 class PondSource(Protocol):
@@ -32,50 +74,18 @@ class PondSource(Protocol):
         Raises: `NotFound`, kind `log_trimmed`.
         """
 
-    def fetch_shard(self, definition: MapDefinition, target: Path, *, position: int = 0) -> Fetched:
-        """Fetch a copy of a map's shard, taken when everything up to `position` had been applied to it.
+    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+        """Bring a file, checked.
 
-        Raises: `NotFound`, kind `shard_empty` when it has no row yet, else when the map is another one now.
-        """
-
-    def fetch_state(self, target: Path) -> Fetched:
-        """Fetch the rows of the space that belong to the pond, not to one node."""
-
-    def fetch_quarantine(self, target: Path) -> Fetched:
-        """Fetch the list of quarantined parts."""
-
-
-class OwnSource(Protocol):
-    """The content that only the folder of a pond has."""
-
-    def fetch_own(self, target: Path) -> Fetched:
-        """Fetch the rows of the space that only its folder has.
-
-        Raises: `NotFound` when it is of an earlier release, which does not send them.
-        """
-
-    def own_objects(self, after: str) -> list[ObjectInfo]:
-        """A page of the objects of repositories in its folder, by name; an empty one is the end."""
-
-    def fetch_object(self, name: str, target: Path) -> Fetched:
-        """Fetch one of these objects.
-
-        Raises: `NotFound` when it was collected meanwhile.
+        Raises: `NotFound` as the file says.
         """
 
 
 class BackupSource(PondSource, Protocol):
-    """A pond that can be backed up: its parts can be fetched as they travel, too. `Peer` is one."""
+    """A pond that can be backed up: it gives the streams of its parts, and what only its folder has. `Peer` is one."""
 
-    def fetch_stream(self, part_id: str, target: Path) -> Fetched:
-        """Fetch a part's stream.
-
-        Raises: `NotFound`.
-        """
-
-    @property
-    def own(self) -> OwnSource:
-        """The content that only its folder has."""
+    def own_objects(self, after: str) -> list[ObjectInfo]:
+        """A page of the objects of repositories in its folder, by name; an empty one is the end."""
 
 
 class PartSource(Protocol):

@@ -19,6 +19,7 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
@@ -32,7 +33,7 @@ from millpond.maps.parts.stream import Head, check_part_size
 from millpond.nodes.limits import NodeLimits
 from millpond.nodes.uploads.session import UploadOffer, UploadSession, UploadState
 from millpond.pond import Pond
-from millpond.stores.files import remove_tree, sync
+from millpond.stores.files import check_room, remove_tree, sync
 from millpond.stores.shared_sync import SharedSync
 
 __all__ = ("TURN_SECONDS", "Receiver")
@@ -45,6 +46,24 @@ DISK_SPARE_BYTES = 16 << 20
 """Left free for everything else a node writes meanwhile."""
 _DIGEST = re.compile(r"[0-9a-f]{32}")
 _PARTIAL = re.compile(r"([0-9a-f]{32})\.([0-9a-f]{32})")
+
+
+@dataclass(slots=True)
+class _Upload:
+    """The upload of one part, as far as it is known."""
+
+    seen_ms: int
+    turn: threading.Lock = field(default_factory=threading.Lock)
+    """Held by the one who sends it."""
+    map: str | None = None
+    received: PartialPart | None = None
+    """The bytes that are being sent, or came before a connection was lost."""
+    length: int = 0
+    """The bytes of the whole, while somebody sends it."""
+
+    def missing(self) -> int:
+        """The number of bytes still to come from the one who sends it."""
+        return self.length and self.length - (0 if self.received is None else self.received.size)
 
 
 class Receiver:
@@ -63,11 +82,7 @@ class Receiver:
         self._space = pond.space
         self.folder = pond.folder / "uploads"
         self._lock = threading.Lock()
-        self._turns: dict[str, threading.Lock] = {}
-        self._seen: dict[str, int] = {}
-        self._offered: dict[str, str] = {}
-        self._coming: dict[str, Callable[[], int]] = {}  # how many bytes are still to come
-        self._partial: dict[str, PartialPart] = {}  # what is being sent, or came before a connection was lost
+        self._uploads: dict[str, _Upload] = {}
         self.folder.mkdir(exist_ok=True)
         sync(self.folder.parent)
         self._names_sync = SharedSync(self.folder)
@@ -80,8 +95,8 @@ class Receiver:
                 continue
             named = _PARTIAL.fullmatch(place.name)
             left = PartialPart.left(place) if named else None
-            if named and left is not None and named[1] not in self._partial:
-                self._partial[named[1]] = left
+            if named and left is not None and self._of(named[1]).received is None:
+                self._of(named[1]).received = left
             elif place.is_dir():
                 shutil.rmtree(place, ignore_errors=True)
             else:
@@ -98,10 +113,8 @@ class Receiver:
             return UploadState("here")
         if self.map_of(part) is not None:
             return UploadState("known")
-        begun = self._partial.get(part)
-        if begun is None or begun.head is None:
-            return UploadState("absent")  # without its head nothing of a part is retained
-        return UploadState("partial", begun.size)
+        begun = self._begun(part)
+        return UploadState("absent") if begun is None else UploadState("partial", begun.size)
 
     def state_between(self, part: str) -> UploadState:
         """The state of a part, for a writer that wants to resume its upload.
@@ -109,7 +122,8 @@ class Receiver:
         While somebody sends it a moment is waited: mostly that is the same writer, on a lost connection, whose last
         bytes are still being written.
         """
-        turn = self._turn(part)
+        self._place(part)
+        turn = self._of(part).turn
         if turn.acquire(timeout=LEAVING_SECONDS):
             turn.release()
         return self.state(part)
@@ -119,7 +133,7 @@ class Receiver:
         folder = self._place(part)
         if not folder.is_dir():
             return None
-        self._touch(part)
+        self._of(part, touched=True)
         return folder
 
     def map_of(self, part: str) -> str | None:
@@ -136,21 +150,29 @@ class Receiver:
         if folder.is_dir():
             with suppress(Corrupt):  # entered or removed meanwhile
                 return read_manifest(folder).map
-        begun = self._partial.get(part)
+        begun = self._begun(part)
         if begun is not None and begun.head is not None:
             return begun.head.manifest.map
-        with self._lock:
-            offered = self._offered.get(part)
-        return self.map_of(part) or offered
+        known = self._uploads.get(part)
+        return self.map_of(part) or (None if known is None else known.map)
+
+    def _begun(self, part: str) -> PartialPart | None:
+        """The bytes of a part that have come; without its head nothing of one is retained."""
+        known = self._uploads.get(part)
+        begun = None if known is None else known.received
+        return None if begun is None or begun.head is None else begun
 
     def _place(self, part: str) -> Path:
         if not _DIGEST.fullmatch(part):
             raise Invalid("this is no id of a part", kind="part_id", part=part, hint="it is 32 hexadecimal digits")
         return self.folder / part
 
-    def _touch(self, part: str) -> None:
+    def _of(self, part: str, *, touched: bool = False) -> _Upload:
         with self._lock:
-            self._seen[part] = self._clock.now_ms()
+            upload = self._uploads.setdefault(part, _Upload(self._clock.now_ms()))
+            if touched:
+                upload.seen_ms = self._clock.now_ms()
+            return upload
 
     # -- receiving ------------------------------------------------------------------------------------
 
@@ -168,18 +190,18 @@ class Receiver:
         """
         place = self._place(offer.part)
         self._check(offer)
-        turn = self._turn(offer.part)
-        if not turn.acquire(timeout=TURN_SECONDS if patience is None else patience):
+        upload = self._of(offer.part)
+        if not upload.turn.acquire(timeout=TURN_SECONDS if patience is None else patience):
             raise Unavailable("somebody else sends this part", kind="upload_busy", part=offer.part, hint="ask again")
+        session = None
         try:
-            session = self._begin(place, offer, turn)
-        except BaseException as error:
-            turn.release()
-            if isinstance(error, NotFound):
-                self._need_ready()
+            session = self._begin(place, offer, upload)
+        except NotFound:
+            self._need_ready()
             raise
-        if session is None:
-            turn.release()
+        finally:
+            if session is None:
+                upload.turn.release()
         return session
 
     def take(self, offer: UploadOffer, chunks: Sequence[bytes], patience: float) -> UploadState:
@@ -210,37 +232,28 @@ class Receiver:
             session.write(chunks)
             yield session.hand_over()
 
-    def _begin(self, place: Path, offer: UploadOffer, turn: threading.Lock) -> UploadSession | None:
-        self._touch(offer.part)
-        with self._lock:
-            self._offered.setdefault(offer.part, offer.map)
+    def _begin(self, place: Path, offer: UploadOffer, upload: _Upload) -> UploadSession | None:
+        self._of(offer.part, touched=True)
+        upload.map = upload.map or offer.map
         if self._has(offer):
             return None
-        left = self._partial.pop(offer.part, None)
+        left = upload.received
         if left is not None and not self._continues(left, offer):
             left.remove()  # of the same part from another source, or sent anew: of no use
             left = None
-        received = left or PartialPart(
+        upload.received = received = left or PartialPart(
             place.with_suffix(f".{offer.checksum}"), admit=lambda head: self._admit(head, offer)
         )
         try:
-            self._take_room(offer, place, received.size)
-            session = UploadSession(
+            self._take_room(offer, upload)
+            return UploadSession(
                 received, offer, accept=self._accept, settle=partial(self._settle, place),
-                over=lambda keep: self._let_go(offer.part, received, turn, keep),
+                over=partial(self._let_go, offer.part, upload),
             )  # fmt: skip
         except BaseException as error:
-            self._give_room_back(offer.part)
-            if left is not None and isinstance(error, Conflict):
-                left.close()
-                self._partial[offer.part] = left
-            else:
-                received.remove()
+            received.close()
+            self._end(upload, keep=left is not None and isinstance(error, Conflict))
             raise
-        with self._lock:
-            self._coming[offer.part] = lambda: session.missing
-            self._partial[offer.part] = received
-        return session
 
     def _continues(self, left: PartialPart, offer: UploadOffer) -> bool:
         """True when what came before is the beginning of what is offered, and open to be continued."""
@@ -256,14 +269,19 @@ class Receiver:
         received.rename(place)
         self._names_sync.run()
 
-    def _let_go(self, part: str, received: PartialPart, turn: threading.Lock, keep: bool) -> None:
-        """End a writer's turn. Without its head nothing of a part is retained."""
-        self._give_room_back(part)
-        if not keep or received.head is None:
-            self._partial.pop(part, None)
+    def _let_go(self, part: str, upload: _Upload, keep: bool) -> None:
+        """End a writer's turn."""
+        self._end(upload, keep=keep)
+        self._of(part, touched=True)
+        upload.turn.release()
+
+    def _end(self, upload: _Upload, *, keep: bool) -> None:
+        """Give back the room for what was to come. Without its head nothing of a part is retained."""
+        upload.length = 0
+        received = upload.received
+        if received is not None and (not keep or received.head is None):
+            upload.received = None
             received.remove()
-        self._touch(part)
-        turn.release()
 
     def _has(self, offer: UploadOffer) -> bool:
         """True when the part is here or was entered before; only its own map can have taken it."""
@@ -290,27 +308,11 @@ class Receiver:
                 bytes_max=self._limits.upload_bytes_max, hint="write smaller parts",
             )  # fmt: skip
 
-    def _turn(self, part: str) -> threading.Lock:
-        with self._lock:
-            return self._turns.setdefault(part, threading.Lock())
-
-    def _take_room(self, offer: UploadOffer, place: Path, received: int) -> None:
+    def _take_room(self, offer: UploadOffer, upload: _Upload) -> None:
         """Reserve disk for the bytes to come, of this upload and of others."""
-        coming = offer.length - received
         with self._lock:
-            self._coming.pop(offer.part, None)
-            wanted = coming + sum(missing() for missing in self._coming.values()) + DISK_SPARE_BYTES
-            free = shutil.disk_usage(self._pond.folder).free
-            if free < wanted:
-                raise Unavailable(
-                    "no space is left on the disk", kind="disk_full", file=place, wanted=wanted, free=free,
-                    hint="free some space on the node and try again",
-                )  # fmt: skip
-            self._coming[offer.part] = lambda: coming
-
-    def _give_room_back(self, part: str) -> None:
-        with self._lock:
-            self._coming.pop(part, None)
+            upload.length = offer.length
+            check_room(self._pond.folder, sum(known.missing() for known in self._uploads.values()) + DISK_SPARE_BYTES)
 
     def _admit(self, head: Head, offer: UploadOffer) -> None:
         """Check what a stream says of itself, before a byte of its files is written.
@@ -362,46 +364,32 @@ class Receiver:
 
     def discard(self, part: str) -> bool:
         """Forget an upload; true if there was one. An upload in progress is left alone."""
-        place = self._place(part)
-        with self._idle(part) as idle:
-            if not idle:
-                return False
-            left = self._partial.pop(part, None)
-            if left is not None:
-                left.remove()
-            here = place.exists()
+        place, upload = self._place(part), self._of(part)
+        if not upload.turn.acquire(blocking=False):
+            return False
+        try:
+            left, here = upload.received, place.exists()
+            self._end(upload, keep=False)
             remove_tree(place)
+        finally:
+            upload.turn.release()
         return here or left is not None
 
     def recent_uploads(self, seconds: float) -> int:
         """The number of uploads that came or grew in the last seconds, and that no load has entered."""
         since_ms = self._clock.now_ms() - int(seconds * 1000)
         with self._lock:
-            lately = [part for part, seen in self._seen.items() if seen >= since_ms]
-        return sum(part in self._partial or (self.folder / part).exists() for part in lately)
+            lately = [(part, upload) for part, upload in self._uploads.items() if upload.seen_ms >= since_ms]
+        return sum(upload.received is not None or (self.folder / part).exists() for part, upload in lately)
 
     def expire(self) -> int:
         """Remove the uploads that no load has entered and nobody touched for `NodeLimits.upload_idle_ms`; how many."""
         before_ms = self._clock.now_ms() - self._limits.upload_idle_ms
-        gone = 0
-        for part in {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)} | {*self._partial}:
-            with self._lock:
-                seen = self._seen.setdefault(part, self._clock.now_ms())
-            if seen < before_ms:
-                gone += self.discard(part)
+        here = {place.name for place in self.folder.iterdir() if _DIGEST.fullmatch(place.name)}
+        gone = sum(self.discard(part) for part in here | {*self._uploads} if self._of(part).seen_ms < before_ms)
         with self._lock:
-            self._seen = {part: seen for part, seen in self._seen.items() if seen >= before_ms}
-            self._offered = {part: name for part, name in self._offered.items() if part in self._seen}
-            self._turns = {part: turn for part, turn in self._turns.items() if part in self._seen or turn.locked()}
+            self._uploads = {
+                part: upload for part, upload in self._uploads.items()
+                if upload.seen_ms >= before_ms or upload.received is not None or upload.turn.locked()
+            }  # fmt: skip
         return gone
-
-    @contextmanager
-    def _idle(self, part: str) -> Iterator[bool]:
-        turn = self._turn(part)
-        if not turn.acquire(blocking=False):
-            yield False
-            return
-        try:
-            yield True
-        finally:
-            turn.release()

@@ -29,7 +29,7 @@ from msgspec import Meta
 from starlette.requests import Request
 from starlette.responses import Response
 
-from millpond.client.download import CHECKSUM
+from millpond.client.transfer import CHECKSUM
 from millpond.errors import Corrupt, NotFound, Unavailable
 from millpond.json_forms import plain
 from millpond.maps.log.log import Entry, entry_at, first_position
@@ -37,6 +37,7 @@ from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.acknowledgement import LOOK_SECONDS, begin_acknowledgement
 from millpond.nodes.folder_content import objects_folder, own_objects
 from millpond.nodes.replication.copies import Copy
+from millpond.nodes.replication.source import SpaceFile
 from millpond.nodes.tokens import Caller
 from millpond.server.byte_ranges import file_chunks, ranged, tag_wanted
 from millpond.server.dispatch import Routes
@@ -272,13 +273,12 @@ def _add_copies(router: Routes, node: Node) -> None:
     @router.get("/log/state", OPERATOR, tag="nodes", summary="What a clone takes of the space")
     def state(request: Request) -> Response:
         """Rows of the space as an Arrow stream. Headers: `State-Position`, `Millpond-Pond`."""
-        copy = _resumed(node, request, 0) or node.copies.state()
-        return _sent(request, copy, {"State-Position": str(copy.position), "Millpond-Pond": node.pond.log.pond_id})
+        return _space_sent(node, request, SpaceFile.STATE)
 
     @router.get("/log/quarantine", OPERATOR, tag="nodes", summary="Which parts were quarantined")
     def quarantine(request: Request) -> Response:
         """Rows of the space as an Arrow stream."""
-        return _sent(request, _resumed(node, request, 0) or node.copies.quarantine(), {})
+        return _space_sent(node, request, SpaceFile.QUARANTINE)
 
     @router.get("/maps/{name}/shard", OPERATOR, tag="nodes", summary="A compact copy of a shard")
     async def shard(
@@ -293,7 +293,7 @@ def _add_copies(router: Routes, node: Node) -> None:
         if copy is None:
             left = await map_reached(request, node, name, position, timeout)
             copy = await in_thread(request, _shard, node, name, position, incarnation, left)
-        return _sent(request, copy, {"Shard-Position": str(copy.position), "Shard-Rows": str(copy.rows)})
+        return _sent(request, copy)
 
     @router.get(
         "/parts/{part_id}/stream", read(On.OWN_PART, memory_bytes=FILE_BYTES),
@@ -314,7 +314,7 @@ def _add_own(router: Routes, node: Node) -> None:
     @router.get("/log/own", OPERATOR, tag="nodes", summary="The rows that only this folder has")
     def own(request: Request) -> Response:
         """Repositories, streams of events, runs of workflows, as an Arrow stream of rows of the space."""
-        return _sent(request, _resumed(node, request, 0) or node.copies.own(), {})
+        return _space_sent(node, request, SpaceFile.OWN)
 
     @router.get("/log/objects", OPERATOR, tag="nodes", summary="The objects of repositories in this folder")
     def objects(after: Annotated[str, Meta(max_length=4096)] = "") -> dict[str, Any]:
@@ -328,7 +328,7 @@ def _add_own(router: Routes, node: Node) -> None:
         file = objects_folder(node.pond.folder) / check_name(name)
         if not file.is_file():
             raise not_found(name, "repositories")
-        return _sent(request, Copy(file, checksum_file(file), file.stat().st_size), {})
+        return _sent(request, Copy(file, checksum_file(file), file.stat().st_size))
 
 
 def _shard(node: Node, name: str, position: int, incarnation: str | None, timeout: float) -> Copy:
@@ -380,13 +380,17 @@ def _resumed(node: Node, request: Request, position: int) -> Copy | None:
     return copy if copy is not None and copy.position >= position else None
 
 
-def _sent(request: Request, copy: Copy, headers: dict[str, str]) -> Response:
+def _space_sent(node: Node, request: Request, wanted: SpaceFile) -> Response:
+    return _sent(request, _resumed(node, request, 0) or node.copies.space(wanted))
+
+
+def _sent(request: Request, copy: Copy) -> Response:
     try:
         chunks = file_chunks(copy.file)
     except FileNotFoundError:
         raise Unavailable("the copy was removed meanwhile", kind="copy_gone", hint="ask again") from None
     return ranged(
-        request, size=copy.bytes, tag=copy.checksum, chunks=chunks, headers={**headers, CHECKSUM: copy.checksum}
+        request, size=copy.bytes, tag=copy.checksum, chunks=chunks, headers={**copy.headers, CHECKSUM: copy.checksum}
     )
 
 

@@ -299,11 +299,6 @@ def _open(receiver: Receiver, offer: UploadOffer, head: bytes) -> UploadState:
         return UploadState("partial", session.offset)
 
 
-def _take(receiver: Receiver, offer: UploadOffer, chunks: list[bytes], patience: float) -> UploadState:
-    with reporting_damage():
-        return receiver.take(offer, chunks, patience)
-
-
 async def _receive(
     request: Request, receiver: Receiver, offer: UploadOffer, sent: int | None, piece_bytes: Callable[[], int]
 ) -> UploadState:
@@ -312,9 +307,22 @@ async def _receive(
     Raises: `RequestError` when what came is damaged; else as `UploadSession`.
     """
     heard = _heard(request, request.app.state.node.settings.client.read_timeout / 1000)
-    if offer.offset == 0 and sent == offer.length and _fits(request, sent):
-        return await _receive_small(request, receiver, offer, [chunk async for chunk in heard])
-    return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))
+    if offer.offset != 0 or sent != offer.length or not _fits(request, sent):
+        return await _receive_long(request, receiver, offer, _pieces(heard, piece_bytes))
+    chunks = [chunk async for chunk in heard]
+    request.app.state.metrics.upload_bytes.inc(offer.length)
+
+    def take(patience: float) -> UploadState:
+        with reporting_damage():
+            return receiver.take(offer, chunks, patience)
+
+    try:
+        return await _in_thread(take, 0.0)
+    except Unavailable as error:
+        if error.kind != "upload_busy":
+            raise
+    # Somebody else sends the part: threads that wait are not those that work.
+    return await in_thread(request, take, TURN_SECONDS)
 
 
 def _fits(request: Request, length: int) -> bool:
@@ -330,17 +338,6 @@ def _fits(request: Request, length: int) -> bool:
     return True
 
 
-async def _receive_small(request: Request, receiver: Receiver, offer: UploadOffer, chunks: list[bytes]) -> UploadState:
-    request.app.state.metrics.upload_bytes.inc(offer.length)
-    try:
-        return await _in_thread(_take, receiver, offer, chunks, 0.0)
-    except Unavailable as error:
-        if error.kind != "upload_busy":
-            raise
-    # Somebody else sends the part: threads that wait are not those that work.
-    return await in_thread(request, _take, receiver, offer, chunks, TURN_SECONDS)
-
-
 async def _receive_long(
     request: Request, receiver: Receiver, offer: UploadOffer, pieces: AsyncIterator[list[bytes]]
 ) -> UploadState:
@@ -353,19 +350,18 @@ async def _receive_long(
     if session is None:
         return await _in_thread(receiver.state, offer.part)
     began = session.offset
+    cause: BaseException | None = None
     try:
         with reporting_damage():
             await _pour(pieces, session)
-            state: UploadState = await _in_thread(session.finish)
+            return await _in_thread(session.finish)
     except BaseException as error:
         cause = error.error if isinstance(error, RequestError) else error
-        with anyio.CancelScope(shield=True):
-            await _in_thread(session.leave, cause)
         raise
     finally:
         request.app.state.metrics.upload_bytes.inc(session.offset - began)
-    session.leave()
-    return state
+        with anyio.CancelScope(shield=True):
+            await _in_thread(session.leave, cause)
 
 
 async def _heard(request: Request, silence: float) -> AsyncIterator[bytes]:

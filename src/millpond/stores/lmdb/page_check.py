@@ -23,6 +23,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -95,7 +96,8 @@ def check_file(file: Path, tables: Mapping[str, bool]) -> CheckedFile:
     # Two meta pages and the table of tables: nothing smaller can hold a row.
     if size < 3 * PAGE or size % PAGE:
         raise _damaged(file, f"{size} bytes are no whole pages")
-    pages: U8 = np.memmap(file, np.uint8, mode="r")
+    with file.open("rb") as opened:
+        pages: U8 = np.frombuffer(mmap(opened.fileno(), size, access=ACCESS_READ), np.uint8)
     return CheckedFile(pages, tuple(_Check(file, pages).tables(tables)))
 
 
