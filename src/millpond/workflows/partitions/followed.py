@@ -93,10 +93,17 @@ class FollowedPartition(Partition):
         super().__init__(initialization, stories=stories)
         self.number, self._partitions = number, partitions
         self._position, self._out = 0, 0
+        self.place = Place()
+        """The place behind the entries that were applied last."""
+        self.has_put_out = False
 
     def last_ms(self, tx: ReadTransaction) -> int:
         """The instant of the last command."""
         return read_place(tx).ms
+
+    def latest_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant by which timers may have been set."""
+        return read_place(tx).latest_ms
 
     def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
         """Apply entries in their order; the end of each that was no mere note."""
@@ -107,6 +114,7 @@ class FollowedPartition(Partition):
                 self._position, self._out = entry.position, 0
                 place, ended = self._apply_entry(tx, entry, place)
                 ends += ended
+        self.place = place
         tx.put(PLACE.pack(), encode((place.position, place.ms, place.latest_ms)))
         return ends
 
@@ -189,7 +197,7 @@ class FollowedPartition(Partition):
         tx.put(counter, encode((number,)))
         entry = encode_entry(CausedEntry(self.number, number, command, now))
         tx.put(OUTBOX.pack(self._position, self._out), encode((target, entry)))
-        self._out += 1
+        self._out, self.has_put_out = self._out + 1, True
 
     def _delete_run(self, tx: Transaction, store: RunStore, run: RunPath) -> None:
         """Delete a run whole: a run that is half gone would be no function of the log."""

@@ -113,6 +113,10 @@ class Partition:
         """The latest instant of a command in its log."""
         return self.log.head(tx).stamp_ms
 
+    def latest_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant by which timers may have been set."""
+        return self.last_ms(tx)
+
     def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
         """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
 
