@@ -35,6 +35,7 @@ from millpond.workflows.partitions.entries import (
 )
 from millpond.workflows.partitions.routing import METADATA, partition_of_key
 from millpond.workflows.processor import Applied, Partition
+from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
 from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, pull_back, take_timer
@@ -109,16 +110,17 @@ class FollowedPartition(Partition):
         """Apply entries in their order; the end of each that was no mere note."""
         place = read_place(tx)
         ends: list[Ended] = []
-        for entry in entries:
-            if entry.position > place.position:
-                self._position, self._out = entry.position, 0
-                place, ended = self._apply_entry(tx, entry, place)
-                ends += ended
+        with batched(tx) as rows:
+            for entry in entries:
+                if entry.position > place.position:
+                    self._position, self._out = entry.position, 0
+                    place, ended = self._apply_entry(rows, entry, place)
+                    ends += ended
         self.place = place
         tx.put(PLACE.pack(), encode((place.position, place.ms, place.latest_ms)))
         return ends
 
-    def _apply_entry(self, tx: Transaction, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
+    def _apply_entry(self, tx: Batch, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
         try:
             entry = decode_entry(data.data)
         except Corrupt as error:
@@ -132,7 +134,7 @@ class FollowedPartition(Partition):
         return Place(data.position, ms, max(last.latest_ms, ms)), ends
 
     def _apply_command(
-        self, tx: Transaction, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
+        self, tx: Batch, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
     ) -> tuple[int, list[Ended]]:
         match entry:
             case CommandEntry(command, ms):
@@ -152,14 +154,14 @@ class FollowedPartition(Partition):
                 (drop_stories if dropped else delete_stories)(tx, (position, number))
                 return last, []
 
-    def _command(self, tx: Transaction, command: LoggedCommand, now: int) -> Ended:
+    def _command(self, tx: Batch, command: LoggedCommand, now: int) -> Ended:
         applied = self._applied(tx, command, now)
         if self.number == METADATA and applied.error is None:
             for target in range(METADATA + 1, self._partitions):
                 self._put_out(tx, target, command, now)
         return Ended(applied)
 
-    def _timer(self, tx: Transaction, timer: TimerEntry, now: int) -> Ended:
+    def _timer(self, tx: Batch, timer: TimerEntry, now: int) -> Ended:
         request = take_timer(tx, timer.tenant, timer.name, timer.at)
         if request is None:
             return Ended(None, timer)
@@ -167,7 +169,7 @@ class FollowedPartition(Partition):
         command, head = LoggedCommand(timer.tenant, own, request), Head(self._position - 1)
         return Ended(self._fire(tx, command, str(timer.name[0]), now, head), timer)
 
-    def _caused(self, tx: Transaction, entry: CausedEntry, now: int) -> list[Ended]:
+    def _caused(self, tx: Batch, entry: CausedEntry, now: int) -> list[Ended]:
         known = RECEIVED.pack(entry.source)
         if entry.number != _number(tx, known) + 1:
             return []
@@ -178,7 +180,7 @@ class FollowedPartition(Partition):
             note_failed(tx, entry.command, (self._position, 0), applied.error)
         return [Ended(applied)]
 
-    def _applied(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+    def _applied(self, tx: Batch, command: LoggedCommand, now: int) -> Applied:
         """Apply a command, with what it causes here."""
         return self._apply_chain(tx, command, now, Head(self._position - 1))[0]
 

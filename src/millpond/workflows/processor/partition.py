@@ -29,8 +29,6 @@ from littlehorse.model import Variable, WfSpec
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.kernel.log import Head, Log
-from millpond.kernel.overlay import Overlay
-from millpond.kernel.scans import delete_rows, put_rows
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
     Command,
@@ -48,6 +46,7 @@ from millpond.workflows.engine import (
     run_id,
 )
 from millpond.workflows.keyspaces import COMMANDS, FAILED
+from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
 from millpond.workflows.processor.rows import ReadRows, WriteRows
 from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
@@ -130,16 +129,17 @@ class Partition:
         over: Callable[[], bool] = lambda: False,
     ) -> list[Applied]:  # fmt: skip
         """Apply commands in their order, and what they cause, until time is `over`; the end of each."""
-        head, now = self.log.head(tx), self.instant(now_ms)
-        ends = []
-        for command in commands:
-            end, head = self._apply_chain(tx, command, now, head)
-            ends.append(end)
-            if over():
-                break
+        now, ends = self.instant(now_ms), []
+        with batched(tx) as rows:
+            head = self.log.head(rows)
+            for command in commands:
+                end, head = self._apply_chain(rows, command, now, head)
+                ends.append(end)
+                if over():
+                    break
         return ends
 
-    def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
+    def _apply_chain(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """Apply a command, then what it causes. What it causes on other partitions is sent away."""
         first, head = self._apply(tx, command, now, head)
         effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
@@ -165,14 +165,15 @@ class Partition:
     def fire(self, tx: Transaction, timers: Sequence[tuple[LoggedCommand, str]], now_ms: int) -> list[Applied]:
         """Apply the commands of timers that are due, each with the run whose timer it was; the end of each."""
         now = self.instant(now_ms)
-        return [self._fire(tx, command, run, now, self.log.head(tx)) for command, run in timers]
+        with batched(tx) as rows:
+            return [self._fire(rows, command, run, now, self.log.head(rows)) for command, run in timers]
 
     def instant(self, now_ms: int) -> int:
         """The instant of commands that are applied now."""
         self._now = instant_after(self._now, now_ms)
         return self._now
 
-    def _fire(self, tx: Transaction, command: LoggedCommand, run: str, now: int, head: Head) -> Applied:
+    def _fire(self, tx: Batch, command: LoggedCommand, run: str, now: int, head: Head) -> Applied:
         end, head = self._apply_chain(tx, command, now, head)
         if end.error is None:
             return end
@@ -182,37 +183,38 @@ class Partition:
         note_failed(tx, command, (last.position, 1), end.error)
         return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard)
 
-    def _apply_caused(self, tx: Transaction, command: LoggedCommand, now: int, place: Place) -> Applied:
+    def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, place: Place) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""
         position, number = place
-        within = Overlay(tx)
+        tx.begin()
         try:
-            outcome, queued = self._write(within, command, now, (position, number * _NUMBERS_PER_COMMAND))
+            outcome, queued = self._write(tx, command, now, (position, number * _NUMBERS_PER_COMMAND))
         except (Unavailable, Closed):
             raise
         except Exception as error:
+            tx.undo()
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
             note_failed(tx, command, place, error)
             return Applied(command, position, unheard=1)
-        _take_over(tx, within)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued)
 
-    def _apply(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
+    def _apply(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """The end of a command, and the head of the log behind it."""
         position = head.position + 1
-        within = Overlay(tx)
+        tx.begin()
         try:
-            outcome, queued = self._write(within, command, now, (position, 0))
-            head = self._log(within, command, now, head)
+            outcome, queued = self._write(tx, command, now, (position, 0))
+            head = self._log(tx, command, now, head)
         except _MISTAKES as error:
+            tx.undo()
             return Applied(command, position, error=error), head
         except (Unavailable, Closed):
             raise
         except Exception as error:
+            tx.undo()
             return self._failed(tx, command, now, error, head)
-        _take_over(tx, within)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued), head
 
@@ -300,17 +302,3 @@ def note_failed(tx: Transaction, command: LoggedCommand, place: Place, error: Ex
     """Record a command that failed, with its reason."""
     reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
     tx.put(FAILED.pack(*place), to_json(reason))
-
-
-def _take_over(tx: Transaction, within: Overlay) -> None:
-    """Write what was changed over a transaction into it."""
-    puts: list[tuple[bytes, bytes]] = []
-    deletes: list[bytes] = []
-    for key, value in within.changes():
-        if value is None:
-            deletes.append(key)
-        else:
-            puts.append((key, value))
-    within.end()
-    delete_rows(tx, deletes)
-    put_rows(tx, puts)
