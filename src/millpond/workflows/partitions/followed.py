@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +37,7 @@ from millpond.workflows.processor import Applied, Partition
 from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
-from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, pull_back, take_timer
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, DueTimer, pull_back
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
 
@@ -67,7 +66,7 @@ class Ended:
     """The end of an entry: that of its command, and the timer that it was; a timer may have been none any more."""
 
     applied: Applied | None
-    timer: TimerEntry | None = None
+    timer: DueTimer | None = None
 
 
 def read_place(tx: ReadTransaction) -> Place:
@@ -142,7 +141,8 @@ class FollowedPartition(Partition):
                 return now, [self._command(tx, command, now)]
             case TimerEntry():
                 now = instant_after(last, entry.ms)
-                return now, [self._timer(tx, entry, now)]
+                timer = DueTimer(entry.tenant, entry.name, entry.at)
+                return now, [Ended(self._fire(tx, timer, now, Head(self._position - 1)), timer)]
             case CausedEntry():
                 # A definition is the same everywhere, also in its times.
                 now = entry.ms if entry.source == METADATA else instant_after(last, entry.ms)
@@ -160,14 +160,6 @@ class FollowedPartition(Partition):
             for target in range(METADATA + 1, self._partitions):
                 self._put_out(tx, target, command, now)
         return Ended(applied)
-
-    def _timer(self, tx: Batch, timer: TimerEntry, now: int) -> Ended:
-        request = take_timer(tx, timer.tenant, timer.name, timer.at)
-        if request is None:
-            return Ended(None, timer)
-        own = hashlib.sha256(f"timer/{self.number}/{self._position}".encode()).hexdigest()[:32]
-        command, head = LoggedCommand(timer.tenant, own, request), Head(self._position - 1)
-        return Ended(self._fire(tx, command, str(timer.name[0]), now, head), timer)
 
     def _caused(self, tx: Batch, entry: CausedEntry, now: int) -> list[Ended]:
         known = RECEIVED.pack(entry.source)

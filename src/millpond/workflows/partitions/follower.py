@@ -41,12 +41,11 @@ from millpond.workflows.partitions.entries import (
 from millpond.workflows.partitions.followed import FollowedPartition, put_out, read_place
 from millpond.workflows.processor.partition import Applied
 from millpond.workflows.processor.processor import RETRY_SECONDS, Ends, Incoming, Processor, claim_of
-from millpond.workflows.processor.timers import due_timers
+from millpond.workflows.processor.timers import DueTimer, due_timers
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
-    from millpond.workflows.engine import Key
     from millpond.workflows.logs import CommandLog, Entry
     from millpond.workflows.processor import Measures
     from millpond.workflows.processor.batch import Batch
@@ -79,7 +78,7 @@ class Follower(Processor):
         self.number, self._log = number, log
         self._claims: dict[str, Worker] = {}
         self._undecided: set[Queue] = set()
-        self._fired: set[tuple[int, str, Key]] = set()
+        self._fired: set[DueTimer] = set()
         self._sent, self._unsent, self._clock_position = (0, 0), True, 0
         super().__init__(space, clock, passed_on, workers, measures, stories=stories, owning=False)
         with space.read() as tx:
@@ -209,8 +208,7 @@ class Follower(Processor):
         ended = self.partition.apply_entries(rows, cast("list[Entry]", batch)) if batch else []
         ends.applied = [end.applied for end in ended if end.applied is not None]
         ends.taken = len(batch)
-        for timer in (end.timer for end in ended if end.timer is not None):
-            self._fired.discard((timer.at, timer.tenant, timer.name))
+        self._fired.difference_update(end.timer for end in ended if end.timer is not None)
 
     def _claim(self, tx: Transaction, worker: Worker, ends: Ends, now: int) -> bool:
         task = self._next_task(tx, worker)
@@ -289,14 +287,13 @@ class Follower(Processor):
             return
         with self.space.read() as tx:
             timers = due_timers(tx, now, TIMERS_PER_ROUND + len(self._fired))
-        for at, tenant, name in timers:
-            timer = (at, tenant, name)
+        for timer in timers:
             if timer not in self._fired:
                 self._fired.add(timer)
-                appended = self._put(TimerEntry(tenant, name, at, now))
+                appended = self._put(TimerEntry(timer.tenant, timer.name, timer.at, now))
                 appended.add_done_callback(lambda done, timer=timer: self._fired_or_not(timer, done))  # type: ignore[misc]
 
-    def _fired_or_not(self, timer: tuple[int, str, Key], appended: Future[int]) -> None:
+    def _fired_or_not(self, timer: DueTimer, appended: Future[int]) -> None:
         if appended.exception() is not None:
             self._fired.discard(timer)
 

@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -49,7 +50,7 @@ from millpond.workflows.keyspaces import COMMANDS, FAILED
 from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
 from millpond.workflows.processor.rows import ReadRows, WriteRows
-from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
+from millpond.workflows.processor.timers import DueTimer, cancel_timer, cancel_timers_of, set_timer, take_timer
 from millpond.workflows.store import RunReads, RunStore
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
     from millpond.workflows.store import Initialization
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "instant_after", "note_failed")
+__all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "derived_id", "instant_after", "note_failed")
 
 COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
@@ -101,6 +102,7 @@ class Partition:
     def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
         """With `stories`, each command notes what it tells of its run."""
         self.initialization, self._stories, self._now = initialization, stories, 0
+        self.number = 0
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
         self._searchable: dict[tuple[str, object], frozenset[str]] = {}
 
@@ -162,18 +164,24 @@ class Partition:
             unheard += end.unheard
         return replace(first, effects=tuple(effects), queued=tuple(queued), unheard=unheard), head
 
-    def fire(self, tx: Transaction, timers: Sequence[tuple[LoggedCommand, str]], now_ms: int) -> list[Applied]:
-        """Apply the commands of timers that are due, each with the run whose timer it was; the end of each."""
+    def fire(self, tx: Transaction, timers: Sequence[DueTimer], now_ms: int) -> list[Applied]:
+        """Apply the commands of timers that are due; the end of each that is still set."""
         now = self.instant(now_ms)
         with batched(tx) as rows:
-            return [self._fire(rows, command, run, now, self.log.head(rows)) for command, run in timers]
+            ends = [self._fire(rows, timer, now, self.log.head(rows)) for timer in timers]
+        return [end for end in ends if end is not None]
 
     def instant(self, now_ms: int) -> int:
         """The instant of commands that are applied now."""
         self._now = instant_after(self._now, now_ms)
         return self._now
 
-    def _fire(self, tx: Batch, command: LoggedCommand, run: str, now: int, head: Head) -> Applied:
+    def _fire(self, tx: Batch, timer: DueTimer, now: int, head: Head) -> Applied | None:
+        request = take_timer(tx, timer)
+        if request is None:
+            return None
+        run, own = str(timer.name[0]), derived_id("timer", self.number, head.position + 1)
+        command = LoggedCommand(timer.tenant, own, request)
         end, head = self._apply_chain(tx, command, now, head)
         if end.error is None:
             return end
@@ -287,6 +295,11 @@ class Partition:
 
 def _caused(applied: Applied) -> list[CommandCaused]:
     return [effect for effect in applied.effects if isinstance(effect, CommandCaused)]
+
+
+def derived_id(kind: str, *place: int) -> str:
+    """The id of a command that no caller sent: no other command has it."""
+    return hashlib.sha256("/".join(map(str, (kind, *place))).encode()).hexdigest()[:32]
 
 
 def instant_after(last: int, now: int) -> int:

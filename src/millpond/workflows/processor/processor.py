@@ -21,7 +21,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections import deque
@@ -39,9 +38,9 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
-from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition
+from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition, derived_id
 from millpond.workflows.processor.rows import ReadRows, queued_after
-from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, next_due, pull_back, take_due
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, due_timers, next_due, pull_back
 from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.run_slices import delete_run
@@ -365,7 +364,7 @@ class Processor:
         """Apply what came, and the timers that are due."""
         ends.pulled = pull_back(rows, now, TIMERS_PULLED_PER_WRITE) if self._went_back(now) else 0
         if due is not None and due <= now:
-            ends.fired = self.partition.fire(rows, self._due_commands(rows, now), now)
+            ends.fired = self.partition.fire(rows, due_timers(rows, now, TIMERS_PER_WRITE), now)
         ends.applied = self.partition.apply(rows, cast("list[LoggedCommand]", batch), now, self._until())
         ends.taken = len(ends.applied)
 
@@ -424,14 +423,6 @@ class Processor:
         if not batch:  # timers and claims alone: they are tried again, and not at once
             self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
 
-    def _due_commands(self, tx: Transaction, now: int) -> list[tuple[LoggedCommand, str]]:
-        """The commands of the timers that are due, with their runs."""
-        position = self.partition.log.head(tx).position
-        return [
-            (LoggedCommand(timer.tenant, _derived_id("timer", position, number), timer.request), str(timer.name[0]))
-            for number, timer in enumerate(take_due(tx, now, TIMERS_PER_WRITE))
-        ]
-
     # -- tasks for workers that wait ------------------------------------------------------------------
 
     def _hand_out(self, tx: Transaction, looked: set[Queue], ends: Ends, now: int) -> None:
@@ -456,7 +447,7 @@ class Processor:
     def _claim(self, tx: Transaction, worker: Worker, ends: Ends, now: int) -> bool:
         """Claim the oldest task for a worker; False when nothing is queued."""
         while (task := self._next_task(tx, worker)) is not None:
-            command = LoggedCommand(worker.queue[0], _derived_id("claim", *task.place), claim_of(task, worker))
+            command = LoggedCommand(worker.queue[0], derived_id("claim", *task.place), claim_of(task, worker))
             (end,) = self.partition.apply(tx, [command], now)
             if end.reply is not None or end.error is not None:
                 ends.claimed.append(replace(end, worker=worker))
@@ -492,11 +483,6 @@ class Processor:
 def claim_of(task: QueuedTask, worker: Worker) -> TaskClaim:
     """The request that claims a task for a worker."""
     return TaskClaim(TaskRunId(wf_run_id=run_id(task.run), task_guid=task.guid), worker.id, worker.version)
-
-
-def _derived_id(kind: str, position: int, number: int) -> str:
-    """The id of a command that the processor makes: no other command has it."""
-    return hashlib.sha256(f"{kind}/{position}/{number}".encode()).hexdigest()[:32]
 
 
 def _settle(future: Future[Message | None], end: Applied) -> None:
