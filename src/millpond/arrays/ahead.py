@@ -48,10 +48,10 @@ def produced_ahead(items: Generator[Result]) -> Iterator[Result]:
     with ThreadPoolExecutor(1, thread_name_prefix="ahead") as pool:
         try:
             upcoming = pool.submit(_following, items)
-            while (found := upcoming.result()) is not None:
+            while (item := upcoming.result()) is not None:
                 upcoming = pool.submit(_following, items)
-                yield found[0]
-                del found
+                yield item[0]
+                del item
         finally:
             pool.submit(items.close).result()
 

@@ -203,5 +203,5 @@ def _run_ends(offsets, data, tail):  # type: ignore[no-untyped-def]
 
 def run_ends(column: Bytes, tail: int = 0) -> npt.NDArray[np.bool_]:
     """Mask of the rows of a sorted column that end a run of rows equal but for their last `tail` bytes."""
-    found: npt.NDArray[np.bool_] = _run_ends(column.offsets, column.data.ctypes.data, tail).astype(np.bool_)
-    return found
+    ends: npt.NDArray[np.bool_] = _run_ends(column.offsets, column.data.ctypes.data, tail).astype(np.bool_)
+    return ends

@@ -71,10 +71,10 @@ def _private(folder: Path) -> bool:
             folder.parent.mkdir(parents=True, exist_ok=True)
         with suppress(FileExistsError):
             folder.mkdir(mode=0o700)
-        found = folder.lstat()  # a link that another user left here leads to a place of that user's choice
+        status = folder.lstat()  # a link that another user left here leads to a place of that user's choice
     except OSError:
         return False
-    return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077
 
 
 def _writable(folder: Path) -> bool:

@@ -101,10 +101,10 @@ def watch(compiling: Callable[[], None]) -> Iterator[None]:
 
 def _compile(function: Any, signature: str | None, inline: bool) -> Any:
     _listen()
-    known = function.__globals__
+    names = function.__globals__
     for name in function.__code__.co_names:
-        if isinstance(known.get(name), Kernel) and name != function.__name__:
-            known[name] = known[name].compiled()
+        if isinstance(names.get(name), Kernel) and name != function.__name__:
+            names[name] = names[name].compiled()
     options: dict[str, Any] = {"nogil": True} | ({"inline": "always"} if inline else {})
     dispatcher = _stored(function, options)
     if signature is not None:

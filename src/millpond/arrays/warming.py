@@ -103,14 +103,14 @@ def warm(processes: int | None = None, advance: Callable[[int], object] | None =
             "compiled kernels cannot be stored: no folder for them can be written to", kind="cache_unwritable",
             hint="name one in NUMBA_CACHE_DIR",
         )  # fmt: skip
-    wanted = kernel_types()
+    kernels = kernel_types()
     work: SimpleQueue[int] = SimpleQueue()
-    for number in range(len(wanted)):
+    for number in range(len(kernels)):
         work.put(number)
-    count = max(1, min(processes or processors(), len(wanted)))
+    count = max(1, min(processes or processors(), len(kernels)))
     with ExitStack() as stack:
         workers = [stack.enter_context(_Worker(work, advance or (lambda _count: None))) for _ in range(count)]
-    return Warmed(len(wanted), sum(worker.compiled for worker in workers), count, str(place.folder))
+    return Warmed(len(kernels), sum(worker.compiled for worker in workers), count, str(place.folder))
 
 
 class _Worker:
@@ -177,17 +177,17 @@ def _taken(work: SimpleQueue[int]) -> Iterator[int]:
             return
 
 
-def _compile_one(wanted: KernelType) -> bool:
+def _compile_one(kernel: KernelType) -> bool:
     """Have a kernel in the cache; True when it was not there."""
-    importlib.import_module(wanted.module)
-    return KERNELS[wanted.module, wanted.name].prepare(wanted.types)
+    importlib.import_module(kernel.module)
+    return KERNELS[kernel.module, kernel.name].prepare(kernel.types)
 
 
 def _main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches every process; the one that started this ends it
-    wanted = kernel_types()
+    kernels = kernel_types()
     for line in sys.stdin:
-        sys.stdout.write("compiled\n" if _compile_one(wanted[int(line)]) else "there\n")
+        sys.stdout.write("compiled\n" if _compile_one(kernels[int(line)]) else "there\n")
         sys.stdout.flush()
 
 

@@ -102,16 +102,16 @@ def verify(place: Place, backup: BackupName = None, scratch: Scratch = None, jso
     from millpond.nodes.backups.prune import check_backup
 
     _, objects = _place(place)
-    found = find_backup(objects, backup)
+    backup_ = find_backup(objects, backup)
     with _scratch(scratch) as folder, console.progress("verifying", unit="bytes", quiet=json) as advance:
-        problems = check_backup(objects, found, folder, advance)
+        problems = check_backup(objects, backup_, folder, advance)
     if json:
-        console.print_json({"backup": found.id, "problems": problems})
+        console.print_json({"backup": backup_.id, "problems": problems})
     elif not problems:
-        console.say(f"{found.id} is whole")
+        console.say(f"{backup_.id} is whole")
     if problems:
         raise Corrupt(
-            "the backup is damaged", kind="backup_damaged", backup=found.id, problems="; ".join(problems[:5]),
+            "the backup is damaged", kind="backup_damaged", backup=backup_.id, problems="; ".join(problems[:5]),
             hint="take a new one with --full in another place, or restore another one of the list",
         )  # fmt: skip
 
@@ -161,18 +161,18 @@ def restore(
     from millpond.nodes.backups.restore import restore_backup
 
     settings, objects = _place(place)
-    found = find_backup(objects, backup)
+    backup_ = find_backup(objects, backup)
     with console.progress("restoring", unit="entries", quiet=json) as advance:
-        restored = restore_backup(objects, found, folder, settings, SystemClock(), position=position, advance=advance)
+        restored = restore_backup(objects, backup_, folder, settings, SystemClock(), position=position, advance=advance)
     if json:
         console.print_json(
-            {"backup": found.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
-             "rows": restored.rows, "holds": _holds(found), "left_out": list(found.left_out)}
+            {"backup": backup_.id, "folder": str(folder), "position": restored.position, "maps": restored.maps,
+             "rows": restored.rows, "holds": _holds(backup_), "left_out": list(backup_.left_out)}
         )  # fmt: skip
     else:
-        held = ", ".join([_counted(restored.maps, "map"), _counted(restored.rows, "row"), *_holds(found)])
+        held = ", ".join([_counted(restored.maps, "map"), _counted(restored.rows, "row"), *_holds(backup_)])
         console.say(f"{folder}: {held}, as of position {restored.position:,}")
-        _warn_of_left_out(found)
+        _warn_of_left_out(backup_)
 
 
 def _place(where: str) -> tuple[Settings, ObjectStore]:

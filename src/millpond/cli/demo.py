@@ -170,11 +170,11 @@ def _enrich_flights(run: _Run) -> _Flights:
 
     run.step("enriching every flight")
     began = run.clock.monotonic()
-    wanted = [Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True) for lookup in LOOKUPS]
-    enriched = enrich_frame(run.session.table("flights"), run.pond, wanted)
-    done = write_events(enriched, wanted, str(run.folder / "flights.parquet"))
+    questions = [Wanted(lookup.map, lookup.key, lookup.at, lookup.into, textual=True) for lookup in LOOKUPS]
+    enriched = enrich_frame(run.session.table("flights"), run.pond, questions)
+    done = write_events(enriched, questions, str(run.folder / "flights.parquet"))
     seconds = run.clock.monotonic() - began
-    return _Flights(done["rows"], round(seconds, 3), {lookup.into: done[lookup.into] for lookup in wanted})
+    return _Flights(done["rows"], round(seconds, 3), {lookup.into: done[lookup.into] for lookup in questions})
 
 
 def _place_addresses(run: _Run) -> _Addresses:
@@ -186,8 +186,8 @@ def _place_addresses(run: _Run) -> _Addresses:
     began = run.clock.monotonic()
     apart = (1 << 32) // ADDRESSES
     addresses = run.session.range(0, apart * ADDRESSES, apart).withColumnRenamed("id", "address")
-    wanted = [Wanted("ipv4_country", "address", None, "country", textual=False)]
-    counted = enrich_frame(addresses, run.pond, wanted).groupBy("country").count().toArrow().to_pylist()
+    questions = [Wanted("ipv4_country", "address", None, "country", textual=False)]
+    counted = enrich_frame(addresses, run.pond, questions).groupBy("country").count().toArrow().to_pylist()
     seconds = round(run.clock.monotonic() - began, 3)
     counts = {row["country"]: row["count"] for row in counted if row["country"] is not None}
     largest = sorted(counts.items(), key=lambda pair: -pair[1])[:6]
@@ -203,7 +203,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
     loading = sum(loaded.seconds for loaded in results.maps)
     columns, rows = _sample(folder / "flights.parquet")
     console.print_table(columns, rows, title="Some flights of a stormy day, with the weather of their hour")
-    found = ", ".join(f"{lookup.into} {flights.found[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
+    shares = ", ".join(f"{lookup.into} {flights.found[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
     places = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
     speed = f"{flights.rows * len(lookups) / flights.seconds:,.0f} lookups a second"
     # A virtual environment that is not active is not searched for the commands named below.
@@ -211,7 +211,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
     console.say(
         f"""{loaded:,} rows loaded into {len(results.maps)} maps by Spark in {loading:.0f} s.
 {flights.rows:,} flights, looked up {len(lookups)} times each, in {flights.seconds:.1f} s: {speed}.
-Found: {found} …
+Found: {shares} …
 {addresses.rows:,} IPv4 addresses placed in {addresses.seconds:.1f} s: {places} …
 
 Done in {seconds:.0f} s. All flights are in {folder}/flights.parquet. Try next:

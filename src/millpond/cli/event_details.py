@@ -54,10 +54,10 @@ def reason_of(event: Event) -> str:
     if not event.payload.startswith(b"{"):
         return _reason_of_message(event)
     try:
-        found = parse_object(event.payload)
+        payload = parse_object(event.payload)
     except FormError:
         return ""
-    texts = (found.get(name) for name in _TEXTS)
+    texts = (payload.get(name) for name in _TEXTS)
     return ": ".join(text for text in texts if isinstance(text, str) and text)
 
 

@@ -42,31 +42,31 @@ def get(
     --json the rows are printed instead.
     """
     with existing_pond(pond) as opened:
-        found = opened.map(name)
-        lookup_key = key if found.kind.keyed else _number(key, found.name)
+        pond_map = opened.map(name)
+        lookup_key = key if pond_map.kind.keyed else _number(key, pond_map.name)
         if history:
-            _show_history(found, lookup_key, at, as_json=json)
+            _show_history(pond_map, lookup_key, at, as_json=json)
             return
-        value = found.get(lookup_key, at=at)
+        value = pond_map.get(lookup_key, at=at)
     if json:
         from millpond.cli.rows import plain
 
-        console.print_json({"map": found.name, "key": key, "at": at, "value": plain(value)})
+        console.print_json({"map": pond_map.name, "key": key, "at": at, "value": plain(value)})
     elif value is None:
         when = f" at {at}" if at is not None else ""
-        sys.stderr.write(f"no value for {key}{when} in {found.name}\n")
+        sys.stderr.write(f"no value for {key}{when} in {pond_map.name}\n")
     else:
         _print(value)
     if value is None:
         raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 
-def _show_history(found: MapLike, key: str | int, until: str | None, *, as_json: bool) -> None:
+def _show_history(pond_map: MapLike, key: str | int, until: str | None, *, as_json: bool) -> None:
     from millpond.cli.terminal.history import history_of, show_history
 
-    table = history_of(found, key, until)
-    if not show_history(found.definition, table.schema, table.to_batches(), as_json=as_json):
-        sys.stderr.write(f"no value for {key} in {found.name}\n")
+    table = history_of(pond_map, key, until)
+    if not show_history(pond_map.definition, table.schema, table.to_batches(), as_json=as_json):
+        sys.stderr.write(f"no value for {key} in {pond_map.name}\n")
         raise typer.Exit(exits.EXIT_NO_ANSWER)
 
 

@@ -166,8 +166,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(given_option: bool) -> None:
+    if given_option:
         console.say(f"millpond {__version__}")
         raise typer.Exit
 

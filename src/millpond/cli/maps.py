@@ -109,16 +109,16 @@ def _settings(
     condense: str | None, retain: str | None, retain_by: _RetainBy | None, overwrite: bool | None
 ) -> dict[str, Any]:
     """Only the settings that were given: the rest keep what they are."""
-    given: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if condense is not None:
-        given["condense"] = condense
+        options["condense"] = condense
     if retain is not None:
-        given["retain"] = retain
+        options["retain"] = retain
     if retain_by is not None:
-        given["retain_by"] = str(retain_by)
+        options["retain_by"] = str(retain_by)
     if overwrite is not None:
-        given["overwrite"] = overwrite
-    return given
+        options["overwrite"] = overwrite
+    return options
 
 
 def _in_words(definition: MapDefinition) -> str:
@@ -158,8 +158,8 @@ def maps(
 
 def _show(name: str, pond: str, *, as_json: bool) -> None:
     with existing_pond(pond) as opened:
-        found = opened.map(name)
-        description = found.definition.to_dict() | _plain(found.info())
+        pond_map = opened.map(name)
+        description = pond_map.definition.to_dict() | _plain(pond_map.info())
     if as_json:
         console.print_json(description)
     else:
@@ -230,13 +230,13 @@ def drop(
     from millpond.errors import Invalid
 
     with existing_pond(pond) as opened:
-        found = opened.map(name)
+        pond_map = opened.map(name)
         if not yes:
             if json or not sys.stdin.isatty():
-                raise Invalid("dropping a map is for ever", kind="not_confirmed", map=found.name, hint="say --yes")
-            typer.confirm(f"drop {found.name} with {console.human_count(found.info()['rows'])} rows?", abort=True)
-        opened.drop_map(found.name)
+                raise Invalid("dropping a map is for ever", kind="not_confirmed", map=pond_map.name, hint="say --yes")
+            typer.confirm(f"drop {pond_map.name} with {console.human_count(pond_map.info()['rows'])} rows?", abort=True)
+        opened.drop_map(pond_map.name)
     if json:
-        console.print_json({"map": found.name, "dropped": True})
+        console.print_json({"map": pond_map.name, "dropped": True})
     else:
-        console.say(f"dropped {found.name}")
+        console.say(f"dropped {pond_map.name}")

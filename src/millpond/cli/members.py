@@ -52,13 +52,13 @@ def promote(
     with _nodes(node, pond) as (url, nodes):
         before, alone = nodes.primary().url, _only_there(nodes.primary())
         order = {"url": url, "without_primary": without_primary}
-        found = (
+        outcome = (
             _post(Connection(url, nodes.settings), "promote", order)
             if without_primary
             else _ordered(nodes, "promote", order)
         )
-    _show(found, json, f"{url} is the primary", f"{url} is the primary already")
-    if found["changed"] and not json:
+    _show(outcome, json, f"{url} is the primary", f"{url} is the primary already")
+    if outcome["changed"] and not json:
         _say_what_stays(before, alone)
 
 
@@ -78,7 +78,7 @@ def add(
     with _nodes(node, pond) as (url, nodes), console.progress(f"{url} takes what the others have", quiet=json):
         while True:
             try:
-                found = _ordered(nodes, "add", {"url": url})
+                outcome = _ordered(nodes, "add", {"url": url})
                 break
             except Unavailable as error:
                 tries += 1
@@ -86,7 +86,7 @@ def add(
                 if not wait or not (error.kind == "node_not_level" or starting):
                     raise
             never.wait(_PAUSE_SECONDS)
-    _show(found, json, f"{url} is a node of the pond", f"{url} is a node of the pond already")
+    _show(outcome, json, f"{url} is a node of the pond", f"{url} is a node of the pond already")
 
 
 @verb("node remove", "millpond node remove http://n3:7433", "millpond node remove http://n3:7433 --lost")
@@ -103,9 +103,9 @@ def remove(
 
     with _nodes(node, pond) as (url, nodes):
         alone = [] if lost else _only_there(Connection(url, nodes.settings))
-        found = _ordered(nodes, "remove", {"url": url, "lost": lost})
-    _show(found, json, f"{url} is removed: stop it", f"{url} is no node of the pond")
-    if found["changed"] and not json:
+        outcome = _ordered(nodes, "remove", {"url": url, "lost": lost})
+    _show(outcome, json, f"{url} is removed: stop it", f"{url} is no node of the pond")
+    if outcome["changed"] and not json:
         _say_what_stays(url, alone)
 
 
@@ -125,13 +125,13 @@ def reset(
     with FolderLocation(folder).open_existing() as pond:
         stored = StoredLists(pond)
         current = stored.current()
-        found = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
+        nodes = NodeList(0, ()) if current is None else NodeList(current.epoch + 1, ())
         if current is not None:
-            stored.append(found, own="", epoch=current.epoch)
+            stored.append(nodes, own="", epoch=current.epoch)
     if json:
-        console.print_json({"folder": str(folder), "epoch": found.epoch})
+        console.print_json({"folder": str(folder), "epoch": nodes.epoch})
     else:
-        console.say(f"the setting `nodes` counts in {folder}, from epoch {found.epoch} on")
+        console.say(f"the setting `nodes` counts in {folder}, from epoch {nodes.epoch} on")
 
 
 # -- orders -------------------------------------------------------------------------------------------
@@ -179,15 +179,15 @@ def _ordered(nodes: Nodes, what: str, order: dict[str, Any]) -> dict[str, Any]:
 
 def _post(connection: Any, what: str, order: dict[str, Any]) -> dict[str, Any]:
     sent = connection.request("POST", f"/v1/nodes/{what}", json=order, timeout=_ORDER_SECONDS, repeatable=True)
-    found: dict[str, Any] = sent.json()
-    return found
+    outcome: dict[str, Any] = sent.json()
+    return outcome
 
 
-def _show(found: dict[str, Any], json: bool, done: str, already: str) -> None:
+def _show(outcome: dict[str, Any], json: bool, done: str, already: str) -> None:
     if json:
-        console.print_json(found)
+        console.print_json(outcome)
         return
-    console.say(done if found["changed"] else already)
-    console.say(f"epoch {found['epoch']}: {', '.join(found['nodes'])}")
-    if found["pending"]:
-        console.say(f"not there yet, and following by themselves: {', '.join(found['pending'])}")
+    console.say(done if outcome["changed"] else already)
+    console.say(f"epoch {outcome['epoch']}: {', '.join(outcome['nodes'])}")
+    if outcome["pending"]:
+        console.say(f"not there yet, and following by themselves: {', '.join(outcome['pending'])}")

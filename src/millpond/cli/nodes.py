@@ -45,13 +45,13 @@ def status(pond: NodePlace = None, json: Json = False) -> None:
         outcomes = nodes.all(lambda node: node.once.request("GET", "/v1/node").json())
     finally:
         nodes.close()
-    found = [_row(outcome, outcomes) for outcome in outcomes]
+    rows = [_row(outcome, outcomes) for outcome in outcomes]
     if json:
-        console.print_json_list(found)
+        console.print_json_list(rows)
     else:
         columns = ["node", "role", "ready", "position", "lag", "clock", "version", "why not"]
-        console.print_table(columns, [[_shown(row[name]) for name in columns] for row in found], whole=("node",))
-    if not all(row["ready"] for row in found):
+        console.print_table(columns, [[_shown(row[name]) for name in columns] for row in rows], whole=("node",))
+    if not all(row["ready"] for row in rows):
         raise typer.Exit(11)
 
 
@@ -93,17 +93,17 @@ def drain(
     from millpond.settings import load_settings
 
     connection = Connection(node_urls(node)[0], load_settings())
-    found = connection.request("POST", "/v1/nodes/drain", json={"draining": not undo}, repeatable=True).json()
+    outcome = connection.request("POST", "/v1/nodes/drain", json={"draining": not undo}, repeatable=True).json()
     never = threading.Event()
     with console.progress(f"draining {connection.url}", quiet=json or undo):
-        while wait and not undo and not found["safe"]:
+        while wait and not undo and not outcome["safe"]:
             never.wait(_PAUSE_SECONDS)
-            found = connection.request("GET", "/v1/nodes/drain").json()
+            outcome = connection.request("GET", "/v1/nodes/drain").json()
     if json:
-        console.print_json({"node": connection.url, **found})
+        console.print_json({"node": connection.url, **outcome})
     elif undo:
         console.say(f"{connection.url} takes work again")
-    elif found["safe"]:
+    elif outcome["safe"]:
         console.say(f"{connection.url} does nothing any more: it is safe to stop it")
     else:
-        console.say(f"{connection.url} still works: {found['requests']} requests, {found['uploads']} uploads")
+        console.say(f"{connection.url} still works: {outcome['requests']} requests, {outcome['uploads']} uploads")

@@ -53,10 +53,10 @@ def wants_json(context: typer.Context) -> bool:
     return bool(context.find_root().meta.get(_JSON))
 
 
-def _folder(given: Path) -> Path:
-    if str(given).lower().startswith(("http:/", "https:/")):
+def _folder(folder: Path) -> Path:
+    if str(folder).lower().startswith(("http:/", "https:/")):
         raise typer.BadParameter("this needs the pond's folder, not the URL of a node")
-    return given
+    return folder
 
 
 PondFolder = Annotated[
@@ -140,13 +140,13 @@ def examples(*lines: str) -> str:
     return "Examples:\n\n" + "\n\n".join(f"  $ {line}" for line in lines)
 
 
-def comma_list(given: list[str] | None) -> list[str]:
+def comma_list(values: list[str] | None) -> list[str]:
     """Names given as `a,b`, or by repeating the option, or both.
 
     >>> comma_list(["temp, wind_speed", "visib"])
     ['temp', 'wind_speed', 'visib']
     """
-    return [name.strip() for piece in given or () for name in piece.split(",") if name.strip()]
+    return [name.strip() for piece in values or () for name in piece.split(",") if name.strip()]
 
 
 def event_filters(kinds: list[str] | None, jobs: list[str] | None, headers: list[str] | None) -> dict[str, list[str]]:

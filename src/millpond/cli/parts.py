@@ -57,18 +57,20 @@ def parts(
         return
     with existing_pond(pond) as opened:
         now_ms = opened.clock.now_ms()
-        wanted = None if name is None else opened.map(name).name
+        only_map = None if name is None else opened.map(name).name
         listed = opened.parts.by_node()
-    found = [(node, part) for node, part in listed.parts if wanted in (None, part.map)]
+    listed_parts = [(node, part) for node, part in listed.parts if only_map in (None, part.map)]
     shown = [
-        (node, part) for node, part in found if part.state == state or (state is None and part.state != "retained")
+        (node, part)
+        for node, part in listed_parts
+        if part.state == state or (state is None and part.state != "retained")
     ]
     if json:
         console.print_json_list(({"node": node} if node else {}) | plain(part) for node, part in shown)
     else:
         _show(shown, now_ms)
         if state is None:
-            _print_retained([part for _, part in found if part.state == "retained"])
+            _print_retained([part for _, part in listed_parts if part.state == "retained"])
     if listed.error is not None:
         raise listed.error
 
@@ -95,13 +97,13 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str,
     """Take parts again, each on the nodes that quarantine it; how they stand, and why a node could not be asked."""
     listed = opened.parts.by_node()
     quarantined = [(node, part) for node, part in listed.parts if part.state == "quarantined"]
-    known = sorted({part.part for _, part in quarantined})
-    if listed.error is not None and not known:
+    quarantined_ids = sorted({part.part for _, part in quarantined})
+    if listed.error is not None and not quarantined_ids:
         raise listed.error
-    wanted = {_one(known, prefix) for prefix in ids} if ids else set(known)
+    selected = {_one(quarantined_ids, prefix) for prefix in ids} if ids else set(quarantined_ids)
     states: list[tuple[str, PartStatus]] = []
     for node in dict.fromkeys(node for node, _ in quarantined):
-        here = [part for where, part in quarantined if where == node and part.part in wanted]
+        here = [part for where, part in quarantined if where == node and part.part in selected]
         if here:
             after = opened.parts.retry(sorted({part.part for part in here}) if ids else None, node=node)
             states += [(node, part) for part in _stand(here, after)]
@@ -110,14 +112,14 @@ def _retry(opened: PondLike, ids: Sequence[str] | None) -> tuple[list[tuple[str,
 
 def _stand(before: Sequence[PartStatus], after: Sequence[PartStatus]) -> list[PartStatus]:
     """The states of parts that are being retried: those no longer listed are merged, and not retained."""
-    known = {part.part: part for part in after}
-    return [known.get(part.part, replace(part, state="merged", reason="")) for part in before]
+    statuses = {part.part: part for part in after}
+    return [statuses.get(part.part, replace(part, state="merged", reason="")) for part in before]
 
 
-def _one(known: Sequence[str], prefix: str) -> str:
+def _one(ids: Sequence[str], prefix: str) -> str:
     from millpond.errors import Invalid, NotFound
 
-    meant = [part for part in known if part.startswith(prefix.lower())]
+    meant = [part for part in ids if part.startswith(prefix.lower())]
     if len(meant) == 1:
         return meant[0]
     if meant:

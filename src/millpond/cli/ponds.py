@@ -43,16 +43,16 @@ def version(json: Json = False) -> None:
     import lmdb
     import pyarrow
 
-    known = {
+    versions = {
         "millpond": installed("millpond"),
         "lmdb": ".".join(str(piece) for piece in lmdb.version()),
         "pyarrow": pyarrow.__version__,
         "pyspark": _pyspark_version(),
     }
     if json:
-        console.print_json(known)
+        console.print_json(versions)
     else:
-        console.print_facts(known)
+        console.print_facts(versions)
 
 
 def _pyspark_version() -> str | None:

@@ -75,12 +75,12 @@ def scan(
     if plot and out is not None:
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
     with existing_pond(pond) as opened:
-        found = opened.map(name)
-        reader = found.scan(where, comma_list(columns) or None)
+        pond_map = opened.map(name)
+        reader = pond_map.scan(where, comma_list(columns) or None)
         if plot:
             from millpond.cli.terminal.history import show_history
 
-            show_history(found.definition, reader.schema, limited(reader, limit), as_json=json)
+            show_history(pond_map.definition, reader.schema, limited(reader, limit), as_json=json)
             return
         _answer(reader.schema, limited(reader, limit), total=None, out=out, as_json=json)
 

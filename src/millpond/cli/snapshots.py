@@ -108,11 +108,11 @@ def pull(names: MapNames = None, all_maps: AllMaps = False, origin: Origin = Non
     _tell(rows, "fetched", as_json=json)
 
 
-def _place(given: str | None) -> tuple[Settings, PublishedPlace]:
+def _place(url: str | None) -> tuple[Settings, PublishedPlace]:
     from millpond.client.snapshots.published import published_place
     from millpond.settings import load_settings
 
-    settings = load_settings(said="command line", objects=given)
+    settings = load_settings(said="command line", objects=url)
     return settings, published_place(settings)
 
 

@@ -150,8 +150,8 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
     from millpond.nodes.tokens import RIGHTS, TokenFile
 
     file = TokenFile(Path(settings.data))
-    found = [(token, str(file.path)) for token in file.read()]
-    found += [(token, "settings") for token in settings.tokens]
+    tokens = [(token, str(file.path)) for token in file.read()]
+    tokens += [(token, "settings") for token in settings.tokens]
     if json:
         console.print_json_list(
             {
@@ -162,10 +162,10 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
                 "earlier_until": _time(token.earlier_until_ms),
                 "from": origin,
             }
-            for token, origin in found
+            for token, origin in tokens
         )
-    elif not found:
-        console.say(_nobody(wanted=file.exists(), access=settings.access))
+    elif not tokens:
+        console.say(_nobody(required=file.exists(), access=settings.access))
     else:
         console.print_table(
             ["token", "access key", *RIGHTS, "expires", "earlier secret until", "from"],
@@ -178,7 +178,7 @@ def listed(data: DataFolder = None, config: ConfigFile = None, json: Json = Fals
                     _time(token.earlier_until_ms),
                     origin,
                 ]
-                for token, origin in found
+                for token, origin in tokens
             ],
         )
 
@@ -196,12 +196,12 @@ def revoke(name: TokenName, data: DataFolder = None, config: ConfigFile = None, 
     else:
         console.say(f"revoked {name}")
         if not left:
-            typer.echo(_nobody(wanted=True, access=settings.access), err=True)
+            typer.echo(_nobody(required=True, access=settings.access), err=True)
 
 
-def _nobody(*, wanted: bool, access: str) -> str:
+def _nobody(*, required: bool, access: str) -> str:
     """The sentence for a node that knows no tokens."""
-    if access == "open" or (access == "auto" and not wanted):
+    if access == "open" or (access == "auto" and not required):
         return "there are no tokens: on this machine's own address, everybody may do everything"
     return 'there are no tokens: nobody is let in; add one, or set access = "open" for this machine\'s own address'
 

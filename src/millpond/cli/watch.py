@@ -97,15 +97,15 @@ class Story:
         self._jobs: Cache[tuple[StreamName, str], tuple[str, int]] = Cache(JOBS_MAX)
         self._counts: Counter[str] = Counter()
 
-    def add(self, found: StreamEvent) -> None:
+    def add(self, stream_event: StreamEvent) -> None:
         """Go on with an event. Its header `job_id` names the job; the kind is the job's state from now on.
 
         A job that is done stays so whatever comes late with an earlier time. A failure that is to be tried again ends
         nothing: the job is queued.
         """
-        stream, event = found
+        stream, event = stream_event
         self.events += 1
-        self.last.append(found)
+        self.last.append(stream_event)
         if "job_id" not in event.headers:
             return
         job = (stream, event.headers["job_id"])
@@ -126,7 +126,7 @@ class Story:
     @property
     def done(self) -> bool:
         """True when there are jobs, and all of them are done; without jobs, when the last event says so."""
-        kinds = set(self.counts) or {found.event.kind for found in list(self.last)[-1:]}
+        kinds = set(self.counts) or {event.event.kind for event in list(self.last)[-1:]}
         return bool(kinds) and kinds <= DONE_KINDS
 
 
@@ -146,19 +146,19 @@ def _print(
     batches: Iterator[tuple[Story, list[StreamEvent]]], *, raw: bool, json: bool, several: bool
 ) -> None:  # fmt: skip
     for story, events in batches:
-        for found in events:
-            print_event(found, raw=raw, json=json, several=several)
+        for event in events:
+            print_event(event, raw=raw, json=json, several=several)
         if events:
             sys.stdout.flush()
         elif story.events == 0 and not json:
             console.note("nothing has happened yet; waiting")
 
 
-def print_event(found: StreamEvent, *, raw: bool, json: bool, several: bool = False) -> None:
+def print_event(stream_event: StreamEvent, *, raw: bool, json: bool, several: bool = False) -> None:
     """Print an event as one line."""
     from millpond.events.ndjson import shown_event
 
-    stream, event = found
+    stream, event = stream_event
     if json:
         console.print_json(shown_event(event) | ({"job_set": stream.job_set} if several else {}))
         return

@@ -56,8 +56,10 @@ class RemoteCatalogue:
         )
         response: dict[str, Any] = answer.json()
         # The next question may go to any node. One that is down learns of it later.
-        known = come_up_to(nodes, response["position"], self._clock, applied=False, there=answer.node, patient=False)
-        for outcome in known:
+        applied_at = come_up_to(
+            nodes, response["position"], self._clock, applied=False, there=answer.node, patient=False
+        )
+        for outcome in applied_at:
             if outcome.error is not None and not isinstance(outcome.error, Unavailable):
                 raise outcome.error
         return response

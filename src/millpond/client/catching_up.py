@@ -65,8 +65,8 @@ def come_up_to(
 
 def _confirmed(primary: Connection, body: Mapping[str, Any], url: str) -> int:
     """The position of a node, as the primary finds it: this client may not send its token there."""
-    wanted = {**body, "nodes": [url], "maps": body["maps"] or []}
-    answer = primary.request("POST", "/v1/nodes/confirmation", json=wanted, timeout=3 * ANSWER_SECONDS, question=True)
+    question = {**body, "nodes": [url], "maps": body["maps"] or []}
+    answer = primary.request("POST", "/v1/nodes/confirmation", json=question, timeout=3 * ANSWER_SECONDS, question=True)
     return int(answer.json()["position"])
 
 

@@ -63,8 +63,8 @@ def may_have_token(url: str, named: Iterable[str]) -> bool:
     """
     node = urlsplit(url)
     return any(
-        node.hostname == known.hostname and (node.scheme == "https" or known.scheme == "http")
-        for known in map(urlsplit, named)
+        node.hostname == parts.hostname and (node.scheme == "https" or parts.scheme == "http")
+        for parts in map(urlsplit, named)
     )
 
 
@@ -187,9 +187,9 @@ class Sockets:
 
     def pool(self) -> urllib3.HTTPConnectionPool:
         """This process's own: a fork that wrote to its parent's sockets would mix up two conversations."""
-        known = self._pool
-        if known is not None and known[0] == os.getpid():
-            return known[1]
+        pool = self._pool
+        if pool is not None and pool[0] == os.getpid():
+            return pool[1]
         with self._lock:
             if self._pool is None or self._pool[0] != os.getpid():
                 self._pool = (os.getpid(), self.fresh())
@@ -218,9 +218,9 @@ class Sockets:
         )  # fmt: skip
 
     def close(self) -> None:
-        known, self._pool = self._pool, None
-        if known is not None and known[0] == os.getpid():
-            known[1].close()
+        pool, self._pool = self._pool, None
+        if pool is not None and pool[0] == os.getpid():
+            pool[1].close()
 
 
 @contextmanager

@@ -25,11 +25,11 @@ class RemoteAges(AgeSettings):
     def rules(self, queue: str | None = None) -> list[AgeRule]:
         """As `AgeSettings.rules`: those that the token may see."""
         query = {} if queue is None else {"queue": queue}
-        found = self._nodes.on_primary(lambda node: node.request("GET", _PATH, query=query), repeatable=True).json()
+        rules = self._nodes.on_primary(lambda node: node.request("GET", _PATH, query=query), repeatable=True).json()
         try:
             return [
                 AgeRule(rule["queue"], rule["job_set"], age_of(rule["compress_after"]), age_of(rule["retention"]))
-                for rule in found["rules"]
+                for rule in rules["rules"]
             ]
         except (KeyError, TypeError) as error:
             raise Invalid("these are no rules about the ages of events", kind="event_ages") from error

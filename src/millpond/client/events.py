@@ -190,16 +190,16 @@ class RemoteWatch(Batches[Event]):
         del due
         events: list[Event] = []
         for line in self._lines.take():
-            found = event_of_line(line)
-            if isinstance(found, Event):
-                events.append(found)
-                self._place = found.number
-            elif "error" in found and events:
+            event = event_of_line(line)
+            if isinstance(event, Event):
+                events.append(event)
+                self._place = event.number
+            elif "error" in event and events:
                 self._lines.take_again(line)
             else:
-                place = self._lines.note(found)
+                place = self._lines.note(event)
                 self._place = self._place if place is None else parse_id(place)
-                self.gap = self.gap or "gap" in found
+                self.gap = self.gap or "gap" in event
         return events
 
     def close(self) -> None:

@@ -92,16 +92,16 @@ class Questions:
         # Imported here: a single `get` needs no compiled kernels.
         from millpond.maps.snapshots.snapshot import answer_type
 
-        instants, known = instants_of(definition, at, len(keys), on_invalid)
+        instants, in_range = instants_of(definition, at, len(keys), on_invalid)
         query: dict[str, str] = {}
-        if definition.kind.timed and len(instants) == 1 and not len(known):
+        if definition.kind.timed and len(instants) == 1 and not len(in_range):
             query["at"] = str(clear_instant(int(instants[0])))
         answers = [pa.array([], answer_type(definition))]
         for start in range(0, len(keys), REQUEST_ROWS):
             columns = {"key": keys.slice(start, REQUEST_ROWS)}
             if definition.kind.timed and not query:
                 stop = start + REQUEST_ROWS
-                missing = ~known[start:stop] if len(known) else None
+                missing = ~in_range[start:stop] if len(in_range) else None
                 columns["at"] = pa.array(instants[start:stop], INSTANT, mask=missing)
             answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)
         return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
@@ -173,12 +173,12 @@ class Questions:
         Raises: `NotFound`, kind `map_dropped`; else as `SnapshotReader.snapshot`.
         """
         reader = self.reader(definition.name, keys=keys, window=window)
-        found = reader.snapshot(fresh=fresh)
-        if found.manifest.incarnation != definition.incarnation and not fresh:
-            found = reader.snapshot(fresh=True)  # the cached one may be of the map before
-        if found.manifest.incarnation != definition.incarnation:
+        snapshot = reader.snapshot(fresh=fresh)
+        if snapshot.manifest.incarnation != definition.incarnation and not fresh:
+            snapshot = reader.snapshot(fresh=True)  # the cached one may be of the map before
+        if snapshot.manifest.incarnation != definition.incarnation:
             raise dropped_map(definition.name)
-        return found
+        return snapshot
 
     def changed(self, *maps: str) -> None:
         """Say that this process changed maps: it will not be shown a snapshot of before."""

@@ -32,9 +32,9 @@ class RemoteManyWatch(Batches[StreamEvent]):
     def _begin(self) -> Body:
         streams = [stream._asdict() | {"after": format_id(place)} for stream, place in self._places.items()]
         filters = {"filters": self._matching.query} if self._matching != ALL else {}  # nodes before them know none
-        wanted = {"streams": streams, "follow": True, **filters}
+        request = {"streams": streams, "follow": True, **filters}
         return self._nodes.on_primary(
-            lambda node: node.stream("POST", "/v1/events/watch", json=wanted), repeatable=True
+            lambda node: node.stream("POST", "/v1/events/watch", json=request), repeatable=True
         )  # fmt: skip
 
     @property
@@ -58,17 +58,17 @@ class RemoteManyWatch(Batches[StreamEvent]):
         del due
         events: list[StreamEvent] = []
         for line in self._lines.take():
-            number, event, found = event_of_stream_line(line)
+            number, event, rest = event_of_stream_line(line)
             if event is not None:
                 stream = self._streams[number]
                 events.append(StreamEvent(stream, event))
                 self._places[stream] = event.number
-            elif "error" in found and events:
+            elif "error" in rest and events:
                 self._lines.take_again(line)
             else:
-                places = self._lines.note(found)
+                places = self._lines.note(rest)
                 self._places |= zip(self._streams, map(parse_id, places or ()), strict=False)
-                if "gap" in found:
+                if "gap" in rest:
                     self.gaps |= {self._streams[number]}
         return events
 

@@ -43,8 +43,8 @@ T = TypeVar("T")
 
 def definition_of(description: Mapping[str, Any]) -> MapDefinition:
     """The definition in what a node tells of a map."""
-    known = MapDefinition.__dataclass_fields__
-    return MapDefinition.from_dict({name: value for name, value in description.items() if name in known})
+    fields = MapDefinition.__dataclass_fields__
+    return MapDefinition.from_dict({name: value for name, value in description.items() if name in fields})
 
 
 @dataclass(frozen=True, slots=True)

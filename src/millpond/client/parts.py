@@ -35,8 +35,8 @@ class RemoteParts:
         """The parts of every node that answers; where there are several, with its address."""
         outcomes = self._nodes.all(lambda node: node.request("GET", "/v1/parts").read(_LIST).parts)
         several = len(outcomes) > 1
-        found = tuple((outcome.node if several else "", part) for outcome in outcomes for part in outcome.value or ())
-        return PartsByNode(found, next((outcome.error for outcome in outcomes if outcome.error is not None), None))
+        parts = tuple((outcome.node if several else "", part) for outcome in outcomes for part in outcome.value or ())
+        return PartsByNode(parts, next((outcome.error for outcome in outcomes if outcome.error is not None), None))
 
     def retry(self, part_ids: Sequence[str] | None = None, *, node: str = "") -> Sequence[PartStatus]:
         """Merge parts that were quarantined once more, on every node or on one; what the primary, or that, retries.
@@ -49,7 +49,7 @@ class RemoteParts:
             return node.request("POST", "/v1/parts/retry", json=body, repeatable=True).read(_LIST).parts
 
         if node:
-            return order(next(known for known in self._nodes.connections if known.url == node))
+            return order(next(connection for connection in self._nodes.connections if connection.url == node))
         primary = self._nodes.primary()
         outcomes = self._nodes.all(lambda one: () if one.withheld and one is not primary else order(one))
         for outcome in outcomes:

@@ -206,10 +206,10 @@ class RemotePond(PondFace):
 
         Raises: as `Pond.load_files`, and as `RemoteMap.load`.
         """
-        known = {definition.name: definition for definition in self.catalogue.list()}
+        definitions = {definition.name: definition for definition in self.catalogue.list()}
         name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
-            known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+            definitions, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
         return self.loading.load_files(
             reading, [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
@@ -267,7 +267,9 @@ _START = "start it, or repair the network"
 
 def _report_of(node: str, report: Report) -> Report:
     """A node's report, with the node before each place."""
-    return replace(report, problems=tuple(replace(one, place=f"{node} {one.place}") for one in report.problems))
+    return replace(
+        report, problems=tuple(replace(problem, place=f"{node} {problem.place}") for problem in report.problems)
+    )
 
 
 class _QueryablePond:

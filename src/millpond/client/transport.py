@@ -319,8 +319,8 @@ class Nodes:
     def relearn(self) -> bool:
         """Ask all nodes for the list, and take the latest; True when it is of a later epoch than before."""
         outcomes = self.all(lambda node: node.once.request("GET", "/v1/node").json())
-        found = [outcome.value for outcome in outcomes if outcome.value is not None]
-        latest = max(found, key=lambda status: int(status.get("epoch", 0)), default=None)
+        lists = [outcome.value for outcome in outcomes if outcome.value is not None]
+        latest = max(lists, key=lambda status: int(status.get("epoch", 0)), default=None)
         later = latest is not None and int(latest.get("epoch", 0)) > self.epoch
         if latest is not None and later:
             self._take(latest)
@@ -335,8 +335,8 @@ class Nodes:
         if "write_to" in status:
             self.majority = status["write_to"] == "majority"
         urls = node_urls(status.get("nodes") or ()) if status.get("nodes") else (self.urls[0],)
-        known = {connection.url: connection for connection in self.connections}
-        self.connections = [known.get(url) or self._connection(url) for url in urls]
+        by_url = {connection.url: connection for connection in self.connections}
+        self.connections = [by_url.get(url) or self._connection(url) for url in urls]
 
     def close(self) -> None:
         """Close idle connections."""
@@ -426,8 +426,8 @@ class Nodes:
     def _on_named(self, url: str, ask: Callable[[Connection], T]) -> T:
         """The answer of a node that was named as the primary. It may not have heard yet that it is."""
         (url,) = node_urls(url)
-        known = {connection.url: connection for connection in self.connections}
-        node, pause = known.get(url) or self._connection(url), self.settings.send_part_retry_delay / 1000
+        by_url = {connection.url: connection for connection in self.connections}
+        node, pause = by_url.get(url) or self._connection(url), self.settings.send_part_retry_delay / 1000
 
         def policy(error: Exception, failures: int, _chance: float) -> float | None:
             unsettled = isinstance(error, Conflict) and error.kind == "not_primary" and self.epoch > 0

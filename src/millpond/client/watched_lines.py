@@ -56,7 +56,7 @@ class WatchedLines:
         """Let a line be taken again, alone: what came before it is delivered first."""
         self._again.append(line)
 
-    def note(self, found: Mapping[str, Any]) -> Any:
+    def note(self, line: Mapping[str, Any]) -> Any:
         """Note a line about the reading; up to where all was sent, if it says so: an id, or one for each stream.
 
         It does not say so with a `gap`, which comes before the events that were read with it.
@@ -64,10 +64,10 @@ class WatchedLines:
         Raises:
             Unavailable: the node ended the watch.
         """
-        if "error" in found:
-            raise Unavailable("the node ended the watch", kind="watch_ended", reason=found["error"].get("message"))
-        self.caught_up = self.caught_up or "caught_up" in found
-        return found.get("caught_up", found.get("alive"))
+        if "error" in line:
+            raise Unavailable("the node ended the watch", kind="watch_ended", reason=line["error"].get("message"))
+        self.caught_up = self.caught_up or "caught_up" in line
+        return line.get("caught_up", line.get("alive"))
 
     def close(self) -> None:
         """Let go of the response; closing twice is harmless."""

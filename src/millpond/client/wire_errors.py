@@ -34,7 +34,7 @@ def to_wire(error: MillpondError) -> dict[str, Any]:
 
 def _named(cls: type[MillpondError]) -> str:
     """The class of the tree that an error belongs to: others are known only where they are raised."""
-    return next(known.__name__ for known in cls.__mro__ if getattr(errors, known.__name__, None) is known)
+    return next(class_.__name__ for class_ in cls.__mro__ if getattr(errors, class_.__name__, None) is class_)
 
 
 def _plain(value: object) -> object:

@@ -58,13 +58,13 @@ def prepare(folder: Path) -> Sources:
 
 
 def _package(name: str) -> Path:
-    found = find_spec(name)
-    if found is None or not found.submodule_search_locations:
+    spec = find_spec(name)
+    if spec is None or not spec.submodule_search_locations:
         raise Invalid(
             f"the demo needs the package {name}, which is not installed", kind="extra_missing",
             hint="pip install 'millpond[demo]'",
         )  # fmt: skip
-    return Path(next(iter(found.submodule_search_locations)))
+    return Path(next(iter(spec.submodule_search_locations)))
 
 
 class _PlainUnpickler(pickle.Unpickler):

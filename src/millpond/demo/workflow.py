@@ -75,8 +75,8 @@ class FlightsPipeline:
                 if planned.name == self.name_of("weather"):
                     pipeline.check(planned.name, fahrenheit, rows)
                 pipeline.load(planned.name, rows, Target(kind=planned.kind, value=planned.value or ""))
-            known = Rules(keys=KeyRule(column="origin", at="time_hour", found_share_min=0.9))
-            pipeline.check(self.name_of("weather"), known, self.rows("select origin, time_hour from flights"))
+            rules = Rules(keys=KeyRule(column="origin", at="time_hour", found_share_min=0.9))
+            pipeline.check(self.name_of("weather"), rules, self.rows("select origin, time_hour from flights"))
             pipeline.enrich(self.rows("select * from flights"), self._questions(), str(self.out.absolute()))
             pipeline.notify("flights", "demo", "ready", {"maps": [planned.name for planned in self.maps]})
 

@@ -55,21 +55,21 @@ def lookups_of(lookups: Lookup | Iterable[Lookup] | None, **single: Any) -> list
 
     Raises: `Invalid` when there is none, when one is half told, or when two answers have one name.
     """
-    given = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
+    listed = [lookups] if isinstance(lookups, Lookup) else list(lookups or ())
     map_, key, at, into = (single.get(name) for name in ("map", "key", "at", "into"))
     if map_ is not None and key is not None:
-        given.append(Lookup(**single))
-    elif not (map_ is None and key is None and at is None and into is None) or not given:
+        listed.append(Lookup(**single))
+    elif not (map_ is None and key is None and at is None and into is None) or not listed:
         raise Invalid(
             "nothing is asked", kind="lookup_missing",
             hint="say map= and key=, or give lookups: Lookup(map, key, at, into)",
         )  # fmt: skip
-    names = [lookup.name for lookup in given]
+    names = [lookup.name for lookup in listed]
     if len(set(names)) < len(names):
         raise Invalid(
             "two answers have one name", kind="lookup_names", names=", ".join(names), hint="tell them apart with into="
         )
-    return given
+    return listed
 
 
 def check_new(taken: Iterable[str], answers: Iterable[tuple[str, str]]) -> None:
@@ -99,10 +99,10 @@ def enriched(pond: _Maps, data: Any, lookups: Sequence[Lookup], *, overwrite: bo
     names = list(map(str, columns))
     answers: dict[str, pa.Array[Any]] = {}
     for lookup in lookups:
-        found = dict(_answers(pond, lambda name: frame[columns[names.index(name)]], names, lookup, flat))
+        answer_of = dict(_answers(pond, lambda name: frame[columns[names.index(name)]], names, lookup, flat))
         if not overwrite:
-            check_new([*names, *answers], ((name, lookup.map) for name in found))
-        answers |= found
+            check_new([*names, *answers], ((name, lookup.map) for name in answer_of))
+        answers |= answer_of
     return _with_columns(frame, answers)
 
 

@@ -55,15 +55,18 @@ class PondFace(_Face):
         """
         from millpond.maps.enrich import enriched, lookups_of
 
-        wanted = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
-        return enriched(self, frame, wanted, overwrite=overwrite, flat=flat)
+        questions = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
+        return enriched(self, frame, questions, overwrite=overwrite, flat=flat)
 
     def _repr_html_(self: Any) -> str | None:
         with suppress(MillpondError):
-            known = [pond_map.definition for pond_map in self.maps()]
-            rows = [(one.name, one.kind, one.value or "", one.scheme) for one in known[:_MAPS_SHOWN_MAX]]
-            more = f", the first {_MAPS_SHOWN_MAX}" if len(known) > _MAPS_SHOWN_MAX else ""
-            return html_table(f"{self!r}: {len(known)} maps{more}", ("map", "kind", "value", "scheme"), rows)
+            definitions = [pond_map.definition for pond_map in self.maps()]
+            rows = [
+                (definition.name, definition.kind, definition.value or "", definition.scheme)
+                for definition in definitions[:_MAPS_SHOWN_MAX]
+            ]
+            more = f", the first {_MAPS_SHOWN_MAX}" if len(definitions) > _MAPS_SHOWN_MAX else ""
+            return html_table(f"{self!r}: {len(definitions)} maps{more}", ("map", "kind", "value", "scheme"), rows)
         return None  # it was closed, or no node answers: a notebook shows the text
 
 

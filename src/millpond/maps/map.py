@@ -118,12 +118,12 @@ class Map(MapFace):
         Raises: `Invalid` for a key or time that the map cannot have.
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
-        found = None if encoded is None else self.shard.get(encoded, time)
-        if found is None:
+        value = None if encoded is None else self.shard.get(encoded, time)
+        if value is None:
             return None
-        if isinstance(found, tuple):
-            return {"start": _moment(found[0]), "end": _moment(found[1])}
-        return python_value(found, self.definition.value)
+        if isinstance(value, tuple):
+            return {"start": _moment(value[0]), "end": _moment(value[1])}
+        return python_value(value, self.definition.value)
 
     def _instant(self, at: object) -> int | None:
         if not self.kind.timed:

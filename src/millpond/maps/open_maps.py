@@ -33,11 +33,11 @@ class OpenMaps:
         """The open map of a definition; one that was open with other settings is closed."""
         with self._lock:
             self._used_at[definition.name] = self._loading.clock.monotonic()
-            known = self._maps.get(definition.name)
-            if known is not None and known.definition == definition:
-                return known
-            if known is not None:
-                known.close()
+            cached = self._maps.get(definition.name)
+            if cached is not None and cached.definition == definition:
+                return cached
+            if cached is not None:
+                cached.close()
             folder, name = self._loading.folder, folder_name(definition)
             missing = partial(check_map, self._loading.space, definition)
             shard = Shard(folder / "shards" / name, definition, missing=missing)
@@ -50,11 +50,11 @@ class OpenMaps:
         if not self._lock.acquire(blocking=False):
             return None
         try:
-            known = self._maps.get(definition.name)
-            if known is None or known.definition != definition:
+            opened = self._maps.get(definition.name)
+            if opened is None or opened.definition != definition:
                 return None
             self._used_at[definition.name] = self._loading.clock.monotonic()
-            return known
+            return opened
         finally:
             self._lock.release()
 
@@ -62,9 +62,9 @@ class OpenMaps:
         """Close these maps, or all: the next request opens them anew."""
         with self._lock:
             for name in list(self._maps) if names is None else names:
-                known = self._maps.pop(name, None)
-                if known is not None:
-                    known.close()
+                opened = self._maps.pop(name, None)
+                if opened is not None:
+                    opened.close()
 
     def close_idle(self, seconds: float) -> int:
         """Let go of the files of maps that nobody asked for so long; how many. They open by themselves when asked."""

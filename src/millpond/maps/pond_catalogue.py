@@ -49,9 +49,9 @@ class PondCatalogue:
         """
 
         def enter(tx: Transaction) -> MapDefinition:
-            known = created_map(tx, definition, exist_ok=exist_ok)
-            if known is not None:
-                return known
+            current = created_map(tx, definition, exist_ok=exist_ok)
+            if current is not None:
+                return current
             body = {"definition": definition.to_dict()}
             self._record(tx, "create", (definition.name,), body)
             return definition
@@ -121,9 +121,9 @@ class PondCatalogue:
         """Remove what a crash, or those who read its snapshots, left of maps that were dropped."""
         folder = self._loading.folder
         there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
-        known = {folder_name(definition) for definition in self.list()}
+        folders = {folder_name(definition) for definition in self.list()}
         for place in there:
-            if place.name not in known:
+            if place.name not in folders:
                 self._remove_dropped(place)
 
     def _remove_dropped(self, place: Path) -> None:

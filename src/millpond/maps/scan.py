@@ -43,42 +43,44 @@ def scan(
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
     names = check_columns(definition, columns)
-    wanted = predicate(definition, where)
+    condition = predicate(definition, where)
     shown = presented_schema(definition)
     schema = pa.schema([shown.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, _batches(shard, definition, wanted, names))
+    return pa.RecordBatchReader.from_batches(schema, _batches(shard, definition, condition, names))
 
 
-def _batches(shard: Shard, definition: MapDefinition, wanted: Predicate, names: list[str]) -> Iterator[pa.RecordBatch]:
-    needed = names + [name for name in wanted.columns if name not in names]
+def _batches(
+    shard: Shard, definition: MapDefinition, condition: Predicate, names: list[str]
+) -> Iterator[pa.RecordBatch]:
+    needed = names + [name for name in condition.columns if name not in names]
     with shard.view() as view:
-        for rows in candidate_rows(view, definition, wanted):
+        for rows in candidate_rows(view, definition, condition):
             check_patience()
             batch = present(definition, rows, needed)
-            if wanted.expression is not None:
-                batch = _filtered(batch, wanted)
+            if condition.expression is not None:
+                batch = _filtered(batch, condition)
             if batch.num_rows:
                 yield batch.select(names)
 
 
-def _filtered(batch: pa.RecordBatch, wanted: Predicate) -> pa.RecordBatch:
+def _filtered(batch: pa.RecordBatch, condition: Predicate) -> pa.RecordBatch:
     try:
-        return batch.filter(wanted.expression)
+        return batch.filter(condition.expression)
     except (pa.ArrowException, TypeError) as error:
         raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
 
 
-def candidate_rows(view: ShardView, definition: MapDefinition, wanted: Predicate) -> Iterator[pa.RecordBatch]:
+def candidate_rows(view: ShardView, definition: MapDefinition, condition: Predicate) -> Iterator[pa.RecordBatch]:
     """Canonical rows that hold every row the condition takes, and as few others as the tables allow."""
-    if wanted.impossible:
+    if condition.impossible:
         return
     if not definition.kind.keyed:
-        lower, upper = _start_bounds(wanted)
+        lower, upper = _start_bounds(condition)
         yield from view.read_rows(lower=lower, upper=upper)
         return
-    key = wanted.spans.get("key", _EVERYTHING)
+    key = condition.spans.get("key", _EVERYTHING)
     if key.points is not None:
-        since, until = _time_bounds(view, definition, wanted)
+        since, until = _time_bounds(view, definition, condition)
         keys = sorted(point.encode() for point in key.points)
         yield from view.read_rows(keys, since=since, until=until)
         return
@@ -88,20 +90,20 @@ def candidate_rows(view: ShardView, definition: MapDefinition, wanted: Predicate
     )
 
 
-def _start_bounds(wanted: Predicate) -> tuple[int | None, int | None]:
-    start = wanted.spans.get("key_start", _EVERYTHING)
+def _start_bounds(condition: Predicate) -> tuple[int | None, int | None]:
+    start = condition.spans.get("key_start", _EVERYTHING)
     # A range starts no later than it ends.
-    end = wanted.spans.get("key_end", _EVERYTHING)
+    end = condition.spans.get("key_end", _EVERYTHING)
     return _whole(both(start, Span(upper=end.upper)))
 
 
-def _time_bounds(view: ShardView, definition: MapDefinition, wanted: Predicate) -> tuple[int | None, int | None]:
+def _time_bounds(view: ShardView, definition: MapDefinition, condition: Predicate) -> tuple[int | None, int | None]:
     if definition.kind is not Kind.SESSION:
-        return _whole(wanted.spans.get("effective_time", _EVERYTHING))
-    end = wanted.spans.get("end", _EVERYTHING)
+        return _whole(condition.spans.get("effective_time", _EVERYTHING))
+    end = condition.spans.get("end", _EVERYTHING)
     # A session starts no later than it ends, and no earlier than the longest one lasts.
     earliest = None if end.lower is None else end.lower - view.number("longest")
-    return _whole(both(wanted.spans.get("start", _EVERYTHING), Span(earliest, end.upper)))
+    return _whole(both(condition.spans.get("start", _EVERYTHING), Span(earliest, end.upper)))
 
 
 def _whole(span: Span) -> tuple[int | None, int | None]:

@@ -137,8 +137,8 @@ def _as_ours(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondE
         return Invalid(
             "a query reads maps, nothing else", kind="sql_not_a_map", reason=reason, hint="load the file into a map"
         )
-    known = f"maps: {', '.join(maps)}; and events" if maps else "the pond has no maps yet, only the table events"
-    hint = known if "Table with name" in reason else None
+    tables = f"maps: {', '.join(maps)}; and events" if maps else "the pond has no maps yet, only the table events"
+    hint = tables if "Table with name" in reason else None
     return Invalid("the query is not understood", kind="sql", reason=reason, hint=hint)
 
 
@@ -187,8 +187,8 @@ class _Run:
                 )  # fmt: skip
             name = token["map"].replace("''", "'").lower()
             if name not in self.maps:
-                known = ", ".join(self.maps) or "none yet"
-                raise NotFound("no such map", kind="map_not_found", map=token["map"], hint=f"there is: {known}")
+                names_of_maps = ", ".join(self.maps) or "none yet"
+                raise NotFound("no such map", kind="map_not_found", map=token["map"], hint=f"there is: {names_of_maps}")
             if name not in made:
                 made.add(name)
                 self._add_lookup(connection, self.maps[name])

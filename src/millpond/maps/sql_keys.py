@@ -133,9 +133,9 @@ def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Ca
     """
     for _, plan in connection.sql(f"explain (format json) {text}").fetchall():
         for line in _texts(parse_list(plan)):
-            found = _REFUSED.search(line)
-            if found is not None:
-                raise _refusal(definitions(found[1]), found[2], found[3].replace("''", "'"))
+            match = _REFUSED.search(line)
+            if match is not None:
+                raise _refusal(definitions(match[1]), match[2], match[3].replace("''", "'"))
 
 
 def _texts(plan: Any) -> Iterator[str]:

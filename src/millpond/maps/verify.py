@@ -145,8 +145,8 @@ def _check_queue(tx: ReadTransaction) -> Iterator[Report]:
                 yield problem(
                     "queue", (name, queued.number), f"its numbers do not agree: {queued}", _OURS, counted=False
                 )
-            known = tx.get(ABSORBED.pack(name, queued.part))
-            if known is None or int.from_bytes(known, "big") != queued.number:
+            absorbed = tx.get(ABSORBED.pack(name, queued.part))
+            if absorbed is None or int.from_bytes(absorbed, "big") != queued.number:
                 yield problem("queue", (name, queued.number), "its part is not remembered", _OURS, counted=False)
 
 
@@ -184,8 +184,8 @@ def _whole(loads: Loads, pond_map: Map, queued: Queued) -> Corrupt | None:
         manifest = read_manifest(place) if became_shard else verify_part(place)
     except Corrupt as error:
         return error
-    found = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
-    if found != (queued.part, queued.map, pond_map.definition.incarnation, queued.rows):
+    stated = (manifest.id, manifest.map, manifest.incarnation, manifest.rows)
+    if stated != (queued.part, queued.map, pond_map.definition.incarnation, queued.rows):
         return Corrupt("the part is another one than was queued", kind="part_damaged", folder=place)
     return None
 
@@ -205,9 +205,9 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
 
 
 def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
-    known = {f"{pond_map.name}.{pond_map.definition.incarnation}" for pond_map in maps}
+    folders = {f"{pond_map.name}.{pond_map.definition.incarnation}" for pond_map in maps}
     # Snapshots of a map that was dropped answer until they are closed, so only shards are looked at. The folder itself
     # may be missing: not everything that copies a pond copies folders without files.
     for entry in sorted((folder / "shards").glob("[!.]*")):
-        if entry.is_dir() and entry.name not in known:
+        if entry.is_dir() and entry.name not in folders:
             yield problem("folder", entry, "it belongs to no map", "delete it: it is left of a map that was dropped")

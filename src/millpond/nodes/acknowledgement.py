@@ -59,12 +59,12 @@ def begin_acknowledgement(node: Node, position: int, without: Sequence[str]) -> 
     return AcknowledgementWait(node, position, frozenset(lacking))
 
 
-def confirm(node: Node, wanted: Mapping[str, Any]) -> None:
+def confirm(node: Node, question: Mapping[str, Any]) -> None:
     """Wait until nodes have a load, as `POST /v1/log/replication` of each says.
 
     Raises: as that; `Invalid`, kind `node_unknown`, for one that is no member.
     """
-    body = {name: wanted[name] for name in ("position", "chain", "applied", "maps", "timeout")}
-    for url in wanted["nodes"]:
+    body = {name: question[name] for name in ("position", "chain", "applied", "maps", "timeout")}
+    for url in question["nodes"]:
         if url != node.url:
             node.follower.members.peer(url).replicate(body)

@@ -73,11 +73,11 @@ class FastGet:
                 return None
             encoded, instant = single_question(pond_map.definition, key, at, self.clock)
             before = self._effort()
-            found = _found(pond_map, encoded, instant)
+            answer = _found(pond_map, encoded, instant)
         except (WouldBlock, Closed):
             return None  # a file is being moved, or was switched to another just now
         self._judge(pond_map.name, before, self._effort())
-        return found
+        return answer
 
     def _map(self, name: str) -> Map | None:
         with self.pond.space.read(wait=False) as tx:
@@ -111,5 +111,5 @@ def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> d
     if generation is None or generation.env is None:
         return None
     with generation.env.read(wait=False) as tx:
-        found = generation.get(tx, encoded, instant)
-    return typed_value(found, pond_map.definition.value)
+        value = generation.get(tx, encoded, instant)
+    return typed_value(value, pond_map.definition.value)

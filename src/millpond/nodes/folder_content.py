@@ -42,12 +42,12 @@ def not_backed_up(pond: Pond) -> list[str]:
     """The kinds of content of a pond that a backup has not, for they are in another place."""
     with pond.space.read() as tx:
         places = {"repositories in a database": VERSIONS_PLACE, "streams of events in Redis": EVENTS_PLACE}
-        found = [kind for kind, place in places.items() if tx.get(place.packed) is not None]
+        kinds = [kind for kind, place in places.items() if tx.get(place.packed) is not None]
         rows = [value for _, value in tx.scan(REPOSITORY.range())]
     if any(f'"namespace":"{LOCAL}'.encode() not in row for row in rows):
-        found.append("objects of repositories in other places")
+        kinds.append("objects of repositories in other places")
     runs = {"workflows": "runs of workflows in RocksDB", "shared-workflows": "runs of workflows in Kafka"}
-    return found + [kind for name, kind in runs.items() if (pond.folder / name).exists()]
+    return kinds + [kind for name, kind in runs.items() if (pond.folder / name).exists()]
 
 
 def objects_folder(folder: Path) -> Path:

@@ -149,7 +149,7 @@ def _frozen(map: Map) -> Fresh:
     return Fresh(map.shard, leased.manifest.shard_version, snapshot, snapshot, map.objects)
 
 
-def _laid_over(map: Map, known: Fresh | None, now_ms: int) -> Fresh | None:
+def _laid_over(map: Map, earlier: Fresh | None, now_ms: int) -> Fresh | None:
     """The snapshot that counts with what was merged since on top; None when a freeze pays."""
     from millpond.maps.snapshots.snapshot import Snapshot
 
@@ -157,7 +157,7 @@ def _laid_over(map: Map, known: Fresh | None, now_ms: int) -> Fresh | None:
     if leased is None:
         return None
     with leased:
-        base = known.base if known is not None and known.base.manifest.id == leased.manifest.id else None
+        base = earlier.base if earlier is not None and earlier.base.manifest.id == leased.manifest.id else None
         base = base or Snapshot.open(map.objects, leased.manifest)
     return _lay_over(map, leased.manifest, base, now_ms)
 

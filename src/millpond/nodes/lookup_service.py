@@ -119,7 +119,7 @@ class LookupService:
         Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
         """
         pond_map = self.pond.map(name)
-        condition = [tuple(one) for one in where] if isinstance(where, list) else where
+        condition = [tuple(term) for term in where] if isinstance(where, list) else where
         with closing(pond_map.scan(condition, columns)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
@@ -131,14 +131,14 @@ class LookupService:
         from millpond.maps.predicates.predicate import predicate
         from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 
-        wanted = predicate(pond_map.definition, where)
-        needed = names + [name for name in wanted.columns if name not in names]
+        condition = predicate(pond_map.definition, where)
+        needed = names + [name for name in condition.columns if name not in names]
         newest = self._fresh.of(pond_map)  # held until the last row: its files stay
         for rows in thaw(newest.objects, newest.snapshot.manifest, GroupSpan()):
             check_patience()
             batch = present(pond_map.definition, rows, needed)
-            if wanted.expression is not None:
-                batch = batch.filter(wanted.expression)
+            if condition.expression is not None:
+                batch = batch.filter(condition.expression)
             for start in range(0, batch.num_rows, BATCH_ROWS):
                 yield batch.slice(start, BATCH_ROWS).select(names)
 
@@ -179,15 +179,15 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
     from millpond.maps.snapshots.snapshot import answer_type
 
     definition = pond_map.definition
-    instants, known = instants_of(definition, times, len(keys))
-    wanted = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
-    found: list[Any] = []
+    instants, in_range = instants_of(definition, times, len(keys))
+    stored_keys = [key.encode() if isinstance(key, str) else key for key in keys_of(definition, keys).to_pylist()]
+    values: list[Any] = []
     held = 0
-    for row, key in enumerate(wanted):
-        missing = key is None or (len(known) and not known[row])
+    for row, key in enumerate(stored_keys):
+        missing = key is None or (len(in_range) and not in_range[row])
         at = int(instants[0 if len(instants) == 1 else row]) if definition.kind.timed else None
-        found.append(None if missing else pond_map.shard.get(key, at))
-        held += len(found[-1]) if isinstance(found[-1], bytes) else 0
+        values.append(None if missing else pond_map.shard.get(key, at))
+        held += len(values[-1]) if isinstance(values[-1], bytes) else 0
         if held > bytes_max:
             raise Invalid(
                 "the answer is too large for one array", kind="answer_too_large", bytes=held, bytes_max=bytes_max,
@@ -195,10 +195,10 @@ def _from_shard(pond_map: Map, keys: pa.Array, times: Any, bytes_max: int = ANSW
             )  # fmt: skip
     kind = answer_type(definition)
     if definition.kind is Kind.SESSION:
-        sessions = [None if one is None else {"start": one[0], "end": one[1]} for one in found]
+        sessions = [None if session is None else {"start": session[0], "end": session[1]} for session in values]
         plain = pa.struct([("start", pa.int64()), ("end", pa.int64())])
         return pa.array(sessions, plain).cast(kind)
-    encoded = pa.array([NULL if one is None else one for one in found], pa.binary())
+    encoded = pa.array([NULL if session is None else session for session in values], pa.binary())
     if definition.value is None:
         return present_values(encoded)[1]
     return decode_values(bytes_of(encoded), definition.value).cast(value_arrow(definition.value))

@@ -104,7 +104,7 @@ class Caller:
         """
         enough = RIGHTS[RIGHTS.index(right) :]
         parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
-        return [name for found, name in parted if found in (kind, _EVERYTHING)]
+        return [name for pattern_kind, name in parted if pattern_kind in (kind, _EVERYTHING)]
 
     def denied(self, right: str, what: str) -> Denied:
         """The error for a right that the caller does not have."""
@@ -116,10 +116,10 @@ class Caller:
 
 def _parted(pattern: str, kind: str = _KINDS[0]) -> tuple[str, str]:
     """The kind of a pattern, by default this one, and the pattern of its names."""
-    found, colon, name = pattern.partition(":")
+    kind_name, colon, name = pattern.partition(":")
     if pattern == _EVERYTHING:
         return _EVERYTHING, pattern
-    return (found, name) if colon else (kind, pattern)
+    return (kind_name, name) if colon else (kind, pattern)
 
 
 def split_place(pattern: str) -> tuple[str, str]:
@@ -167,17 +167,17 @@ class TokenFile:
         Raises: `Unavailable` when that cannot be found out.
         """
         try:
-            found = os.lstat(self._name)
+            status = os.lstat(self._name)
         except FileNotFoundError:
             return None
         except OSError as error:
             raise self._unreadable(error) from error
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             try:
-                found = self.path.stat()
+                status = self.path.stat()
             except OSError as error:  # it leads nowhere, or not now
                 raise self._unreadable(error) from error
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def exists(self) -> bool:
         """True once a token was ever added: tokens are wanted from then on, also when all are revoked."""
@@ -231,13 +231,13 @@ class TokenFile:
         kinds = _KINDS if access_key is None else _KINDS_OF_PAIRS
         made = replace(_token_of(name, token, rights, kinds), expires_ms=expires_ms, access_key=access_key)
         with self._changing():
-            known = self.read()
-            if any(other.name == name for other in known):
+            tokens = self.read()
+            if any(other.name == name for other in tokens):
                 raise AlreadyExists(
                     "there is a token of this name", kind="token_exists", token=name,
                     hint="revoke it first, or name another",
                 )  # fmt: skip
-            self._write([*known, made])
+            self._write([*tokens, made])
         return made
 
     def rotate(self, name: str, token: str, *, earlier_until_ms: int, expires_ms: int | None = None) -> TokenSetting:
@@ -246,15 +246,15 @@ class TokenFile:
         Raises: `NotFound`; `Unavailable` as `add`.
         """
         with self._changing():
-            known = self.read()
-            before = next((other for other in known if other.name == name), None)
+            tokens = self.read()
+            before = next((other for other in tokens if other.name == name), None)
             if before is None:
-                raise _no_token(name, known)
+                raise _no_token(name, tokens)
             rotated = replace(
                 before, sha256=hash_token(token), expires_ms=expires_ms or before.expires_ms,
                 earlier_sha256=before.sha256, earlier_until_ms=earlier_until_ms,
             )  # fmt: skip
-            self._write([rotated if other is before else other for other in known])
+            self._write([rotated if other is before else other for other in tokens])
         return rotated
 
     def revoke(self, name: str) -> int:
@@ -263,10 +263,10 @@ class TokenFile:
         Raises: `NotFound`; `Unavailable` as `add`.
         """
         with self._changing():
-            known = self.read()
-            left = [token for token in known if token.name != name]
-            if len(left) == len(known):
-                raise _no_token(name, known)
+            tokens = self.read()
+            left = [token for token in tokens if token.name != name]
+            if len(left) == len(tokens):
+                raise _no_token(name, tokens)
             self._write(left)
         return len(left)
 
@@ -274,8 +274,8 @@ class TokenFile:
         write_file_atomically(self.path, to_json(list(tokens), indent=1), mode=_OWNER_ONLY)
 
 
-def _no_token(name: str, known: Iterable[TokenSetting]) -> NotFound:
-    names = ", ".join(token.name for token in known) or "none"
+def _no_token(name: str, tokens: Iterable[TokenSetting]) -> NotFound:
+    names = ", ".join(token.name for token in tokens) or "none"
     return NotFound("there is no such token", kind="token_not_found", token=name, hint=f"there is: {names}")
 
 
@@ -329,12 +329,12 @@ class Tokens:
         """
         if not self.wanted():
             return ANYBODY
-        known = [secret for secret in self._current() if secret.access_key is None]
+        secrets = [secret for secret in self._current() if secret.access_key is None]
         if not token:
             way_out = "set MILLPOND_TOKEN, or `token` in millpond.toml"
-            hint = way_out if known else "there is none yet, or none any more: millpond token add NAME --read '*'"
+            hint = way_out if secrets else "there is none yet, or none any more: millpond token add NAME --read '*'"
             raise Denied("this node wants a token", kind="token_missing", hint=hint)
-        return self._valid(known, token)
+        return self._valid(secrets, token)
 
     def caller_of_pair(self, access_key: str | None, secret: str) -> Caller:
         """The caller that an access key and its secret belong to.
@@ -348,7 +348,7 @@ class Tokens:
                 "this node wants an access key and its secret", kind="token_missing",
                 hint="millpond token add --versions NAME --write '*' prints a pair",
             )  # fmt: skip
-        return self._valid([known for known in self._current() if known.access_key == access_key], secret)
+        return self._valid([candidate for candidate in self._current() if candidate.access_key == access_key], secret)
 
     def caller_of_key(self, access_key: str) -> Caller:
         """The caller of an access key whose secret was shown before.
@@ -358,21 +358,21 @@ class Tokens:
         if not self.wanted():
             return ANYBODY
         now = self._clock.now_ms()
-        for known in self._current():
-            if known.access_key == access_key and (known.until_ms is None or now < known.until_ms):
-                return known.caller
+        for candidate in self._current():
+            if candidate.access_key == access_key and (candidate.until_ms is None or now < candidate.until_ms):
+                return candidate.caller
         raise Denied("this token is not known here", kind="token_unknown", hint="it may have been revoked")
 
-    def _valid(self, known: Sequence[_Secret], token: str) -> Caller:
+    def _valid(self, secrets: Sequence[_Secret], token: str) -> Caller:
         hashed = hash_token(token).encode()
-        found = [secret for secret in known if hmac.compare_digest(secret.hashed, hashed)]
-        if not found:
+        matches = [secret for secret in secrets if hmac.compare_digest(secret.hashed, hashed)]
+        if not matches:
             raise Denied("this token is not known here", kind="token_unknown", hint="it may have been revoked")
         now = self._clock.now_ms()
-        valid = next((secret.caller for secret in found if secret.until_ms is None or now < secret.until_ms), None)
+        valid = next((secret.caller for secret in matches if secret.until_ms is None or now < secret.until_ms), None)
         if valid is None:
             raise Denied(
-                "this token has expired", kind="token_expired", token=found[0].caller.name,
+                "this token has expired", kind="token_expired", token=matches[0].caller.name,
                 hint="ask who runs the node for the new one: millpond token rotate",
             )  # fmt: skip
         return valid

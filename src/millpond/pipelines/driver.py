@@ -190,8 +190,8 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
     from millpond.spark.failures import error_behind, is_of_spark
 
     if is_of_spark(error):
-        found = error_behind(error)
-        return found, found.kind != "spark_failed"
+        cause = error_behind(error)
+        return cause, cause.kind != "spark_failed"
     if isinstance(error, OSError):
         reason = error.strerror or type(error).__name__
         # It may be the connection to a JVM that is gone.

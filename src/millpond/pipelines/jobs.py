@@ -86,14 +86,19 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     out = Path(arguments["out"]).absolute()
     whole, staging = out / key, out / f".{key}-{attempt}"
     lookups = [
-        spark.Lookup(one.map, key=f"`{one.key}`", at=f"`{one.at}`" if one.at else None, into=one.into or None)
-        for one in questions
+        spark.Lookup(
+            question.map,
+            key=f"`{question.key}`",
+            at=f"`{question.at}`" if question.at else None,
+            into=question.into or None,
+        )
+        for question in questions
     ]
     frame = frame_of(session, parse_rows(arguments["rows"]))
     enriched = spark.enrich(frame, lookups, pond=arguments["pond"])
     observed = Observation()
-    found = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
-    counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
+    matches = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
+    counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *matches)
     out.mkdir(parents=True, exist_ok=True)
     counted.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
@@ -173,7 +178,7 @@ def _answered(frame: DataFrame, keys: KeyRule, place: str, name: str) -> int:
     return spark.enrich(frame, lookup, pond=place).where(sql.col(answer).isNotNull()).count()
 
 
-def _measure(frame: DataFrame, rules: Rules, found: int | None = None) -> Measures:
+def _measure(frame: DataFrame, rules: Rules, matched_rows: int | None = None) -> Measures:
     """The measures that rules need, in one pass."""
     numbers = [column.name for column in frame.schema.fields if isinstance(column.dataType, NumericType)]
     bounded = [name for name, rule in rules.columns.items() if rule.min is not None or rule.max is not None]
@@ -182,8 +187,8 @@ def _measure(frame: DataFrame, rules: Rules, found: int | None = None) -> Measur
         raise Invalid("a column without numbers has no min and max", kind="pipeline_column", column=texts[0],
                       hint=f"columns of numbers: {', '.join(numbers) or 'none'}")  # fmt: skip
     drifts = rules.drift is not None and rules.drift.mean_change_max is not None
-    wanted = list(dict.fromkeys([*rules.columns, *(numbers if drifts else [])]))
-    measured = [("nulls", wanted), ("min", bounded), ("max", bounded), ("mean", numbers if drifts else [])]
+    column_names = list(dict.fromkeys([*rules.columns, *(numbers if drifts else [])]))
+    measured = [("nulls", column_names), ("min", bounded), ("max", bounded), ("mean", numbers if drifts else [])]
     aggregates: dict[str, Callable[[Column], Column]] = {
         "nulls": lambda column: sql.count_if(column.isNull()), "min": sql.min, "max": sql.max, "mean": sql.mean,
     }  # fmt: skip
@@ -197,9 +202,9 @@ def _measure(frame: DataFrame, rules: Rules, found: int | None = None) -> Measur
             nulls=int(row[f"nulls {name}"]), min=row.get(f"min {name}"), max=row.get(f"max {name}"),
             mean=row.get(f"mean {name}"),
         )
-        for name in wanted
+        for name in column_names
     }  # fmt: skip
-    return Measures(rows=row["rows"], columns=columns, found=found)
+    return Measures(rows=row["rows"], columns=columns, found=matched_rows)
 
 
 def _known_columns(frame: DataFrame, names: list[str]) -> None:

@@ -77,8 +77,8 @@ class Pipeline:
 
         Raises: as `load`.
         """
-        wanted = lookups if isinstance(lookups, WfRunVariable) else plain(parse_questions(plain(list(lookups))))
-        return self._step("enrich", _given(rows, parse_rows), wanted, out)
+        questions = lookups if isinstance(lookups, WfRunVariable) else plain(parse_questions(plain(list(lookups))))
+        return self._step("enrich", _given(rows, parse_rows), questions, out)
 
     def condense(self, map: Text, before: Text = "") -> NodeOutput:
         """Condense a map, up to a time or by its setting."""

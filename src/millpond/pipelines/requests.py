@@ -107,12 +107,12 @@ class Question:
 _ROWS, _TARGET, _RULES, _QUESTION = JsonForm(Rows), JsonForm(Target), JsonForm(Rules), JsonForm(Question)
 
 
-def parse_rows(given: Any) -> Rows:
+def parse_rows(value: Any) -> Rows:
     """The rows that an input describes.
 
     Raises: `Invalid` naming the field that is wrong.
     """
-    rows = _parsed(_ROWS, given, "rows")
+    rows = _parsed(_ROWS, value, "rows")
     for name, view in rows.views.items():
         if bool(view.files) == bool(view.sql):
             raise Invalid("a view has files, or a query", kind="pipeline_input", view=name,
@@ -120,39 +120,39 @@ def parse_rows(given: Any) -> Rows:
     return rows
 
 
-def parse_target(given: Any) -> Target:
+def parse_target(value: Any) -> Target:
     """The target of a load.
 
     Raises: as `parse_rows`.
     """
-    return _parsed(_TARGET, given, "options")
+    return _parsed(_TARGET, value, "options")
 
 
-def parse_rules(given: Any) -> Rules:
+def parse_rules(value: Any) -> Rules:
     """The rules of a check.
 
     Raises: as `parse_rows`; also when there is no rule.
     """
-    rules = _parsed(_RULES, given, "rules")
+    rules = _parsed(_RULES, value, "rules")
     if rules == Rules():
         raise Invalid("a check has no rules", kind="pipeline_input",
                       hint="one of: rows_min, rows_max, columns, keys, drift")  # fmt: skip
     return rules
 
 
-def parse_questions(given: Any) -> list[Question]:
+def parse_questions(value: Any) -> list[Question]:
     """The lookups of an enrichment.
 
     Raises: as `parse_rows`; also when there is no lookup.
     """
-    if not isinstance(given, list) or not given:
+    if not isinstance(value, list) or not value:
         raise Invalid("an enrichment has no lookups", kind="pipeline_input", hint="a list of map, key, at, into")
-    return [_parsed(_QUESTION, question, "lookups") for question in given]
+    return [_parsed(_QUESTION, question, "lookups") for question in value]
 
 
-def _parsed(form: JsonForm[T], given: Any, what: str) -> T:
+def _parsed(form: JsonForm[T], value: Any, what: str) -> T:
     try:
-        return form.build(given)
+        return form.build(value)
     except FormError as error:
         raise Invalid("an input of the task is not understood", kind="pipeline_input", input=what, reason=error,
                       hint="docs/pipelines.md shows its fields") from None  # fmt: skip

@@ -46,18 +46,18 @@ class Finding:
 
 def judge(rules: Rules, measures: Measures, there: Measures | None = None) -> list[Finding]:
     """The outcome of every rule, in their order; `there` measures the rows of the map, for drift."""
-    found = [
+    findings = [
         *_at_least("rows_min", measures.rows, rules.rows_min),
         *_at_most("rows_max", measures.rows, rules.rows_max),
     ]
     for name, rule in rules.columns.items():
-        found += _of_column(name, rule, measures)
+        findings += _of_column(name, rule, measures)
     if rules.keys is not None:
         share = None if measures.found is None or not measures.rows else measures.found / measures.rows
-        found += _at_least("keys.found_share_min", share, rules.keys.found_share_min)
+        findings += _at_least("keys.found_share_min", share, rules.keys.found_share_min)
     if rules.drift is not None and there is not None:
-        found += _of_drift(rules.drift, measures, there)
-    return found
+        findings += _of_drift(rules.drift, measures, there)
+    return findings
 
 
 def summary(findings: list[Finding]) -> str:
@@ -67,7 +67,9 @@ def summary(findings: list[Finding]) -> str:
     '1 of 2 rules does not hold: rows_min: found 3, limit 10'
     """
     broken = [finding for finding in findings if not finding.passed]
-    named = "; ".join(f"{one.rule}: found {_shown(one.found)}, limit {_shown(one.limit)}" for one in broken)
+    named = "; ".join(
+        f"{violation.rule}: found {_shown(violation.found)}, limit {_shown(violation.limit)}" for violation in broken
+    )
     verb = "does" if len(broken) == 1 else "do"
     return f"{len(broken)} of {len(findings)} rules {verb} not hold: {named}"
 
@@ -96,14 +98,14 @@ def _change(new: float | None, there: float | None) -> float | None:
     return None if new is None or not there else abs(new - there) / abs(there)
 
 
-def _at_least(rule: str, found: float | None, limit: float | None) -> Iterator[Finding]:
+def _at_least(rule: str, measured: float | None, limit: float | None) -> Iterator[Finding]:
     if limit is not None:
-        yield Finding(rule, found, limit, found is None or found >= limit)
+        yield Finding(rule, measured, limit, measured is None or measured >= limit)
 
 
-def _at_most(rule: str, found: float | None, limit: float | None) -> Iterator[Finding]:
+def _at_most(rule: str, measured: float | None, limit: float | None) -> Iterator[Finding]:
     if limit is not None:
-        yield Finding(rule, found, limit, found is None or found <= limit)
+        yield Finding(rule, measured, limit, measured is None or measured <= limit)
 
 
 def _shown(number: float | None) -> str:

@@ -105,21 +105,21 @@ def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | No
         before, after = (
             none if cursor.done or cursor.next_key > bound else cursor.take(bound) for cursor in (old, new)
         )
-        found = _compare(before, after, same)
+        difference = _compare(before, after, same)
         if stop is not None and stop <= bound:
-            found = found.below(stop)
-        if len(found):
-            yield found
+            difference = difference.below(stop)
+        if len(difference):
+            yield difference
         if stop is not None and stop <= bound:
             return
 
 
-def limited(found: Iterator[Difference], limit: int | None) -> Iterator[Difference]:
+def limited(differences: Iterator[Difference], limit: int | None) -> Iterator[Difference]:
     """The first so many keys of differences."""
     if limit is None:
-        yield from found
+        yield from differences
         return
-    while limit > 0 and (next_ := next(found, None)) is not None:
+    while limit > 0 and (next_ := next(differences, None)) is not None:
         if len(next_) > limit:
             next_ = next_.first(limit)
         limit -= len(next_)

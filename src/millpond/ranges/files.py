@@ -159,10 +159,10 @@ def _refusal(subject: Subject, id_: str, data: pa.Buffer, name: str, where: str)
     """A file that is whole, but of another format, is not damaged."""
     seal = _SEALED.search(_ends(data)[1])
     # Format 1 had no seal, and was named by the hash of its bytes.
-    found = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
-    if found != FORMAT:
+    version = int(seal[2]) if seal is not None and _sound(data) else 1 if content_id(data) == id_ else FORMAT
+    if version != FORMAT:
         return Invalid(
-            "the file is of another format", kind="range_format", object=name, where=where, found=found,
+            "the file is of another format", kind="range_format", object=name, where=where, found=version,
             known=FORMAT, hint="read it with the version that wrote it, or make it anew",
         )  # fmt: skip
     if subject == "index":
@@ -193,8 +193,8 @@ def _checksum(data: pa.Buffer, zeroed: Sequence[int]) -> str:
 def _places(data: pa.Buffer, seal: bytes) -> list[int]:
     """The offsets of the checksum's digits: one in the schema's message, one in the footer."""
     front, back = _ends(data)
-    found = ((0, front.find(seal)), (data.size - len(back), back.find(seal)))
-    places = [start + at + len(seal) - len(_ZEROS) for start, at in found if at >= 0]
+    seals = ((0, front.find(seal)), (data.size - len(back), back.find(seal)))
+    places = [start + at + len(seal) - len(_ZEROS) for start, at in seals if at >= 0]
     return places if len(set(places)) == len(places) else []
 
 

@@ -272,10 +272,10 @@ def differences(
         if isinstance(step, Cleared):
             none = step.cursor.index.schema.empty_table().to_batches()
             empty = none[0] if none else pa.RecordBatch.from_pylist([], schema=base.schema)
-            found = Difference(step.rows(), empty, empty, empty)
+            difference = Difference(step.rows(), empty, empty, empty)
         else:
-            found = step.compare(same).difference()
+            difference = step.compare(same).difference()
         if within is not None and within.stop is not None:
-            found = found.below(within.stop)
-        if len(found):
-            yield found
+            difference = difference.below(within.stop)
+        if len(difference):
+            yield difference

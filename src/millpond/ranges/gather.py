@@ -68,7 +68,7 @@ def _runs_of(starts: _I64, rows: _I64) -> _I64:
 
 @kernel
 def _find_runs(starts, rows, runs):  # type: ignore[no-untyped-def]
-    found, following, stop = 0, np.int64(-1), np.int64(-1)
+    count, following, stop = 0, np.int64(-1), np.int64(-1)
     for at in range(len(rows)):
         row = rows[at]
         if row != following or row == stop:
@@ -76,13 +76,13 @@ def _find_runs(starts, rows, runs):  # type: ignore[no-untyped-def]
             while row >= starts[source + 1]:
                 source += 1
             stop = starts[source + 1]
-            runs[found, 0] = source
-            runs[found, 1] = row - starts[source]
-            runs[found, 2] = 0
-            found += 1
-        runs[found - 1, 2] += 1
+            runs[count, 0] = source
+            runs[count, 1] = row - starts[source]
+            runs[count, 2] = 0
+            count += 1
+        runs[count - 1, 2] += 1
         following = row + 1
-    return found
+    return count
 
 
 def _column(parts: list[pa.Array], runs: _I64) -> pa.Array:
@@ -128,8 +128,8 @@ def _bytes(parts: list[pa.Array], runs: _I64) -> pa.Array | None:
 
 
 def _address(array: pa.Array, buffer: int) -> int:
-    found = array.buffers()[buffer]
-    return 0 if found is None else int(found.address)
+    content = array.buffers()[buffer]
+    return 0 if content is None else int(content.address)
 
 
 @kernel

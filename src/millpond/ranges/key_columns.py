@@ -115,7 +115,7 @@ def cut(offsets, data, sizes, rows, size, rows_min, rows_max, bits, size_max, en
 
     Fills `ends` (room for every row); answers how many there are, and the rows and bytes of the range left open.
     """
-    found = 0
+    cuts = 0
     for row in range(len(offsets) - 1):
         rows += 1
         size += sizes[row]
@@ -128,11 +128,11 @@ def cut(offsets, data, sizes, rows, size, rows_min, rows_max, bits, size_max, en
             mask = np.uint64((1 << needed) - 1)
             ended = (_hash(data, offsets[row], offsets[row + 1]) & mask) == np.uint64(0)
         if ended:
-            ends[found] = row + 1
-            found += 1
+            ends[cuts] = row + 1
+            cuts += 1
             rows = 0
             size = 0
-    return found, rows, size
+    return cuts, rows, size
 
 
 @kernel
@@ -168,8 +168,8 @@ def upper_bound(keys: KeyColumn, key: bytes) -> int:
 
 def _bound(keys: KeyColumn, key: bytes, *, above: bool) -> int:
     out = np.empty(1, np.int64)
-    wanted = np.array([0, len(key)], np.int32)
-    search(keys.offsets, keys.data, wanted, np.frombuffer(key, np.uint8), np.zeros(1, np.int64), above, out)
+    offsets = np.array([0, len(key)], np.int32)
+    search(keys.offsets, keys.data, offsets, np.frombuffer(key, np.uint8), np.zeros(1, np.int64), above, out)
     return int(out[0])
 
 

@@ -86,10 +86,10 @@ def unpacked(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch
     columns = batch.columns
     for word in said.decode("ascii").split(","):
-        found = _FORM.fullmatch(word)
-        if found is None:
+        match = _FORM.fullmatch(word)
+        if match is None:
             raise ValueError(f"no form of a column: {word}")
-        at, form = int(found[1]), found[2]
+        at, form = int(match[1]), match[2]
         column = batch.column(at)
         columns[at] = _unpack_integers(column, int(form[1:])) if form.startswith(_INTEGERS) else _unpack(column, form)
     return _with_columns(batch, columns, {})

@@ -94,13 +94,13 @@ class RangeReader:
 
         Raises: `NotFound`, `Corrupt`.
         """
-        found = self._opened.get(range_no)
-        if found is None:
-            found = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
-            if not found.schema.equals(self.index.schema):
+        opened = self._opened.get(range_no)
+        if opened is None:
+            opened = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
+            if not opened.schema.equals(self.index.schema):
                 raise self._damaged(range_no, "the columns of the range are not those of its index")
-            self._opened[range_no] = found
-        return found
+            self._opened[range_no] = opened
+        return opened
 
     def keys(self, range_no: int) -> KeyColumn:
         """The keys of one range.
@@ -121,29 +121,29 @@ class RangeReader:
 
         Raises: `NotFound`, `Corrupt`.
         """
-        wanted, valid = _wanted(keys)
-        columns = key_column(wanted)
-        range_nos = np.full(len(wanted), -1, np.int32)
-        rows = np.full(len(wanted), -1, np.int32)
+        columns_wanted, valid = _wanted(keys)
+        columns = key_column(columns_wanted)
+        range_nos = np.full(len(columns_wanted), -1, np.int32)
+        rows = np.full(len(columns_wanted), -1, np.int32)
         places = self._places(columns, valid)
         order = np.argsort(places, kind="stable")
         starts = np.searchsorted(places[order], np.arange(len(self.index.entries) + 1))
         for range_no in np.flatnonzero(np.diff(starts)).tolist():
             rows_wanted = order[starts[range_no] : starts[range_no + 1]]
-            found = self._find_in(range_no, columns, rows_wanted)
-            here = rows_wanted[found >= 0]
-            range_nos[here], rows[here] = range_no, found[found >= 0]
+            matches = self._find_in(range_no, columns, rows_wanted)
+            here = rows_wanted[matches >= 0]
+            range_nos[here], rows[here] = range_no, matches[matches >= 0]
         return range_nos, rows
 
-    def _places(self, wanted: KeyColumn, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
+    def _places(self, keys: KeyColumn, valid: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
         """The range whose span holds each key; -1 for none."""
         firsts, lasts = self._fence()
         wanted_rows = np.flatnonzero(valid)
         place = np.empty(len(wanted_rows), np.int64)
-        search(lasts.offsets, lasts.data, wanted.offsets, wanted.data, wanted_rows, False, place)
+        search(lasts.offsets, lasts.data, keys.offsets, keys.data, wanted_rows, False, place)
         below = np.empty(len(wanted_rows), np.int64)
-        search(firsts.offsets, firsts.data, wanted.offsets, wanted.data, wanted_rows, True, below)
-        places = np.full(len(wanted), -1, np.int64)
+        search(firsts.offsets, firsts.data, keys.offsets, keys.data, wanted_rows, True, below)
+        places = np.full(len(keys), -1, np.int64)
         places[wanted_rows] = np.where(below > place, place, -1)  # first ≤ key ≤ last
         return places
 
@@ -154,10 +154,10 @@ class RangeReader:
             self._fences = key_column(firsts), key_column(lasts)
         return self._fences
 
-    def _find_in(self, range_no: int, wanted: KeyColumn, wanted_rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    def _find_in(self, range_no: int, sought: KeyColumn, wanted_rows: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         keys = self.keys(range_no)
         rows = np.empty(len(wanted_rows), np.int64)
-        find_rows(keys.offsets, keys.data, wanted.offsets, wanted.data, wanted_rows, rows)
+        find_rows(keys.offsets, keys.data, sought.offsets, sought.data, wanted_rows, rows)
         return rows
 
     def get(self, key: bytes) -> pa.RecordBatch | None:
@@ -245,5 +245,5 @@ def scan(
     """`RangeReader.scan` for once: only one range is held open at a time."""
     numbers = range(len(index.entries))
     for range_no in reversed(numbers) if reverse else numbers:
-        one = Index(index.id, (index.entries[range_no],), index.schema, index.boundaries)
-        yield from RangeReader(objects, one).scan(lower, upper, reverse=reverse, columns=columns)
+        single = Index(index.id, (index.entries[range_no],), index.schema, index.boundaries)
+        yield from RangeReader(objects, single).scan(lower, upper, reverse=reverse, columns=columns)

@@ -51,13 +51,13 @@ class Spans:
 
     def within(self, keys: KeyRange) -> list[KeyRange]:
         """The parts of the spans that lie in a range of keys."""
-        found = []
+        spans = []
         for start, stop in self.ranges:
             low = max(start, keys.start)
             high = keys.stop if stop is None else stop if keys.stop is None else min(stop, keys.stop)
             if high is None or low < high:
-                found.append(KeyRange(low, high))
-        return found
+                spans.append(KeyRange(low, high))
+        return spans
 
     def holds_key(self, key: bytes) -> bool:
         """True when a key lies in one of the spans."""

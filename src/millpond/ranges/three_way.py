@@ -162,8 +162,8 @@ def conflicts(
             yield stretch.conflicts
 
 
-def _first(found: list[Conflicts], limit: int) -> tuple[Conflicts, ...]:
-    *whole, last = found
+def _first(conflicts: list[Conflicts], limit: int) -> tuple[Conflicts, ...]:
+    *whole, last = conflicts
     room = limit - sum(map(len, whole))
     return (*whole, last.chosen(np.arange(len(last)) < room))
 
@@ -223,10 +223,10 @@ class _Torn:
 
     def settle(self, resolve: Resolve | Choice) -> Conflicts:
         """Let the caller choose; the keys that are left."""
-        found = self.conflicts
-        if len(found) and resolve is not Choice.CONFLICT:
-            self._chosen[self._open] = _choices(resolve, found)
-        return found.chosen(self._chosen[self._open] == Choice.CONFLICT)
+        conflicts = self.conflicts
+        if len(conflicts) and resolve is not Choice.CONFLICT:
+            self._chosen[self._open] = _choices(resolve, conflicts)
+        return conflicts.chosen(self._chosen[self._open] == Choice.CONFLICT)
 
     def write(self, writer: RangeWriter) -> None:
         """Write what was chosen."""
@@ -234,15 +234,15 @@ class _Torn:
         writer.append(gathered(self._batches, rows[rows >= 0]))
 
 
-def _choices(resolve: Resolve | Choice, found: Conflicts) -> npt.NDArray[np.int8]:
-    answer = np.asarray(resolve(found) if callable(resolve) else resolve)
+def _choices(resolve: Resolve | Choice, conflicts: Conflicts) -> npt.NDArray[np.int8]:
+    answer = np.asarray(resolve(conflicts) if callable(resolve) else resolve)
     # The answer is a caller's code, and comes from a user's choice of a strategy.
-    if answer.shape not in ((), (len(found),)) or not np.isin(answer, list(Choice)).all():
+    if answer.shape not in ((), (len(conflicts),)) or not np.isin(answer, list(Choice)).all():
         raise Invalid(
-            "no choice between the sides of a merge", kind="range_choice", keys=len(found), choices=answer.tolist(),
+            "no choice between the sides of a merge", kind="range_choice", keys=len(conflicts), choices=answer.tolist(),
             hint="answer with one Choice, or with one for each key",
         )  # fmt: skip
-    return np.broadcast_to(answer, len(found)).astype(np.int8)
+    return np.broadcast_to(answer, len(conflicts)).astype(np.int8)
 
 
 def _same(a: Side, b: Side, same: Sequence[str] | None) -> npt.NDArray[np.bool_]:
@@ -338,14 +338,14 @@ class _Walk:
 
     def _agreement(self, side: Cursor) -> _Agreement:
         """Found once for all ranges up to the next difference, so that a merge looks at each range once."""
-        found = self._agreed.get(side)
-        if found is None or not self._holds(found):
-            found = self._agreed[side] = _agreement(self.base, side)
-        return found
+        agreement = self._agreed.get(side)
+        if agreement is None or not self._holds(agreement):
+            agreement = self._agreed[side] = _agreement(self.base, side)
+        return agreement
 
-    def _holds(self, found: _Agreement) -> bool:
-        return found.difference is None or (
-            found.last is not None and self._floor is not None and self._floor < found.last
+    def _holds(self, agreement: _Agreement) -> bool:
+        return agreement.difference is None or (
+            agreement.last is not None and self._floor is not None and self._floor < agreement.last
         )
 
 

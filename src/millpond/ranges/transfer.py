@@ -71,19 +71,19 @@ def fetch(source: Source, target: Objects, index_id: str, *, verify: bool = True
     held = _held_index(target, index_id)
     data = held or index_bytes(source, index_id)
     index = read_index(data, index_id, source.where)
-    wanted = missing(index, target)
-    _fetch_ranges(source, target, wanted, verify)
+    entries = missing(index, target)
+    _fetch_ranges(source, target, entries, verify)
     step("ranges.fetched")
     # Durable before the index that names them, or a power cut leaves an index without its ranges.
     settle(target, "ranges")
-    size = sum(entry.size for entry in wanted)
+    size = sum(entry.size for entry in entries)
     if held is None:
         target.put(index_name(index_id), data)
         size += data.size
     step("ranges.index_fetched")
     return FetchReport(
-        ranges=len(wanted), bytes=size,
-        ranges_reused=len(index.entries) - len(wanted), bytes_reused=index.size - sum(entry.size for entry in wanted),
+        ranges=len(entries), bytes=size,
+        ranges_reused=len(index.entries) - len(entries), bytes_reused=index.size - sum(entry.size for entry in entries),
     )  # fmt: skip
 
 
@@ -97,12 +97,12 @@ def _held_index(target: Objects, index_id: str) -> pa.Buffer | None:
     return data
 
 
-def _fetch_ranges(source: Source, target: Objects, wanted: Iterable[RangeEntry], verify: bool) -> None:
+def _fetch_ranges(source: Source, target: Objects, entries: Iterable[RangeEntry], verify: bool) -> None:
     """A few at once, so that no more than those are in memory."""
     with ThreadPoolExecutor(_FETCHING_MAX, thread_name_prefix="fetch") as threads:
         pending: deque[Future[None]] = deque()
         try:
-            for entry in wanted:
+            for entry in entries:
                 pending.append(threads.submit(_fetch_range, source, target, entry, verify))
                 # The oldest first, so that its error ends the fetch before more is asked for.
                 if len(pending) > _FETCHING_MAX:

@@ -97,8 +97,8 @@ class Verifier:
             index = load_index(self.objects, index_id)
         except (NotFound, Corrupt, Invalid) as error:
             return self._wrong(name, error)
-        found = next(_faults_of_index(index), None)
-        report = checked(self.subject) if found is None else self._wrong(name, found)
+        fault = next(_faults_of_index(index), None)
+        report = checked(self.subject) if fault is None else self._wrong(name, fault)
         for entry in index.entries:
             report += self._range(index, entry)
         return report
@@ -120,14 +120,14 @@ class Verifier:
             batch = open_range(self.objects, entry, verify=True)
         except (NotFound, Corrupt, Invalid) as error:
             return self._wrong(name, error)
-        found = next(_faults_of_range(batch, index, entry), None)
-        return checked(self.subject) if found is None else self._wrong(name, found)
+        fault = next(_faults_of_range(batch, index, entry), None)
+        return checked(self.subject) if fault is None else self._wrong(name, fault)
 
-    def _wrong(self, name: str, found: str | NotFound | Corrupt | Invalid) -> Report:
+    def _wrong(self, name: str, fault: str | NotFound | Corrupt | Invalid) -> Report:
         # a missing file cannot be moved; one of a newer format is not damaged
-        if self.quarantine_folder and not isinstance(found, NotFound | Invalid):
+        if self.quarantine_folder and not isinstance(fault, NotFound | Invalid):
             name = quarantine(self.objects, name)
-        reason = found if isinstance(found, str) else found.message
+        reason = fault if isinstance(fault, str) else fault.message
         return problem(self.subject, f"{self.objects.where}/{name}", reason, self.remedy)
 
 

@@ -139,11 +139,11 @@ class RangeWriter:
         keys = key_column(batch.column(self._key))
         ends = np.empty(batch.num_rows, np.int64)
         limits = self.boundaries
-        found, self._rows, self._bytes = cut(
+        batches, self._rows, self._bytes = cut(
             keys.offsets, keys.data, row_sizes(batch), self._rows, self._bytes,
             limits.rows_min, limits.rows_max, limits.bits, limits.bytes_max, ends,
         )  # fmt: skip
-        stops = ends[:found].tolist()
+        stops = ends[:batches].tolist()
         pieces = [(start, stop, True) for start, stop in zip([0, *stops], stops, strict=False)]
         if self._rows:
             pieces.append((stops[-1] if stops else 0, batch.num_rows, False))

@@ -204,14 +204,14 @@ class FollowedMap:
 
         Raises: `NotFound`, kind `log_trimmed`.
         """
-        found: list[Change] = []
+        changes: list[Change] = []
         for entry in self.log.entries(after, end):
             if entry.kind in ("create", "drop"):
-                found = []
+                changes = []
             elif entry.kind == "load" and entry.position <= end:
                 parts = [part for part in entry.body["parts"] if part["map"] == self.name]
-                found += [Change(entry.position, part["id"], part["rows"]) for part in parts]
-        return found
+                changes += [Change(entry.position, part["id"], part["rows"]) for part in parts]
+        return changes
 
 
 def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:

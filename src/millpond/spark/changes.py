@@ -131,16 +131,16 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if end <= after:
             return []
         try:
-            found = self._map.changes(after, end)
+            changes = self._map.changes(after, end)
         except NotFound as error:
             if error.kind != "log_trimmed":
                 raise
             if self.settings.fail_on_trimmed:
                 raise self._trimmed(after + 1) from error
-            found = self._map.changes(max(after, self._map.log.first() - 1), end)
-        if not found:
+            changes = self._map.changes(max(after, self._map.log.first() - 1), end)
+        if not changes:
             self._seen = end
-        return found
+        return changes
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -56,8 +56,8 @@ def enrich(
     from millpond.spark.udf import question_to
 
     check_partition(partition, partitions)
-    wanted = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
-    for lookup in wanted:
+    lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
+    for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession)
     with opened(pond, place) as open_:
@@ -66,18 +66,18 @@ def enrich(
                 question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at),
             )
-            for lookup in wanted
+            for lookup in lookup_list
         ]  # fmt: skip
-    for lookup, question in zip(wanted, questions, strict=True):
+    for lookup, question in zip(lookup_list, questions, strict=True):
         _check_types(frame, lookup, question)
     if not overwrite:
-        check_new(frame.columns, ((lookup.name, lookup.map) for lookup in wanted))
+        check_new(frame.columns, ((lookup.name, lookup.map) for lookup in lookup_list))
     if partition is None:
-        return _with_answers(frame, wanted, questions)
-    one_key([_named(lookup.key) for lookup in wanted], [question.definition for question in questions])
+        return _with_answers(frame, lookup_list, questions)
+    one_key([_named(lookup.key) for lookup in lookup_list], [question.definition for question in questions])
     shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
-    shuffled = by_share(frame, _column(wanted[0].key), questions[0], shares)
-    return _with_answers(shuffled, wanted, questions, shares).drop(SHARE)
+    shuffled = by_share(frame, _column(lookup_list[0].key), questions[0], shares)
+    return _with_answers(shuffled, lookup_list, questions, shares).drop(SHARE)
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
@@ -119,12 +119,12 @@ def _with_answers(
     return answered.withColumns({name: answered[_ANSWERS][name] for name, *_ in places}).drop(_ANSWERS)
 
 
-def _place(columns: list[ColumnLike], wanted: ColumnLike) -> int:
+def _place(columns: list[ColumnLike], sought: ColumnLike) -> int:
     """The index of a column among those that are sent; each name is sent once."""
     for place, column in enumerate(columns):
-        if column is wanted or (isinstance(wanted, str) and isinstance(column, str) and column == wanted):
+        if column is sought or (isinstance(sought, str) and isinstance(column, str) and column == sought):
             return place
-    columns.append(wanted)
+    columns.append(sought)
     return len(columns) - 1
 
 

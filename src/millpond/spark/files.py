@@ -81,24 +81,24 @@ def load_files(
     clock = SystemClock()
     began = clock.monotonic()
     place = place_of(pond, session)
-    found = find_files([files] if isinstance(files, str | Path) else files, written)
+    paths = find_files([files] if isinstance(files, str | Path) else files, written)
     # Executors work elsewhere than the driver.
-    found = [replace(file, path=str(Path(file.path).absolute())) for file in found]
-    guard_rejects(rejects, found)
+    paths = [replace(file, path=str(Path(file.path).absolute())) for file in paths]
+    guard_rejects(rejects, paths)
     with opened(pond, place) as open_:
-        known = {pond_map.name: pond_map.definition for pond_map in open_.maps()}
+        definitions = {pond_map.name: pond_map.definition for pond_map in open_.maps()}
         reading = file_reading(
-            known, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+            definitions, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
         if reading.map is not None and reading.map not in reading.maps:
             open_.map(reading.map)
-        pieces = [piece for file in found for piece in split_file(file, piece_bytes)]
-        source = source or ", ".join(file.path for file in found[:3]) + (" …" if len(found) > 3 else "")
+        pieces = [piece for file in paths for piece in split_file(file, piece_bytes)]
+        source = source or ", ".join(file.path for file in paths[:3]) + (" …" if len(paths) > 3 else "")
         staging_dir = place.staging_dir(clock, os.getpid()).counted(session)
         job_set = load_job_set([reading.map] if reading.map else [])
         with open_.reports.job(job_set, staging_dir.job_id, by="spark") as job:
             staging_dir.begin()
-            job.running(files=len(found), tasks=len(pieces))
+            job.running(files=len(paths), tasks=len(pieces))
             salt = clock.random_id() if again else ""
             reads: list[_PieceRead] = []
             try:

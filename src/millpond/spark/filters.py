@@ -61,20 +61,20 @@ def push_condition(definition: MapDefinition, where: str | None) -> Pushed:
 
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
-    wanted = predicate(definition, where)
-    return Pushed(_span_of(definition, wanted), wanted.expression)
+    condition = predicate(definition, where)
+    return Pushed(_span_of(definition, condition), condition.expression)
 
 
-def _span_of(definition: MapDefinition, wanted: Predicate) -> GroupSpan:
-    if wanted.impossible:
+def _span_of(definition: MapDefinition, condition: Predicate) -> GroupSpan:
+    if condition.impossible:
         return GroupSpan(keys=())
     if definition.kind.keyed:
-        points = wanted.spans.get("key", Span()).points
+        points = condition.spans.get("key", Span()).points
         keys = None if points is None else tuple(sorted(_order_key(definition, point.encode()) for point in points))
         return GroupSpan(keys=keys)
     # A range starts no later than it ends.
-    ends = wanted.spans.get("key_end", Span())
-    starts = both(wanted.spans.get("key_start", Span()), Span(upper=ends.upper))
+    ends = condition.spans.get("key_end", Span())
+    starts = both(condition.spans.get("key_start", Span()), Span(upper=ends.upper))
     first = None if starts.lower is None else _whole(starts.lower, math.floor)
     return _clipped(GroupSpan(), first, None if starts.upper is None else _whole(starts.upper, math.ceil))
 
@@ -170,12 +170,12 @@ def _subset(definition: MapDefinition, span: GroupSpan, filter_: Filter) -> Grou
 
 def _with_keys(definition: MapDefinition, span: GroupSpan, filter_: Filter) -> GroupSpan:
     if isinstance(filter_, EqualTo):
-        wanted = {filter_.value}
+        values = {filter_.value}
     elif isinstance(filter_, In):
-        wanted = {value for value in filter_.value if value is not None}
+        values = {value for value in filter_.value if value is not None}
     else:
         return span
-    keys = {_order_key(definition, key.encode()) for key in wanted}
+    keys = {_order_key(definition, key.encode()) for key in values}
     if span.keys is not None:
         keys &= set(span.keys)
     return GroupSpan(keys=tuple(sorted(keys)))

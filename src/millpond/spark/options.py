@@ -64,10 +64,10 @@ def check_options(options: Mapping[str, str], ours: Sequence[str], others: Seque
 
     Raises: `Invalid` naming the option, and the one that may be meant.
     """
-    known = {name.lower(): name for name in ours}
+    names = {name.lower(): name for name in ours}
     for name in options:
-        if name.lower() not in known and name.lower() not in others:
-            near = [known[match] for match in get_close_matches(name.lower(), known, 1)]
+        if name.lower() not in names and name.lower() not in others:
+            near = [names[match] for match in get_close_matches(name.lower(), names, 1)]
             hint = f"did you mean {near[0]!r}?" if near else f"options: {', '.join(ours)}"
             raise Invalid("there is no such option", kind="option_unknown", option=name, hint=hint)
 

@@ -73,10 +73,10 @@ def one_key(names: Sequence[str], definitions: Sequence[MapDefinition]) -> None:
             )  # fmt: skip
 
 
-def partition_count(session: SparkSession, bytes_: int, wanted: int | None) -> int:
+def partition_count(session: SparkSession, bytes_: int, partitions: int | None) -> int:
     """The number of tasks: as many as run at once, or more when their shares would be larger than `SHARE_BYTES`."""
-    if wanted is not None:
-        return wanted
+    if partitions is not None:
+        return partitions
     shuffled = int(session.conf.get("spark.sql.shuffle.partitions") or 200)
     at_once = shuffled if is_connect(session) else session.sparkContext.defaultParallelism
     return min(SHARES_MAX, max(at_once, -(-bytes_ // SHARE_BYTES)))
@@ -96,10 +96,10 @@ def _shares(question: Question, count: int) -> Callable[[Iterator[pa.Array]], It
         turn = 0
         for keys in batches:
             # What is no key is an error, or a miss, when it is looked up.
-            found = keys_of(definition, keys, "miss")
-            numbers = shares_of(hash_keys(found, bits=definition.hash_bits), count)
-            if found.null_count:
-                missing = ~found.is_valid().to_numpy(zero_copy_only=False)
+            lookup_keys = keys_of(definition, keys, "miss")
+            numbers = shares_of(hash_keys(lookup_keys, bits=definition.hash_bits), count)
+            if lookup_keys.null_count:
+                missing = ~lookup_keys.is_valid().to_numpy(zero_copy_only=False)
                 numbers[missing] = (turn + np.arange(int(missing.sum()))) % count
                 turn += int(missing.sum())
             yield pa.array(numbers.astype(np.int32))

@@ -210,8 +210,8 @@ class NodesPlace:
         from millpond.client.snapshots.planned import plan_snapshot
         from millpond.spark.planned_snapshot import NodesSnapshots
 
-        wanted = SnapshotPin(node_urls(self.where), pond.map(name).name)
-        pinned, manifest = plan_snapshot(wanted, settings=self.settings())
+        pin = SnapshotPin(node_urls(self.where), pond.map(name).name)
+        pinned, manifest = plan_snapshot(pin, settings=self.settings())
         return NodesSnapshots(self, pinned), manifest
 
     @contextmanager

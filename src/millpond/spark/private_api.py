@@ -58,8 +58,8 @@ class StageTasks:
 
 def active_stage(session: SparkSession) -> StageTasks | None:
     """The newest stage that runs in a classic session; None when none does."""
-    found = session.sparkContext._jsc.sc().statusStore().activeStages()
-    stages = [found.apply(place) for place in range(found.size())]
+    listed = session.sparkContext._jsc.sc().statusStore().activeStages()
+    stages = [listed.apply(place) for place in range(listed.size())]
     newest = max(stages, key=lambda stage: int(stage.stageId()), default=None)
     if newest is None:
         return None
@@ -72,26 +72,26 @@ def is_connect(session: object) -> bool:
     return any(cls.__module__.startswith("pyspark.sql.connect.") for cls in type(session).__mro__)
 
 
-def need_classic(session: object, wanted: str, instead: str) -> None:
+def need_classic(session: object, feature: str, instead: str) -> None:
     """Insist on a session that runs in this process and its own Java.
 
     Raises: `Invalid`, kind `spark_connect`, for one of Spark Connect.
     """
     if is_connect(session):
-        raise _no_connect(wanted, instead)
+        raise _no_connect(feature, instead)
 
 
-def refuse_function(session: SparkSession, name: str, wanted: str, instead: str) -> None:
+def refuse_function(session: SparkSession, name: str, feature: str, instead: str) -> None:
     """Enter a function of a name that says why it does not work over Spark Connect."""
 
     def refuse(*_: object) -> str:
-        raise _no_connect(wanted, instead)
+        raise _no_connect(feature, instead)
 
     session.udf.register(name, refuse, "string")
 
 
-def _no_connect(wanted: str, instead: str) -> Invalid:
-    return Invalid(f"{wanted} does not work over Spark Connect", kind="spark_connect", hint=instead)
+def _no_connect(feature: str, instead: str) -> Invalid:
+    return Invalid(f"{feature} does not work over Spark Connect", kind="spark_connect", hint=instead)
 
 
 def enter_function(session: SparkSession, name: str, builder: object) -> None:

@@ -139,13 +139,13 @@ class MapSource(DataSource):
 
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:
     check_columns(definition, schema.names)
-    known = from_arrow_schema(presented_schema(definition))
+    types = from_arrow_schema(presented_schema(definition))
     for field in schema.fields:
-        wanted = known[field.name].dataType
-        if field.dataType != wanted:
+        expected = types[field.name].dataType
+        if field.dataType != expected:
             raise Invalid(
                 "column has another type", kind="column_type", column=field.name, map=definition.name,
-                type=field.dataType.simpleString(), hint=f"it is {wanted.simpleString()}",
+                type=field.dataType.simpleString(), hint=f"it is {expected.simpleString()}",
             )  # fmt: skip
 
 

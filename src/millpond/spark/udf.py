@@ -80,15 +80,15 @@ class Question:
 
     def ask_shares(self, keys: pa.Array, at: pa.Array | None, shares: npt.NDArray[np.int32], count: int) -> pa.Array:
         """The answer for each row, whose key has a hash of that of `count` shares."""
-        found = np.unique(shares).tolist()
-        if len(found) == 1:
-            return self.ask(keys, at, HashShare(found[0], count))
-        rows = [np.flatnonzero(shares == number) for number in found]
+        numbers = np.unique(shares).tolist()
+        if len(numbers) == 1:
+            return self.ask(keys, at, HashShare(numbers[0], count))
+        rows = [np.flatnonzero(shares == number) for number in numbers]
         answers = [
             self.ask(
                 keys.take(pa.array(some)), None if at is None else at.take(pa.array(some)), HashShare(number, count)
             )
-            for number, some in zip(found, rows, strict=True)
+            for number, some in zip(numbers, rows, strict=True)
         ]
         back = np.argsort(np.concatenate(rows)) if rows else np.zeros(0, np.int64)
         return pa.concat_arrays(answers).take(pa.array(back)) if answers else pa.nulls(0, self.arrow)

@@ -163,10 +163,10 @@ def _resolved(file: str) -> str:
 def _lock_of(file: Path) -> _Lock:
     place = (os.getpid(), _resolved(str(file)) if file.is_absolute() else str(file.resolve()))
     with _registry:
-        found = _locks.get(place)
-        if found is None:
-            found = _locks[place] = _Lock(file)
-        return found
+        lock = _locks.get(place)
+        if lock is None:
+            lock = _locks[place] = _Lock(file)
+        return lock
 
 
 @contextmanager

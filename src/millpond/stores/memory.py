@@ -86,7 +86,7 @@ class _Rows:
         """Assert the invariants."""
         assert [block.keys[0] for block in self.blocks] == self.firsts
         keys = [key for block in self.blocks for key in block.keys]
-        assert all(one < other for one, other in pairwise(keys))
+        assert all(first < other for first, other in pairwise(keys))
         assert all(len(block.keys) == len(block.values) <= BLOCK_ROWS_MAX for block in self.blocks)
 
     def _block_of(self, key: bytes) -> int:

@@ -34,9 +34,9 @@ class SharedSync:
         Raises: `OSError` of the sync; those who wait then run one of their own.
         """
         with self._changed:
-            wanted = self._begun + 1
-            self._changed.wait_for(lambda: not self._running or self._ended >= wanted)
-            if self._ended >= wanted:
+            needed = self._begun + 1
+            self._changed.wait_for(lambda: not self._running or self._ended >= needed)
+            if self._ended >= needed:
                 return
             self._running = True
             self._begun += 1

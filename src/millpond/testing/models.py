@@ -32,13 +32,13 @@ Address = tuple[str | int, ...]
 Row = tuple[Address, object]
 
 
-def same_value(one: object, other: object) -> bool:
+def same_value(value: object, other: object) -> bool:
     """True when two values are stored alike: of one type and the same bits.
 
     >>> same_value(1, 1.0), same_value(True, 1), same_value("", None), same_value(float("nan"), float("nan"))
     (False, False, False, True)
     """
-    return bits_of(one) == bits_of(other)
+    return bits_of(value) == bits_of(other)
 
 
 def bits_of(value: object) -> object:
@@ -130,8 +130,8 @@ class MapModel:
 
     def _narrowest_as_of(self, number: str | int, at: int) -> Address | None:
         """Among rows with effective_time <= at: the narrowest range first, then the latest start, then time."""
-        known = (row for row in self.rows if _holds(row, number) and _int(row[2]) <= at)
-        return min(known, key=lambda row: (*_width_then_latest_start(row), -_int(row[2])), default=None)
+        rows = (row for row in self.rows if _holds(row, number) and _int(row[2]) <= at)
+        return min(rows, key=lambda row: (*_width_then_latest_start(row), -_int(row[2])), default=None)
 
     def _innermost(self, key: str | int, at: int) -> Address | None:
         """The session that holds the time, both ends held: of several the latest start, then the earliest end."""
@@ -168,8 +168,8 @@ class MapModel:
             for row in run:
                 start, end, updated = _int(row[1]), _int(row[2]), self.updated[row]
                 if joined and start <= joined[-1][1] and start < before:
-                    first, last, known = joined.pop()
-                    joined.append((first, max(last, end), max(known, updated)))
+                    first, last, last_update = joined.pop()
+                    joined.append((first, max(last, end), max(last_update, updated)))
                 else:
                     joined.append((start, end, updated))
                 self._delete(row)

@@ -104,17 +104,17 @@ def format_duration(milliseconds: int) -> str:
 
 def _of_text(text: str) -> int | None:
     """Milliseconds of text in small letters; None when it is not understood."""
-    found = _NUMBER_AND_UNIT.match(text)
-    if found is not None:
-        return int(found["count"]) * UNITS_MS[found["unit"]]
+    match = _NUMBER_AND_UNIT.match(text)
+    if match is not None:
+        return int(match["count"]) * UNITS_MS[match["unit"]]
     if text.strip() == "0":
         return 0
-    found = _ISO.fullmatch(text)
+    match = _ISO.fullmatch(text)
     # A `P` with nothing behind it names no duration.
-    if found is None or not any(found.groupdict().values()):
+    if match is None or not any(match.groupdict().values()):
         return None
-    fraction = (found["ms"] or "").ljust(3, "0")
+    fraction = (match["ms"] or "").ljust(3, "0")
     if fraction[3:].strip("0"):
         return None  # finer than a millisecond
-    whole = sum(int(found[unit] or 0) * UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
+    whole = sum(int(match[unit] or 0) * UNITS_MS[unit] for unit in ("w", "d", "h", "m", "s"))
     return whole + int(fraction[:3])

@@ -195,18 +195,18 @@ def _whole_second(text: str) -> int | None:
 
 
 def _parse_number(text: str, digits: tuple[int, int]) -> int | None:
-    found = _NUMBER.fullmatch(text.strip(" "))
-    if not found or not digits[0] <= len(found[1]) <= digits[1] or int(found[1]) >= 1 << 63:
+    match = _NUMBER.fullmatch(text.strip(" "))
+    if not match or not digits[0] <= len(match[1]) <= digits[1] or int(match[1]) >= 1 << 63:
         return None
     return int(text)
 
 
 def _parse_iso(text: str) -> tuple[int, bool]:
     """Microseconds, and whether finer digits were left out."""
-    found = _TEXT.fullmatch(text.strip(" "))
-    if not found:
+    match = _TEXT.fullmatch(text.strip(" "))
+    if not match:
         raise Invalid("time is not understood", kind="time_unknown", hint=_WAY_OUT, time=repr(text))
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    year, month, day, hour, minute, second, fraction, zone = match.groups()
     if zone is None:
         raise _naive(text)
     try:
@@ -273,23 +273,23 @@ def read_times(
 
 def _counted(raw: Ticks, good: Flags, unit: str, ticks: str) -> tuple[Ticks, Flags, Flags]:
     """Numbers of a unit as ticks; masks of those in the years 1 to 9999, and of those with digits left out."""
-    per, wanted = _PER_SECOND[unit], _PER_SECOND[ticks]
+    per, target = _PER_SECOND[unit], _PER_SECOND[ticks]
     first, end = INSTANT_MIN // 1000, (INSTANT_MAX + 1) // 1000  # in seconds
     if per < 1_000_000_000:  # 64 bits of nanoseconds hold the years 1677 to 2262 only
         good = good & (raw >= first * per) & (raw < end * per)
     raw = np.where(good, raw, 0)
-    if per <= wanted:
-        return raw * (wanted // per), good, np.zeros(len(raw), np.bool_)
-    step = per // wanted
+    if per <= target:
+        return raw * (target // per), good, np.zeros(len(raw), np.bool_)
+    step = per // target
     return raw // step, good, raw % step != 0
 
 
-def _checked(counted: tuple[Ticks, Flags, Flags], given: pa.Array[Any], vague: Flags | None = None) -> Times:
+def _checked(counted: tuple[Ticks, Flags, Flags], source: pa.Array[Any], vague: Flags | None = None) -> Times:
     """Values where they are good; the other rows that were given a value are invalid."""
     values, good, finer = counted
-    present = np.ones(len(given), np.bool_) if not given.null_count else given.is_valid().to_numpy(False)
+    present = np.ones(len(source), np.bool_) if not source.null_count else source.is_valid().to_numpy(False)
     valid = good & present
-    vague = np.zeros(len(given), np.bool_) if vague is None else vague & valid
+    vague = np.zeros(len(source), np.bool_) if vague is None else vague & valid
     return Times(pa.array(values, pa.int64(), mask=~valid), pa.array(present & ~valid), finer & valid, vague)
 
 
@@ -309,9 +309,9 @@ def _raw(times: pa.Array[Any]) -> np.ndarray[Any, np.dtype[Any]]:
     return filled
 
 
-def _numbers(raw: Ticks, good: Flags, ticks: str, unit: str | None, given: pa.Array[Any]) -> Times:
+def _numbers(raw: Ticks, good: Flags, ticks: str, unit: str | None, values: pa.Array[Any]) -> Times:
     vague = (np.abs(raw) >= _VAGUE[0]) & (np.abs(raw) < _VAGUE[1]) if unit is None else None
-    return _checked(_counted(raw, good, unit or "ms", ticks), given, vague)
+    return _checked(_counted(raw, good, unit or "ms", ticks), values, vague)
 
 
 def _of_integers(times: pa.Array[Any], ticks: str, unit: str | None) -> Times:
@@ -371,5 +371,5 @@ def _of_dictionary(times: pa.Array[Any], ticks: str, unit: str | None) -> Times:
 
 
 def _mask(flags: pa.Array[Any]) -> Flags:
-    found: Flags = flags.to_numpy(zero_copy_only=False)
-    return found
+    mask: Flags = flags.to_numpy(zero_copy_only=False)
+    return mask

@@ -110,8 +110,8 @@ def _build_some(
     taken = (
         block
         for keys in chosen.ranges
-        for found in uncommitted(site, site.space.read, moving.view, keys)
-        for block in difference_blocks(found)
+        for difference in uncommitted(site, site.space.read, moving.view, keys)
+        for block in difference_blocks(difference)
     )
     folded = fold(site.ranges, head, taken, same=IDENTITY, compression=COMPRESSION)
     if not folded.total and not allow_empty:
@@ -126,8 +126,8 @@ def _segment_of(site: Site, view: View, stretches: Sequence[KeyRange]) -> tuple[
 
     def blocks() -> Iterator[pa.RecordBatch]:
         for keys in stretches:
-            for found in uncommitted(site, site.space.read, view, keys):
-                yield from difference_blocks(found)
+            for difference in uncommitted(site, site.space.read, view, keys):
+                yield from difference_blocks(difference)
 
     index: Index = write_segment(site, blocks())
     return (Layer(site.clock.random_id(), index.id),) if index.count else ()
@@ -135,11 +135,11 @@ def _segment_of(site: Site, view: View, stretches: Sequence[KeyRange]) -> tuple[
 
 def _outside(spans: Spans) -> list[KeyRange]:
     """The stretches of keys between spans."""
-    found, start = [], b""
+    blocks, start = [], b""
     for low, high in spans.ranges:
         if start < low:
-            found.append(KeyRange(start, low))
+            blocks.append(KeyRange(start, low))
         if high is None:
-            return found
+            return blocks
         start = high
-    return [*found, KeyRange(start, None)]
+    return [*blocks, KeyRange(start, None)]

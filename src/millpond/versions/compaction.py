@@ -100,10 +100,10 @@ def _begin(site: Site, tx: Transaction, branch: str, fresh: str, *, paused: bool
 
 
 def _switch(site: Site, tx: Transaction, branch: str, moving: Moving, index: str) -> bool:
-    found, was = get_branch(tx, site.uid, branch), moving.record
-    if (found.commit_id, found.sealed, found.compacted_index) != (was.commit_id, was.sealed, was.compacted_index):
+    current, was = get_branch(tx, site.uid, branch), moving.record
+    if (current.commit_id, current.sealed, current.compacted_index) != (was.commit_id, was.sealed, was.compacted_index):
         return False
     base = None if index == moving.head.tree else index
-    put_branch(tx, site.uid, branch, replace(found, sealed=(), compacted_index=base))
+    put_branch(tx, site.uid, branch, replace(current, sealed=(), compacted_index=base))
     drop_tokens(tx, was.sealed_tokens)
     return True

@@ -63,23 +63,23 @@ class _Marked:
 def two_dot(site: Site, reading: Reading, left: str, right: View, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
     """The changes that turn the index `left` into the state `right`."""
     view = View(right.layers, right.base, left)
-    for found in uncommitted(site, reading, view, keys, rows=1 << 12):
-        yield _Marked(found)
+    for difference in uncommitted(site, reading, view, keys, rows=1 << 12):
+        yield _Marked(difference)
 
 
 def three_dot(site: Site, base: str, left: str, right: str, keys: KeyRange = EVERY_KEY) -> Iterator[_Marked]:
     """The changes of `right` since `base`, and where `left` did so too."""
     ours = RangeReader(site.ranges, site.index(left))
-    for found in diff(site.ranges, site.index(base), site.index(right), same=IDENTITY, within=keys):
-        marked = _mark(found, ours) if left != base else _Marked(found)
+    for difference in diff(site.ranges, site.index(base), site.index(right), same=IDENTITY, within=keys):
+        marked = _mark(difference, ours) if left != base else _Marked(difference)
         if len(marked.found):
             yield marked
 
 
-def _mark(found: Difference, ours: RangeReader) -> _Marked:
+def _mark(difference: Difference, ours: RangeReader) -> _Marked:
     """The differences that are not the left's too, with those marked that it changed otherwise."""
     keys, masks, parts = [], [], []
-    for base, right in ((found.removed, None), (None, found.added), (found.before, found.after)):
+    for base, right in ((difference.removed, None), (None, difference.added), (difference.before, difference.after)):
         shown = base if right is None else right
         assert shown is not None
         numbers, rows = ours.find(shown.column("key"))
@@ -111,17 +111,19 @@ def _same(
     return out
 
 
-def _alone(found: Difference) -> int | None:
+def _alone(difference: Difference) -> int | None:
     """The one kind that all keys of a stretch are of: 0 removed, 1 added, 2 changed; None for several."""
-    kinds = [kind for kind, part in enumerate((found.removed, found.added, found.after)) if part.num_rows]
+    kinds = [
+        kind for kind, part in enumerate((difference.removed, difference.added, difference.after)) if part.num_rows
+    ]
     return kinds[0] if len(kinds) == 1 else None
 
 
 def _ordered(marked: _Marked) -> tuple[pa.Array, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The keys in order; the kind of each (0 removed, 1 added, 2 changed), and its row there."""
-    found = marked.found
-    parts = (found.removed, found.added, found.after)
-    alone = _alone(found)
+    difference = marked.found
+    parts = (difference.removed, difference.added, difference.after)
+    alone = _alone(difference)
     if alone is not None:  # in order already
         count = parts[alone].num_rows
         return parts[alone].column("key"), np.full(count, alone), np.arange(count)
@@ -138,11 +140,11 @@ _TYPES = ("removed", "added", "changed", "conflict")
 
 def _block(marked: _Marked) -> Block[Change]:
     keys, kinds, rows = _ordered(marked)
-    found = marked.found
-    sides = ((found.removed, None), (None, found.added), (found.before, found.after))
+    difference = marked.found
+    sides = ((difference.removed, None), (None, difference.added), (difference.before, difference.after))
 
-    def decode(wanted: Sequence[int]) -> list[Change]:
-        places = np.asarray(wanted)
+    def decode(selected: Sequence[int]) -> list[Change]:
+        places = np.asarray(selected)
         paths = keys.take(pa.array(places)).cast(pa.string()).to_pylist()
         lefts, rights = (_entries([side[at] for side in sides], kinds[places], rows[places]) for at in range(2))
         torn = np.zeros(len(places), np.bool_) if marked.conflict is None else marked.conflict[places]
@@ -167,22 +169,22 @@ def _entries(
     return out
 
 
-def change_page(found: Callable[[KeyRange], Iterator[_Marked]], listing: Listing) -> Page[Change]:
+def change_page(differences: Callable[[KeyRange], Iterator[_Marked]], listing: Listing) -> Page[Change]:
     """One page of differences."""
-    return page(lambda keys: map(_block, found(keys)), listing)
+    return page(lambda keys: map(_block, differences(keys)), listing)
 
 
 def change_rows(marked: _Marked) -> pa.RecordBatch:
     """A stretch of differences as rows of `DIFFERENCES`."""
     keys, kinds, rows = _ordered(marked)
-    found, alone = marked.found, _alone(marked.found)
+    difference, alone = marked.found, _alone(marked.found)
     if alone is None or marked.conflict is not None:
         types = kinds if marked.conflict is None else np.where(marked.conflict, 3, kinds)
         named = pa.array(_TYPES).take(pa.array(types))
     else:
         named = pa.repeat(_TYPES[alone], len(keys))
     columns = [keys.cast(pa.string()), named]
-    for parts in ((found.removed, None, found.before), (None, found.added, found.after)):
+    for parts in ((difference.removed, None, difference.before), (None, difference.added, difference.after)):
         columns += _side_columns(parts, kinds, rows) if alone is None else _whole_columns(parts[alone], len(keys))
     return pa.RecordBatch.from_arrays(columns, schema=DIFFERENCES)
 

@@ -25,10 +25,10 @@ def filtered_log(
 
     def load(id_: str) -> Commit:
         with site.space.read() as tx:
-            found = find_commit(tx, site.graph.commits, id_)
-        if found is None:
+            newest = find_commit(tx, site.graph.commits, id_)
+        if newest is None:
             raise commit_not_found(id_)
-        return found
+        return newest
 
     commits = log(load, start, window)
     if paths or prefixes:

@@ -117,8 +117,8 @@ class Merging:
         if not self.resolutions:
             return otherwise
 
-        def choose(found: Conflicts) -> npt.ArrayLike:
-            return np.array([self._choice(key.decode(), otherwise) for key in found.keys.to_pylist()])
+        def choose(conflicts: Conflicts) -> npt.ArrayLike:
+            return np.array([self._choice(key.decode(), otherwise) for key in conflicts.keys.to_pylist()])
 
         return choose
 
@@ -143,7 +143,7 @@ def merge_trees(site: Site, base: str, ours: str, theirs: str, merging: Merging 
         conflicts_max=CONFLICTS_MAX, same=IDENTITY, compression=COMPRESSION,
     )  # fmt: skip
     if merged.index is None:
-        paths = [key.decode() for found in merged.conflicts for key in found.keys.to_pylist()]
+        paths = [key.decode() for conflicts in merged.conflicts for key in conflicts.keys.to_pylist()]
         error = MergeConflict(
             "conflict found", conflicts=len(paths), first=paths[0],
             hint="change one side, or merge with a strategy or resolutions",
@@ -159,10 +159,10 @@ def common_base(site: Site, left: str, right: str) -> Commit:
     Raises: `Invalid` when they have none.
     """
     with site.space.read() as tx:
-        found = merge_base(site.graph.load(tx), left, right)
-    if found is None:
+        base = merge_base(site.graph.load(tx), left, right)
+    if base is None:
         raise Invalid("no merge base", kind="no_merge_base", left=left, right=right)
-    return found
+    return base
 
 
 def merge_into(

@@ -134,19 +134,19 @@ class Uploads:
 
     def _get(self, tx: ReadTransaction, upload_id: str) -> OpenUpload:
         row = tx.get(UPLOAD[self._site.uid].pack(upload_id))
-        found = None if row is None else _parse(row, upload_id)
-        if found is None or found.branch != self._branch or self._is_over(found):
+        upload = None if row is None else _parse(row, upload_id)
+        if upload is None or upload.branch != self._branch or self._is_over(upload):
             raise NotFound("upload not found", kind="upload_not_found", upload=upload_id, hint="begin a new one")
-        return found
+        return upload
 
-    def _is_over(self, found: OpenUpload) -> bool:
-        return self._site.clock.now_ms() >= found.created_ms + OPEN_MS_MAX
+    def _is_over(self, upload: OpenUpload) -> bool:
+        return self._site.clock.now_ms() >= upload.created_ms + OPEN_MS_MAX
 
     def pending(self) -> list[OpenUpload]:
         """The uploads to the branch that are not complete, in the order of their ids."""
         with self._site.space.read() as tx:
-            found = open_uploads(tx, self._site.uid)
-            return [one for one in found if one.branch == self._branch and not self._is_over(one)]
+            uploads = open_uploads(tx, self._site.uid)
+            return [upload for upload in uploads if upload.branch == self._branch and not self._is_over(upload)]
 
     def put_part(
         self, upload_id: str, number: int, body: bytes | memoryview | Iterable[bytes | memoryview]
@@ -169,14 +169,14 @@ class Uploads:
         Raises: `Invalid`, kinds `part_missing`, `part_changed`, `part_order`; `Conflict` for a condition; `Denied`.
         """
         site = self._site
-        found = self.get(upload_id)
-        joined = _Joined(site, found, self._parts(found) if parts is None else parts)
+        open_upload = self.get(upload_id)
+        joined = _Joined(site, open_upload, self._parts(open_upload) if parts is None else parts)
         condition = Condition(if_absent, if_match) if if_absent or if_match is not None else None
-        stored = upload(site.data, found.address, joined.chunks())
+        stored = upload(site.data, open_upload.address, joined.chunks())
         step("versions.parts_joined")
         entry = Entry(
-            found.path, found.address, stored.size, site.seconds(), joined.tag(),
-            content_type or found.content_type, dict(found.metadata if metadata is None else metadata),
+            open_upload.path, open_upload.address, stored.size, site.seconds(), joined.tag(),
+            content_type or open_upload.content_type, dict(open_upload.metadata if metadata is None else metadata),
         )  # fmt: skip
 
         def end(tx: Transaction) -> None:
@@ -185,29 +185,29 @@ class Uploads:
 
         put_entry(site, self._branch, entry, condition, force=force, besides=end)
         step("versions.upload_completed")
-        site.after(lambda: self._delete_parts(found))
+        site.after(lambda: self._delete_parts(open_upload))
         return entry
 
-    def _parts(self, found: OpenUpload) -> list[tuple[int, str]]:
+    def _parts(self, upload: OpenUpload) -> list[tuple[int, str]]:
         """The parts that came; their MD5s are not known."""
-        start = len(found.address)
-        return [(int(name[start:], 16), "") for name in self._part_names(found)]
+        start = len(upload.address)
+        return [(int(name[start:], 16), "") for name in self._part_names(upload)]
 
-    def _part_names(self, found: OpenUpload) -> Iterator[str]:
-        folder = found.address.rpartition("/")[0]
-        for info in self._site.data.list(folder, prefix=found.address):
-            if len(info.name) == len(found.part_name(1)):
+    def _part_names(self, upload: OpenUpload) -> Iterator[str]:
+        folder = upload.address.rpartition("/")[0]
+        for info in self._site.data.list(folder, prefix=upload.address):
+            if len(info.name) == len(upload.part_name(1)):
                 yield info.name
 
     def abort(self, upload_id: str) -> None:
         """End an upload, and delete its parts."""
-        found = self.get(upload_id)
+        upload = self.get(upload_id)
         self._site.space.write(lambda tx: tx.delete(UPLOAD[self._site.uid].pack(upload_id)))
         step("versions.upload_aborted")
-        self._delete_parts(found)
+        self._delete_parts(upload)
 
-    def _delete_parts(self, found: OpenUpload) -> None:
-        names = list(self._part_names(found))
+    def _delete_parts(self, upload: OpenUpload) -> None:
+        names = list(self._part_names(upload))
         for at in range(0, len(names), PARTS_DELETED):
             self._site.data.delete(*names[at : at + PARTS_DELETED])
 
@@ -215,15 +215,15 @@ class Uploads:
 class _Joined:
     """Parts as one stream, each checked against the MD5 that its sender knows."""
 
-    def __init__(self, site: Site, found: OpenUpload, parts: Sequence[tuple[int, str]]) -> None:
+    def __init__(self, site: Site, upload: OpenUpload, parts: Sequence[tuple[int, str]]) -> None:
         numbers = [number for number, _ in parts]
         if not parts or any(later <= earlier for earlier, later in pairwise(numbers)):
             raise Invalid(
-                "parts ascend by their numbers, and there is one at least", kind="part_order", upload=found.id,
+                "parts ascend by their numbers, and there is one at least", kind="part_order", upload=upload.id,
                 parts=numbers[:10], hint="name each part once, in the order of the numbers",
             )  # fmt: skip
-        self._site, self._upload = site, found
-        self._parts = [(number, tag.strip('"'), found.part_name(number)) for number, tag in parts]
+        self._site, self._upload = site, upload
+        self._parts = [(number, tag.strip('"'), upload.part_name(number)) for number, tag in parts]
         self._digests: list[bytes] = []
 
     def chunks(self) -> Iterator[bytes]:

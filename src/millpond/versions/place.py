@@ -86,30 +86,30 @@ class Placed:
     close: Callable[[], None]
 
 
-def placed(own: Space, folder: Path, given: VersionsPlace, random_id: Callable[[], str]) -> Placed:
+def placed(own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[[], str]) -> Placed:
     """The place of the repositories of the pond in a folder; a place that is given is compared with what is there.
 
     Raises: `Invalid` for a place that is not the pond's; `Unavailable` when a given server cannot be reached.
     """
     with own.read() as tx:
         noted, here = _noted(tx), next(tx.keys(REPOSITORY.range()), None) is not None
-    if given.space and noted is None and here:
+    if stated.space and noted is None and here:
         raise Invalid(
             "the pond has its repositories in its own folder", kind="versions_place", folder=folder,
             hint="leave versions_space out, or make a new pond for the database",
         )  # fmt: skip
-    if not given.space and noted is None:
+    if not stated.space and noted is None:
         base = str(folder / "repositories")
         return Placed(
-            own, _opener(lambda: base, given.config), _source_opener(lambda: base, given.config),
-            _naming(lambda: given.objects), _nothing,
+            own, _opener(lambda: base, stated.config), _source_opener(lambda: base, stated.config),
+            _naming(lambda: stated.objects), _nothing,
         )  # fmt: skip
-    shared = _SharedSpace(own, given, noted, random_id)
-    if given.space:
+    shared = _SharedSpace(own, stated, noted, random_id)
+    if stated.space:
         shared.inner()
     return Placed(
-        shared, _opener(shared.objects, given.config), _source_opener(shared.objects, given.config),
-        _naming(lambda: given.objects or shared.objects()), shared.close,
+        shared, _opener(shared.objects, stated.config), _source_opener(shared.objects, stated.config),
+        _naming(lambda: stated.objects or shared.objects()), shared.close,
     )  # fmt: skip
 
 
@@ -154,8 +154,8 @@ def _source_opener(base: Callable[[], str], config: Mapping[str, object]) -> Cal
 class _SharedSpace:
     """A space in a database, opened with its first use: those who work with maps alone need no server."""
 
-    def __init__(self, own: Space, given: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
-        self._own, self._given, self._noted, self._random_id = own, given, noted, random_id
+    def __init__(self, own: Space, stated: VersionsPlace, noted: _Noted | None, random_id: Callable[[], str]) -> None:
+        self._own, self._given, self._noted, self._random_id = own, stated, noted, random_id
         self._inner: RemoteSpace | None = None
         self._objects = ""
         self._lock = threading.Lock()
@@ -219,20 +219,20 @@ class _SharedSpace:
 def _share(tx: Transaction, uid: str, objects: str, *, new: bool) -> _Shared:
     """The row of the shared space, made if it is missing; a pond that knew another one is refused."""
     row = tx.get(SHARED.packed)
-    found = _decoded(_SHARED, row) if row is not None else None
-    if not new and (found is None or found.uid != uid):
+    share = _decoded(_SHARED, row) if row is not None else None
+    if not new and (share is None or share.uid != uid):
         raise Invalid(
             "the database does not hold the repositories of this pond", kind="versions_place", expected=uid,
-            found=None if found is None else found.uid,
+            found=None if share is None else share.uid,
             hint="leave versions_space out to use the place that was written down, or restore the database",
         )  # fmt: skip
-    if found is not None and objects and found.objects and objects != found.objects:
+    if share is not None and objects and share.objects and objects != share.objects:
         raise Invalid(
             "the repositories of the database have another place for their bytes", kind="versions_place",
-            expected=found.objects, found=objects, hint="give all servers the same versions_objects",
+            expected=share.objects, found=objects, hint="give all servers the same versions_objects",
         )  # fmt: skip
-    shared = replace(found, objects=found.objects or objects) if found is not None else _Shared(uid, objects)
-    if shared != found:
+    shared = replace(share, objects=share.objects or objects) if share is not None else _Shared(uid, objects)
+    if shared != share:
         tx.put(SHARED.packed, _SHARED.encode(shared))
     return shared
 

@@ -42,10 +42,10 @@ def view_at(site: Site, tx: ReadTransaction, expression: str) -> View:
     """
 
     def read() -> View:
-        found = site.graph.resolve(tx, expression)
-        if found.staged and found.branch is not None:
-            return view_of(site, tx, get_branch(tx, site.uid, found.branch))
-        return head_view(get_commit(tx, site.graph.commits, found.commit).tree)
+        resolved = site.graph.resolve(tx, expression)
+        if resolved.staged and resolved.branch is not None:
+            return view_of(site, tx, get_branch(tx, site.uid, resolved.branch))
+        return head_view(get_commit(tx, site.graph.commits, resolved.commit).tree)
 
     return site.views.get(tx, expression, read)
 
@@ -78,10 +78,10 @@ class Reference:
             with self.site.space.read() as tx:
                 return find_entry(self.site, tx, view_at(self.site, tx, self.expression), path)
 
-        found = steadily(find)
-        if found is None:
+        entry = steadily(find)
+        if entry is None:
             raise entry_not_found(path)
-        return found
+        return entry
 
     def get(self, path: str) -> bytes:
         """All bytes at a path.

@@ -206,10 +206,10 @@ class Repositories:
 
         Raises: `NotFound`; without `wait` also `WouldBlock`.
         """
-        found = self._get(name, wait=wait)[1]
+        repository = self._get(name, wait=wait)[1]
         if wait:
             self._sweep_once()
-        return found
+        return repository
 
     def _sweep_once(self) -> None:
         """Sweep, once in a process: a crash may have left rows that are to go."""
@@ -222,8 +222,8 @@ class Repositories:
 
         It may be gone: for writes that begin by looking up its record, and are then given the one of `get`.
         """
-        known = self._known.get(name)
-        return None if known is None else known[1]
+        cached = self._known.get(name)
+        return None if cached is None else cached[1]
 
     def get_at_once(self, name: str) -> Repository:
         """The repository of that name, for reads that must not wait: they raise `WouldBlock`.
@@ -249,19 +249,19 @@ class Repositories:
         return self._of_row(name, tx.get(REPOSITORY.pack(name)))[1]
 
     def _of_row(self, name: str, row: bytes | None) -> tuple[bytes, Repository, Repository]:
-        known = self._known.get(name)
-        if known is not None and known[0] == row:
-            return known
+        cached = self._known.get(name)
+        if cached is not None and cached[0] == row:
+            return cached
         if row is None:
             raise NotFound("repository not found", kind="repository_not_found", repository=name)
         record = parse_repository(row, name)
         site = self.site(record)
-        known = row, Repository(site, record), Repository(site.at_once() or site, record)
+        cached = row, Repository(site, record), Repository(site.at_once() or site, record)
         with self._lock:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
-            self._known[name] = known
-        return known
+            self._known[name] = cached
+        return cached
 
     def list(self, prefix: str = "", *, after: str = "", amount: int = 100) -> Page[RepositoryRecord]:
         """One page of repositories, by name."""
@@ -269,14 +269,14 @@ class Repositories:
         keys = starting(REPOSITORY.packed + text_prefix(prefix))
         if after:
             keys = KeyRange(max(keys.start, REPOSITORY.pack(after) + b"\0"), keys.stop)
-        found: list[RepositoryRecord] = []
+        records: list[RepositoryRecord] = []
         with self.space.read() as tx:
             for key, row in tx.scan(keys):
-                found.append(parse_repository(row, str(REPOSITORY.unpack(key)[0])))
-                if len(found) > listing.amount:
+                records.append(parse_repository(row, str(REPOSITORY.unpack(key)[0])))
+                if len(records) > listing.amount:
                     break
-        more = len(found) > amount
-        return Page(tuple(found[:amount]), more, found[amount - 1].name if more else "")
+        more = len(records) > amount
+        return Page(tuple(records[:amount]), more, records[amount - 1].name if more else "")
 
     def delete(self, name: str) -> None:
         """Delete a repository: its branches, tags and commits. Its namespace stays as it is, and is never used again.
@@ -311,18 +311,18 @@ class Repositories:
         head = next(lines, b"")
         record = parse_head(head)
         with self.space.read() as tx:
-            known = tx.get(REPOSITORY.pack(check_repository(name)))
-        if known is None:
+            row = tx.get(REPOSITORY.pack(check_repository(name)))
+        if row is None:
             check_namespace(record.namespace)
             self._make_bare(replace(record, name=name))
         step("restores.repository_made")
         try:
             restored = restore_refs(self.get(name).site, head, lines, force=force)
         except MillpondError:
-            if known is None:
+            if row is None:
                 self.delete(name)
             raise
-        if known is None and record.read_only:
+        if row is None and record.read_only:
             self.get(name).alter(read_only=True)
         return restored
 
@@ -370,8 +370,8 @@ class Repositories:
         data, ranges = self._store(record.namespace)
 
         def head(tx: ReadTransaction, branch: str) -> str | None:
-            found = find_branch(tx, record.uid, branch)
-            return None if found is None else found.commit_id
+            branch_record = find_branch(tx, record.uid, branch)
+            return None if branch_record is None else branch_record.commit_id
 
         return Site(
             record.name, record.uid, record.namespace, self.space, self.clock, data, ranges,

@@ -95,16 +95,16 @@ class Repository:
         keys = starting(prefix.packed + text_prefix(listing.prefix))
         if listing.after:
             keys = KeyRange(max(keys.start, prefix.pack(listing.after) + b"\0"), keys.stop)
-        found: list[Named] = []
+        names: list[Named] = []
         with self.site.space.read() as tx:
             self.site.record(tx)
             for key, row in tx.scan(keys):
                 named = shown(str(prefix.unpack(key)[0]), row)  # type: ignore[operator]
                 if named is not None:
-                    found.append(named)
-                if len(found) > listing.amount:
+                    names.append(named)
+                if len(names) > listing.amount:
                     break
-        page, more = found[: listing.amount], len(found) > listing.amount
+        page, more = names[: listing.amount], len(names) > listing.amount
         return Page(tuple(page), more, page[-1].name if more else "")
 
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
@@ -207,9 +207,11 @@ class Repository:
             return change_page(lambda keys: three_dot(self.site, base.tree, ours.tree, theirs.tree, keys), listing)
         with self.site.space.read() as tx:
             old = self.site.graph.commit(tx, left).tree
-            found = self.site.graph.resolve(tx, right)
+            resolved = self.site.graph.resolve(tx, right)
             view = (
-                view_at(self.site, tx, right) if found.explicit else head_view(self.site.graph.commit(tx, right).tree)
+                view_at(self.site, tx, right)
+                if resolved.explicit
+                else head_view(self.site.graph.commit(tx, right).tree)
             )
             return change_page(lambda keys: two_dot(self.site, at(tx), old, view, keys), listing)
 

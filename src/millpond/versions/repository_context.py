@@ -147,10 +147,10 @@ def write_setting(tx: Transaction, uid: str, value: object, *, expected: str | N
     Raises: `Conflict`.
     """
     name, form = _SETTINGS[type(value)]
-    found = read_setting(tx, uid, type(value))[1]
-    if expected is not None and expected != found:
+    current = read_setting(tx, uid, type(value))[1]
+    if expected is not None and expected != current:
         raise Conflict(
-            "the setting was changed", kind="setting_changed", setting=name, expected=expected, found=found,
+            "the setting was changed", kind="setting_changed", setting=name, expected=expected, found=current,
             hint="read it again, then try again",
         )  # fmt: skip
     row = form.encode(value)

@@ -94,9 +94,9 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
         counted = [0]
 
         def blocks(view: View = view, counted: list[int] = counted) -> Iterator[pa.RecordBatch]:
-            for found in uncommitted(site, site.space.read, view, starting(prefix)):
-                counted[0] += len(found)
-                yield from difference_blocks(_inverse(found))
+            for difference in uncommitted(site, site.space.read, view, starting(prefix)):
+                counted[0] += len(difference)
+                yield from difference_blocks(_inverse(difference))
 
         try:
             index = unless_collected(site, count, lambda blocks=blocks: write_segment(site, blocks()))  # type: ignore[misc]
@@ -107,8 +107,10 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
     raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
 
 
-def _inverse(found: Difference) -> Difference:
-    return Difference(removed=found.added, added=found.removed, before=found.after, after=found.before)
+def _inverse(difference: Difference) -> Difference:
+    return Difference(
+        removed=difference.added, added=difference.removed, before=difference.after, after=difference.before
+    )
 
 
 def _seal(site: Site, branch: str, *, force: bool) -> Moving:
@@ -129,13 +131,13 @@ def _insert(site: Site, branch: str, moving: Moving, segment: Layer, count: int)
     """Put a segment right above the layers that it was made from; False when they are not what they were."""
 
     def change(tx: Transaction) -> bool:
-        found, was = get_branch(tx, site.uid, branch), moving.record
-        newer = len(found.sealed) - len(was.sealed)
-        same = found.commit_id == was.commit_id and found.compacted_index == was.compacted_index
-        if not same or newer < 0 or found.sealed[newer:] != was.sealed:
+        current, was = get_branch(tx, site.uid, branch), moving.record
+        newer = len(current.sealed) - len(was.sealed)
+        same = current.commit_id == was.commit_id and current.compacted_index == was.compacted_index
+        if not same or newer < 0 or current.sealed[newer:] != was.sealed:
             return False
-        layers = (*found.sealed[:newer], segment, *was.sealed)
-        put_branch(tx, site.uid, branch, replace(found, sealed=layers))
+        layers = (*current.sealed[:newer], segment, *was.sealed)
+        put_branch(tx, site.uid, branch, replace(current, sealed=layers))
         return True
 
     return bool(publish(site, [segment.index or ""], count, change))

@@ -222,8 +222,8 @@ def _check_all_there(site: Site, refs: _Refs) -> None:
     with site.space.read() as tx:
         for commit in read_commits(tx, site.graph.commits):
             for parent in commit.parents:
-                found = find_commit(tx, site.graph.commits, parent)
-                if found is None or found.generation >= commit.generation:
+                there = find_commit(tx, site.graph.commits, parent)
+                if there is None or there.generation >= commit.generation:
                     raise _damaged(0, f"the parent {parent} of {commit.id} is not in it")
             if commit.tree not in trees:
                 trees.add(commit.tree)
@@ -248,9 +248,9 @@ def _check_index(site: Site, commit: Commit) -> None:
 def _switch(site: Site, tx: Transaction, refs: _Refs) -> None:
     _check_unused(site, tx)
     record = site.record(tx)
-    for name, known in _branches(site, tx):
+    for name, earlier in _branches(site, tx):
         tx.delete(BRANCH[site.uid].pack(name))
-        drop_tokens(tx, (known.staging_token,))
+        drop_tokens(tx, (earlier.staging_token,))
     for name, (commit_id, hidden) in refs.branches.items():
         fresh = BranchRecord(commit_id, site.clock.random_id(), hidden=hidden, revision=0)
         put_branch(tx, site.uid, name, fresh)

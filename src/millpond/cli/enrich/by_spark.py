@@ -125,7 +125,7 @@ def check_places(inputs: Inputs, out: str) -> None:
 
 
 def enrich_files(
-    session: SparkSession, pond: str | Path, inputs: Inputs, wanted: Sequence[Wanted], out: str, *,
+    session: SparkSession, pond: str | Path, inputs: Inputs, lookups: Sequence[Wanted], out: str, *,
     flat: bool | None = None, on_invalid: str = "error", quiet: bool = False, clock: Clock | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up with Spark and write it with what was found.
@@ -133,12 +133,12 @@ def enrich_files(
     Raises: `Invalid` for files of an unknown format and columns that are not there.
     """
     clock = clock or SystemClock()
-    frame = read_events(session, inputs, frozenset(lookup.key for lookup in wanted if lookup.textual))
+    frame = read_events(session, inputs, frozenset(lookup.key for lookup in lookups if lookup.textual))
     began = clock.monotonic()
-    enriched = enrich_frame(frame, pond, wanted, zone=inputs.zone, on_invalid=on_invalid)
+    enriched = enrich_frame(frame, pond, lookups, zone=inputs.zone, on_invalid=on_invalid)
     with _stages_shown(session, f"enriching into {out}", clock, quiet=quiet):
-        done = write_events(enriched, wanted, out, flat=flat)
-    return Enriched(done["rows"], {lookup.into: done[lookup.into] for lookup in wanted}, clock.monotonic() - began)
+        done = write_events(enriched, lookups, out, flat=flat)
+    return Enriched(done["rows"], {lookup.into: done[lookup.into] for lookup in lookups}, clock.monotonic() - began)
 
 
 @contextmanager
@@ -165,7 +165,12 @@ def _stages_shown(session: SparkSession, what: str, clock: Clock, *, quiet: bool
 
 
 def enrich_frame(
-    frame: DataFrame, pond: str | Path, wanted: Sequence[Wanted], *, zone: str | None = None, on_invalid: str = "error"
+    frame: DataFrame,
+    pond: str | Path,
+    questions: Sequence[Wanted],
+    *,
+    zone: str | None = None,
+    on_invalid: str = "error",
 ) -> DataFrame:
     """The frame with a column for each lookup. `zone` is that of times without one; they are refused by default.
 
@@ -173,13 +178,13 @@ def enrich_frame(
     """
     from millpond import spark
 
-    check_columns(frame.columns, wanted)
+    check_columns(frame.columns, questions)
     options: dict[str, Any] = {} if on_invalid == "error" else {"on_invalid": on_invalid}
     lookups = [
         spark.Lookup(
             lookup.map, key=f"`{lookup.key}`", at=_instants(frame, lookup.time, zone), into=lookup.into, **options
         )
-        for lookup in wanted
+        for lookup in questions
     ]
     return spark.enrich(frame, lookups, pond=pond)
 
@@ -201,13 +206,13 @@ def _instants(frame: DataFrame, column: str | None, zone: str | None) -> Column 
     return sql.convert_timezone(sql.lit(zone), sql.lit("UTC"), sql.col(name)).cast(TimestampType())
 
 
-def check_columns(names: Sequence[str], wanted: Sequence[Wanted]) -> None:
+def check_columns(names: Sequence[str], lookups: Sequence[Wanted]) -> None:
     """Refuse lookups by columns that events have not, or into columns that they have.
 
     Raises: `Invalid`.
     """
     taken = {name.lower() for name in names}
-    for lookup in wanted:
+    for lookup in lookups:
         for column in (lookup.key, lookup.time):
             if column is not None and column.lower() not in {name.lower() for name in names}:
                 raise Invalid(
@@ -270,11 +275,11 @@ def _csv_schema(session: SparkSession, paths: list[str], form: dict[str, Any], t
     setting = "spark.sql.timestampType"
     session.conf.set(setting, "TIMESTAMP_NTZ")
     try:
-        found = session.read.csv(paths, inferSchema=True, **form).schema
+        inferred = session.read.csv(paths, inferSchema=True, **form).schema
     finally:
         session.conf.unset(setting)
     text = {name.lower() for name in textual}
-    return StructType([StructField(f.name, StringType()) if f.name.lower() in text else f for f in found.fields])
+    return StructType([StructField(f.name, StringType()) if f.name.lower() in text else f for f in inferred.fields])
 
 
 def format_of(path: str) -> str:
@@ -283,10 +288,10 @@ def format_of(path: str) -> str:
     Raises: `Invalid` when it tells none.
     """
     for suffix in reversed(Path(path).suffixes):
-        known = _FORMATS.get(suffix.lower())
-        if known:
-            return known
-        if known is None:
+        format_ = _FORMATS.get(suffix.lower())
+        if format_:
+            return format_
+        if format_ is None:
             break
     if Path(path).is_dir():
         return "parquet"
@@ -339,15 +344,15 @@ def _check_replaced(folder: Path) -> None:
             hint="write a file, such as --out enriched.csv, and show it with: cat enriched.csv",
         )  # fmt: skip
     names = [path.name for path in folder.iterdir()] if folder.exists() else []
-    found = next((name for name in names if not name.startswith(_PART_NAMES)), None)
-    if found is not None:
+    foreign = next((name for name in names if not name.startswith(_PART_NAMES)), None)
+    if foreign is not None:
         raise Invalid(
-            "the folder holds something else, which would be lost", kind="output_folder", path=folder, found=found,
+            "the folder holds something else, which would be lost", kind="output_folder", path=folder, found=foreign,
             hint="name a new folder, or one that an earlier run wrote",
         )  # fmt: skip
 
 
-def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: bool | None = None) -> dict[str, int]:
+def write_events(frame: DataFrame, lookups: Sequence[Wanted], out: str, *, flat: bool | None = None) -> dict[str, int]:
     """Write events, in one pass; answers how many `rows`, and for each column how many found something.
 
     Raises: `Invalid` when the format of `out` is not known; `NotFound` when its folder is not there.
@@ -359,9 +364,9 @@ def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: 
     # Spark's default is a type of time that Parquet gave up, and that readers take for one without a zone
     frame.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     observed = Observation()
-    found = [sql.count(sql.col(f"`{lookup.into}`")).alias(lookup.into) for lookup in wanted]
-    counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *found)
-    written = _flattened(counted, wanted) if (output.flat if flat is None else flat) else counted
+    counts = [sql.count(sql.col(f"`{lookup.into}`")).alias(lookup.into) for lookup in lookups]
+    counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"), *counts)
+    written = _flattened(counted, lookups) if (output.flat if flat is None else flat) else counted
     if output.single:
         _write_single(written, Path(output.path))
     else:
@@ -369,12 +374,12 @@ def write_events(frame: DataFrame, wanted: Sequence[Wanted], out: str, *, flat: 
     return dict(observed.get)
 
 
-def _flattened(frame: DataFrame, wanted: Sequence[Wanted]) -> DataFrame:
+def _flattened(frame: DataFrame, lookups: Sequence[Wanted]) -> DataFrame:
     """A struct `weather` becomes the columns `weather_temp`, `weather_wind_speed` …"""
     from pyspark.sql import functions as sql
     from pyspark.sql.types import StructType
 
-    filled = {lookup.into for lookup in wanted}
+    filled = {lookup.into for lookup in lookups}
     columns = []
     for field in frame.schema.fields:
         if field.name in filled and isinstance(field.dataType, StructType):

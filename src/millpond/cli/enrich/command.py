@@ -97,13 +97,13 @@ def enrich(
     inputs = work.Inputs(tuple(events), file_format, null, zone)
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
     with existing_pond(pond) as opened:
-        wanted = _wanted(opened, what, key, time)
+        lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
-        job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in wanted}))
-        done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, wanted, spark, job_set, quiet=json)
+        job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
+        done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
-            done = _with_spark(opened, pond, chosen, wanted, master, job_set, quiet=json)
-    _tell(replace(done, seconds=clock.monotonic() - began), wanted, chosen, as_json=json)
+            done = _with_spark(opened, pond, chosen, lookups, master, job_set, quiet=json)
+    _tell(replace(done, seconds=clock.monotonic() - began), lookups, chosen, as_json=json)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +141,7 @@ def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
 
 
 def _here(
-    pond: PondLike, chosen: _Events, wanted: tuple[Wanted, ...], spark: bool | None, job_set: str, *, quiet: bool
+    pond: PondLike, chosen: _Events, lookups: tuple[Wanted, ...], spark: bool | None, job_set: str, *, quiet: bool
 ) -> Enriched | None:
     """Look events up in this process; None for columns of several types, which Spark reads, where it may be used."""
     from millpond.cli.enrich.in_process import Rejects, enrich_here
@@ -151,7 +151,7 @@ def _here(
     try:
         with pond.reports.job(job_set) as job:
             job.running()
-            done = enrich_here(pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
+            done = enrich_here(pond, chosen.inputs, lookups, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
             job.note(rows=done.rows, rejected=done.rejected)
             return done
     except Invalid as error:
@@ -162,7 +162,7 @@ def _here(
 
 
 def _with_spark(
-    opened: PondLike, pond: str, chosen: _Events, wanted: tuple[Wanted, ...], master: str | None, job_set: str, *,
+    opened: PondLike, pond: str, chosen: _Events, lookups: tuple[Wanted, ...], master: str | None, job_set: str, *,
     quiet: bool,
 ) -> Enriched:  # fmt: skip
     from millpond.cli.enrich import by_spark as work
@@ -170,7 +170,7 @@ def _with_spark(
     with opened.reports.job(job_set, by="spark") as job, work.running(master, quiet=quiet) as session:
         job.running()
         done = work.enrich_files(
-            session, pond, chosen.inputs, wanted, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
+            session, pond, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
             quiet=quiet,
         )  # fmt: skip
         job.note(rows=done.rows)
@@ -183,10 +183,10 @@ def _wanted(pond: PondLike, what: list[str], key: str | None, time: str | None) 
     return tuple(settled(parse_lookup(phrase), pond.map, key=key, time=time) for phrase in what)
 
 
-def _tell(done: Enriched, wanted: tuple[Wanted, ...], chosen: _Events, *, as_json: bool) -> None:
+def _tell(done: Enriched, questions: tuple[Wanted, ...], chosen: _Events, *, as_json: bool) -> None:
     lookups: list[dict[str, Any]] = [
         {"map": lookup.map, "column": lookup.into, "found": done.found[lookup.into], "share": _share(done, lookup)}
-        for lookup in wanted
+        for lookup in questions
     ]
     if as_json:
         console.print_json(

@@ -228,8 +228,8 @@ def _no_events(schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([pa.nulls(0, field.type) for field in schema], schema=schema)
 
 
-def _positions(given: Any, count: int) -> npt.NDArray[np.int64]:
-    return np.arange(given, given + count) if isinstance(given, int) else np.asarray(given, np.int64)
+def _positions(positions: Any, count: int) -> npt.NDArray[np.int64]:
+    return np.arange(positions, positions + count) if isinstance(positions, int) else np.asarray(positions, np.int64)
 
 
 def _blocks(file: InputFile) -> Iterator[tuple[int, bytes]]:

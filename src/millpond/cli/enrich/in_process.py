@@ -61,14 +61,14 @@ class Enriching:
     """
 
     def __init__(
-        self, pond: PondLike, events: EventFiles, wanted: Sequence[Wanted], *, zone: str | None = None,
+        self, pond: PondLike, events: EventFiles, lookups: Sequence[Wanted], *, zone: str | None = None,
         rejects: Rejects | None = None, flat: bool = False, clock: Clock | None = None,
     ) -> None:  # fmt: skip
-        self.found: Counter[str] = Counter({lookup.into: 0 for lookup in wanted})
+        self.found: Counter[str] = Counter({lookup.into: 0 for lookup in lookups})
         self.rows = 0
         self._events, self._rejects, self._flat = events, rejects or Rejects(), flat
         clock = clock or SystemClock()
-        self._lookups = [_Lookup(lookup, pond.map(lookup.map), events.schema, zone, clock) for lookup in wanted]
+        self._lookups = [_Lookup(lookup, pond.map(lookup.map), events.schema, zone, clock) for lookup in lookups]
         self._rejected = RejectWriter(
             self._rejects.path, max_rejects=self._rejects.most, outcome="cannot be looked up, nothing was written",
             others="to go on without them: --max-rejects N; to take them for misses: --on-invalid miss",
@@ -136,7 +136,7 @@ class Enriching:
 
 
 def enrich_here(
-    pond: PondLike, inputs: Inputs, wanted: Sequence[Wanted], out: str, *, flat: bool | None = None,
+    pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *, flat: bool | None = None,
     rejects: Rejects | None = None, quiet: bool = False, clock: Clock | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up in this process and write it with what was found.
@@ -148,11 +148,11 @@ def enrich_here(
     files = find_files(inputs.paths, inputs.file_format or format_of(inputs.paths[0]))
     guard_rejects(rejects.path if rejects else None, files)
     events = EventFiles(
-        files, null=inputs.null, texts=frozenset(lookup.key.lower() for lookup in wanted if lookup.textual)
+        files, null=inputs.null, texts=frozenset(lookup.key.lower() for lookup in lookups if lookup.textual)
     )
-    check_columns(events.schema.names, wanted)
+    check_columns(events.schema.names, lookups)
     spread = output.flat if flat is None else flat
-    work = Enriching(pond, events, wanted, zone=inputs.zone, rejects=rejects, flat=spread, clock=clock)
+    work = Enriching(pond, events, lookups, zone=inputs.zone, rejects=rejects, flat=spread, clock=clock)
     total = sum(file.size for file in files)
     with work, console.progress(f"enriching into {out}", total=total, unit="events", quiet=quiet) as advance:
         _write(output, work, advance)
@@ -180,11 +180,11 @@ def _write(output: Output, work: Enriching, advance: Advance) -> None:
 class _Lookup:
     """One map, open, and how to read its keys and times from events."""
 
-    def __init__(self, wanted: Wanted, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock) -> None:
-        self.wanted = wanted
+    def __init__(self, lookup: Wanted, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock) -> None:
+        self.wanted = lookup
         self.definition = map_.definition
-        self.key = _column_of(schema, wanted.key)
-        self.time = None if wanted.time is None else _column_of(schema, wanted.time)
+        self.key = _column_of(schema, lookup.key)
+        self.time = None if lookup.time is None else _column_of(schema, lookup.time)
         self._keys: Convert = to_keys if self.definition.kind.keyed else to_numbers
         self._instants = instants_in(time_form(zone), "ms")
         self._now = clear_instant(clock.now_ms())

@@ -57,12 +57,12 @@ def hint_of(error: MillpondError) -> str | None:
     return error.hint and _PARAMETER.sub(_as_option, _COLUMN.sub(_as_columns, error.hint))
 
 
-def _as_option(found: re.Match[str]) -> str:
-    option, value = OPTIONS[found[1]], found[2].strip("'\"")
+def _as_option(match: re.Match[str]) -> str:
+    option, value = OPTIONS[match[1]], match[2].strip("'\"")
     return option if value == "True" else f"{option} {'VALUE' if value == '…' else value}"
 
 
-def _as_columns(found: re.Match[str]) -> str:
+def _as_columns(match: re.Match[str]) -> str:
     """`columns={'time': 'seen'}` as `--time seen`, and the columns of fields as `--value temp=tmp,wind=wnd`."""
-    column = found[2] or re.sub(r"'(\w+)': '([^']*)',? ?", r"\1=\2,", found[3]).rstrip(",")
-    return f"--{found[1].replace('_', '-')} {column}"
+    column = match[2] or re.sub(r"'(\w+)': '([^']*)',? ?", r"\1=\2,", match[3]).rstrip(",")
+    return f"--{match[1].replace('_', '-')} {column}"

@@ -63,8 +63,8 @@ def history_of(map_: MapLike, key: Key, until: str | None) -> pa.Table:
     if until is not None and kind.timed:
         column = "effective_time" if kind.temporal else "start"
         conditions.append((column, "<=", _EPOCH + parse_instant(until) * _MILLISECOND))
-    found = map_.scan(conditions).read_all()
-    return found if kind.keyed else pa.Table.from_pylist(_answers(found.to_pylist()), schema=found.schema)
+    table = map_.scan(conditions).read_all()
+    return table if kind.keyed else pa.Table.from_pylist(_answers(table.to_pylist()), schema=table.schema)
 
 
 def _answers(holding: Sequence[Row]) -> list[Row]:
@@ -119,22 +119,22 @@ def show_history(
 
 
 def _taken(batches: Iterable[pa.RecordBatch]) -> pa.Table:
-    found = list(rows.limited(batches, ROWS_MAX))
-    return pa.Table.from_batches(found) if found else pa.table({})
+    batches_read = list(rows.limited(batches, ROWS_MAX))
+    return pa.Table.from_batches(batches_read) if batches_read else pa.table({})
 
 
 # -- panels -------------------------------------------------------------------------------------------
 
 
-def charts(found: Chartable, columns: int) -> tuple[list[str], list[str]]:
+def charts(history: Chartable, columns: int) -> tuple[list[str], list[str]]:
     """The panels of rows, and notes about what is left out; no panel where nothing can be drawn."""
-    kind = found.definition.kind
-    missing = [name for name in kind.address if name not in found.rows[0]]
+    kind = history.definition.kind
+    missing = [name for name in kind.address if name not in history.rows[0]]
     if kind is Kind.STATE or missing:
         reason = f"a chart needs the column {missing[0]}" if missing else "the map has no times"
         return [], [f"{reason}: its rows are listed"]
-    axis = _axis(found.rows, kind)
-    panels = _panels(found, axis, columns)
+    axis = _axis(history.rows, kind)
+    panels = _panels(history, axis, columns)
     drawn = list(_first(panels))
     more = sum(1 for _ in panels)
     notes = [f"{more} more are not drawn: choose a key or columns"] if more else []
@@ -148,30 +148,33 @@ def _first(panels: Iterator[str | None]) -> Iterator[str | None]:
         yield panel
 
 
-def _panels(found: Chartable, axis: Axis, columns: int) -> Iterator[str | None]:
-    kind, name = found.definition.kind, found.definition.name
+def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None]:
+    kind, name = history.definition.kind, history.definition.name
     if kind is Kind.SESSION:
         yield _bars(
-            name, [Bar(str(row["key"]), _place(row["start"]), _place(row["end"])) for row in found.rows], axis, columns
+            name,
+            [Bar(str(row["key"]), _place(row["start"]), _place(row["end"])) for row in history.rows],
+            axis,
+            columns,
         )
         return
-    fields = [field for field in found.rows[0] if field not in (*kind.address, "value_type")]
+    fields = [field for field in history.rows[0] if field not in (*kind.address, "value_type")]
     if kind is Kind.RANGED_STATE:
         for field in fields:
-            held = [Bar(_text(row[field]), row["key_start"], row["key_end"] + 1) for row in found.rows]
+            held = [Bar(_text(row[field]), row["key_start"], row["key_end"] + 1) for row in history.rows]
             yield _bars(f"{name} {field}", held, axis, columns)
         return
-    for key, series in _by_key(found).items():
+    for key, series in _by_key(history).items():
         for field in fields:
             title = f"{key} {field}" if fields != ["value"] else key
             yield _panel(title, [(_place(row["effective_time"]), row[field]) for row in series], axis, columns)
 
 
-def _by_key(found: Chartable) -> dict[str, list[Row]]:
+def _by_key(history: Chartable) -> dict[str, list[Row]]:
     """The rows of each key or range, oldest first."""
     series: dict[str, list[Row]] = {}
-    for row in found.rows:
-        key = row["key"] if found.definition.kind.keyed else f"{row['key_start']} to {row['key_end']}"
+    for row in history.rows:
+        key = row["key"] if history.definition.kind.keyed else f"{row['key_start']} to {row['key_end']}"
         series.setdefault(str(key), []).append(row)
     for series_rows in series.values():
         series_rows.sort(key=lambda row: row["effective_time"])
@@ -194,12 +197,12 @@ def _bars(title: str, held: Sequence[Bar], axis: Axis, columns: int) -> str | No
     return bar_chart(title, held, axis, columns)
 
 
-def _axis(found: Sequence[Row], kind: Kind) -> Axis:
+def _axis(rows: Sequence[Row], kind: Kind) -> Axis:
     """From the first place to the last, and a little more: the last value goes on."""
     if kind is Kind.RANGED_STATE:
-        return Axis(min(row["key_start"] for row in found), max(row["key_end"] for row in found) + 1, timed=False)
+        return Axis(min(row["key_start"] for row in rows), max(row["key_end"] for row in rows) + 1, timed=False)
     first, last = ("start", "end") if kind is Kind.SESSION else ("effective_time", "effective_time")
-    start, stop = min(_place(row[first]) for row in found), max(_place(row[last]) for row in found)
+    start, stop = min(_place(row[first]) for row in rows), max(_place(row[last]) for row in rows)
     if kind is Kind.SESSION:
         return Axis(start, max(stop, start + 1))
     return Axis(start, stop + max((stop - start) // 20, 1000))

@@ -75,23 +75,27 @@ def settled(phrase: Phrase, find: Callable[[str], MapLike], *, key: str | None, 
 
     Raises: `NotFound` for a map that is not there; `Invalid` when key or time is said nowhere.
     """
-    found = find(phrase.map)
+    pond_map = find(phrase.map)
     used_key, used_time = phrase.key or key, phrase.time or time
     if used_key is None:
         raise Invalid(
-            "nothing says which column holds the key", kind="lookup_key", map=found.name,
-            hint=f"--key COLUMN, or --with '{found.name} on COLUMN'",
+            "nothing says which column holds the key", kind="lookup_key", map=pond_map.name,
+            hint=f"--key COLUMN, or --with '{pond_map.name} on COLUMN'",
         )  # fmt: skip
-    if found.kind.timed and used_time is None:
+    if pond_map.kind.timed and used_time is None:
         raise Invalid(
-            f"a {found.kind} is asked as of a time, and nothing says which column holds it", kind="lookup_time",
-            map=found.name, hint=f"--time COLUMN, or --with '{found.name} on {used_key} at COLUMN'",
+            f"a {pond_map.kind} is asked as of a time, and nothing says which column holds it", kind="lookup_time",
+            map=pond_map.name, hint=f"--time COLUMN, or --with '{pond_map.name} on {used_key} at COLUMN'",
         )  # fmt: skip
-    if phrase.time is not None and not found.kind.timed:
+    if phrase.time is not None and not pond_map.kind.timed:
         raise Invalid(
-            f"a {found.kind} holds at all times and is not asked as of one", kind="lookup_time", map=found.name,
+            f"a {pond_map.kind} holds at all times and is not asked as of one", kind="lookup_time", map=pond_map.name,
             hint=f"leave out 'at {phrase.time}'",
         )  # fmt: skip
     return Wanted(
-        found.name, used_key, used_time if found.kind.timed else None, phrase.into or found.name, found.kind.keyed
+        pond_map.name,
+        used_key,
+        used_time if pond_map.kind.timed else None,
+        phrase.into or pond_map.name,
+        pond_map.kind.keyed,
     )

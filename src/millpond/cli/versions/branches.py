@@ -34,10 +34,10 @@ def listed(
     """List the branches of a repository, and what each head is."""
     from millpond.versions.paging import results_of
 
-    with repository(pond, parse_repository(name)) as found:
-        named = results_of(lambda after: found.branches(prefix, after=after, amount=1_000, hidden=hidden))
-        rows = [(branch.name, found.ref(branch.commit_id).head()) for branch in named]
-        default = found.record.default_branch
+    with repository(pond, parse_repository(name)) as repo:
+        named = results_of(lambda after: repo.branches(prefix, after=after, amount=1_000, hidden=hidden))
+        rows = [(branch.name, repo.ref(branch.commit_id).head()) for branch in named]
+        default = repo.record.default_branch
     if json:
         console.print_json_list(
             {"branch": branch, "default": branch == default, "head": commit_object(head)} for branch, head in rows
@@ -73,11 +73,11 @@ def create(
 ) -> None:  # fmt: skip
     """Make a branch at a commit. It costs nothing; what is staged on the other branch stays there."""
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found:
-        ref = _ref_of(where.repository, source) or found.record.default_branch
-        head = found.create_branch(where.ref, ref, hidden=hidden).head()
+    with repository(pond, where.repository) as repo:
+        ref = _ref_of(where.repository, source) or repo.record.default_branch
+        head = repo.create_branch(where.ref, ref, hidden=hidden).head()
     if json:
-        console.print_json({"branch": where.ref, "repository": found.name, "head": commit_object(head)})
+        console.print_json({"branch": where.ref, "repository": repo.name, "head": commit_object(head)})
     else:
         console.say(f"made {where} at {short(head.id)} of {ref}")
 
@@ -101,8 +101,8 @@ def _ref_of(name: str, source: str | None) -> str | None:
 def show(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show a branch: its head, and the layers of what is staged on it."""
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found:
-        branch = found.branch(where.ref)
+    with repository(pond, where.repository) as repo:
+        branch = repo.branch(where.ref)
         state, head = branch.staging.state(), branch.head()
     begun = state.compaction_start_time
     facts: dict[str, Any] = {
@@ -127,8 +127,8 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
     The state of the branch stays as it is. It does nothing, harmlessly, when a commit does the same work meanwhile.
     """
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found, console.working("compacting", quiet=json):
-        done = found.branch(where.ref).staging.compact()
+    with repository(pond, where.repository) as repo, console.working("compacting", quiet=json):
+        done = repo.branch(where.ref).staging.compact()
     if json:
         console.print_json({"branch": str(where)} | plain(done))
     elif done.done:
@@ -141,10 +141,10 @@ def compact(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) ->
 def delete(place: BranchPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete a branch with what is staged on it. Its commits stay."""
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found:
-        head = found.branch(where.ref).staging.state().commit_id
-        found.delete_branch(where.ref)
+    with repository(pond, where.repository) as repo:
+        head = repo.branch(where.ref).staging.state().commit_id
+        repo.delete_branch(where.ref)
     if json:
-        console.print_json({"branch": where.ref, "repository": found.name, "deleted": True, "head": head})
+        console.print_json({"branch": where.ref, "repository": repo.name, "deleted": True, "head": head})
     else:
         console.say(f"deleted {where}; its head was {short(head)}")

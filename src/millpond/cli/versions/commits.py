@@ -70,11 +70,11 @@ class _Move:
     def run(self, pond: str, name: str, branch: str, act: Callable[[BranchLike], Commit], *, as_json: bool) -> None:
         """Move the head by an act, and tell where it is."""
         with (
-            repository(pond, name) as found,
+            repository(pond, name) as repo,
             _conflicts_shown(self.hint, quiet=as_json),
             console.working(self.working, quiet=as_json),
         ):
-            made = act(found.branch(branch))
+            made = act(repo.branch(branch))
         if as_json:
             console.print_json(commit_object(made))
         else:
@@ -239,8 +239,8 @@ def reset(
     if hard is not None and where.path:
         raise Invalid("a hard reset moves the whole branch", kind="place_path", place=place, hint="leave out the path")
     facts: dict[str, Any] = {"branch": f"{where.repository}/{where.ref}", "path": where.path or None}
-    with repository(pond, where.repository) as found:
-        branch = found.branch(where.ref)
+    with repository(pond, where.repository) as repo:
+        branch = repo.branch(where.ref)
         if hard is not None:
             head = branch.staging.reset_hard(parse_pair(f"{where.repository}/{where.ref}", hard)[2])
         else:
@@ -264,10 +264,10 @@ def _check_staged(branch: BranchLike, where: Place) -> None:
     """
     from millpond.errors import Invalid, NotFound
 
-    found = [change.path for change in branch.diff(where.path, amount=1).results]
-    if found and (where.path.endswith("/") or found[0] == where.path):
+    paths = [change.path for change in branch.diff(where.path, amount=1).results]
+    if paths and (where.path.endswith("/") or paths[0] == where.path):
         return
-    if found and found[0].startswith(f"{where.path}/"):
+    if paths and paths[0].startswith(f"{where.path}/"):
         raise Invalid("this is a folder", kind="path_folder", path=str(where), hint=f"write {where}/")
     raise NotFound(
         "nothing is staged there", kind="entry_not_staged", path=str(where),

@@ -56,13 +56,13 @@ def diff(
 
     name, old, new, two_dots, prefix = _sides(left, right, two_dots, prefix)
     counts: Counter[str] = Counter()
-    with repository(pond, name) as found:
+    with repository(pond, name) as repo:
         if new is None:
-            branch = found.branch(old or found.record.default_branch)
+            branch = repo.branch(old or repo.record.default_branch)
             changes = results_of(lambda after: branch.diff(prefix, after=after, amount=_PAGE))
         else:
             changes = results_of(
-                lambda after: found.diff(old, new, prefix, three_dots=not two_dots, after=after, amount=_PAGE)
+                lambda after: repo.diff(old, new, prefix, three_dots=not two_dots, after=after, amount=_PAGE)
             )
         shown = _counted(islice(changes, limit), counts)
         if summary:

@@ -35,14 +35,14 @@ def dump(
     What is staged is not in it. The bytes stay where they are: copy the repository's place, too.
     """
     name = parse_repository(name)
-    with repository(pond, name) as found:
+    with repository(pond, name) as repo:
         if str(file) == "-":
-            for chunk in found.dump():
+            for chunk in repo.dump():
                 sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
             return
-        size = _write(file, found.dump())
-        place = found.record.namespace
+        size = _write(file, repo.dump())
+        place = repo.record.namespace
     if json:
         console.print_json({"repository": name, "file": str(file), "bytes": size, "place": place})
     else:
@@ -88,8 +88,8 @@ def restore(
     A repository of that name must be new, and its place hold a copy of the bytes. Without one it is made where it was.
     """
     name = parse_repository(name)
-    with opened(pond) as found, console.working("restoring", quiet=json):
-        restored = found.repositories.restore(name, _chunks(file))
+    with opened(pond) as opened_pond, console.working("restoring", quiet=json):
+        restored = opened_pond.repositories.restore(name, _chunks(file))
     if json:
         console.print_json(
             {"repository": name, "commits": restored.commits, "branches": restored.branches, "tags": restored.tags}

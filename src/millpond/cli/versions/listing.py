@@ -37,8 +37,8 @@ def listed(
 ) -> None:  # fmt: skip
     """List objects; what lies below a folder shows as the folder."""
     where = parse_place(place, ref=False)
-    with repository(pond, where.repository) as found:
-        ref = found.ref(where.ref or found.record.default_branch)
+    with repository(pond, where.repository) as repo:
+        ref = repo.ref(where.ref or repo.record.default_branch)
         rows = _listing(ref, where.path, "" if recursive else "/")
         if json:
             console.print_json_list(map(_row_object, islice(rows, limit)))

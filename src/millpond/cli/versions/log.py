@@ -67,13 +67,13 @@ def log(
     paths = (where.path,) if where.path and not where.path.endswith("/") else ()
     prefixes = (where.path,) if where.path.endswith("/") else ()
     count = limit if limit is not None or json else 50
-    with repository(pond, where.repository) as found:
-        commits = found.ref(where.ref or found.record.default_branch).log(window, paths=paths, prefixes=prefixes)
+    with repository(pond, where.repository) as repo:
+        commits = repo.ref(where.ref or repo.record.default_branch).log(window, paths=paths, prefixes=prefixes)
         shown = list(islice(commits, None if count is None else count + 1)) if not json else islice(commits, count)
         if json:
             console.print_json_list(map(commit_object, shown))
             return
-        names = _names(found)
+        names = _names(repo)
     rows = list(shown)
     more = count is not None and len(rows) > count
     rows = rows[:count]
@@ -87,10 +87,10 @@ def log(
         console.note(f"there are more: -n {2 * (count or 0)}")
 
 
-def _names(found: RepositoryLike) -> dict[str, list[str]]:
+def _names(repo: RepositoryLike) -> dict[str, list[str]]:
     """The branches and tags at each commit; of very many, the first."""
     names: dict[str, list[str]] = {}
-    for page in (found.branches(amount=_NAMES_MAX), found.tags(amount=_NAMES_MAX)):
+    for page in (repo.branches(amount=_NAMES_MAX), repo.tags(amount=_NAMES_MAX)):
         for named in page.results:
             names.setdefault(named.commit_id, []).append(named.name)  # type: ignore[union-attr]
     return names

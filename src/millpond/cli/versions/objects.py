@@ -27,9 +27,9 @@ def stat(place: AnyPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     from millpond.versions.objects.uploads import physical_address
 
     where = parse_place(place, path=None)
-    with repository(pond, where.repository) as found:
-        entry = transfers.stat_of(found.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
-        facts = entry_object(entry) | {"address": physical_address(found.record.namespace, entry.address)}
+    with repository(pond, where.repository) as repo:
+        entry = transfers.stat_of(repo.ref(where.ref), where, f"'millpond fs ls {where}' lists it")
+        facts = entry_object(entry) | {"address": physical_address(repo.record.namespace, entry.address)}
     if json:
         console.print_json(facts)
         return
@@ -68,13 +68,13 @@ def copy(
             "objects are copied within one repository", kind="place_repository", source=source, target=target,
             hint="millpond fs get, then millpond fs put",
         )  # fmt: skip
-    with repository(pond, origin.repository) as found:
-        branch = found.branch(goal.ref)
+    with repository(pond, origin.repository) as repo:
+        branch = repo.branch(goal.ref)
         if recursive:
             count = _copy_folder(branch, origin, goal)
         else:
             path = goal.path + origin.path.rpartition("/")[2] if goal.path.endswith("/") or not goal.path else goal.path
-            transfers.stat_of(found.ref(origin.ref), origin, "add -r")
+            transfers.stat_of(repo.ref(origin.ref), origin, "add -r")
             entry = branch.copy(origin.path, path, ref=origin.ref)
             goal, count = replace(goal, path=entry.path), 1
     if json:
@@ -102,8 +102,8 @@ def remove(place: AnyPlace, recursive: Recursive = False, pond: PondPlace = "pon
     from millpond.errors import Invalid
 
     where = parse_place(place, path=True if recursive else None)
-    with repository(pond, where.repository) as found:
-        branch = found.branch(where.ref)
+    with repository(pond, where.repository) as repo:
+        branch = repo.branch(where.ref)
         if recursive:
             start = _folder(where.path)
             if not branch.list(start, amount=1).results:
@@ -130,8 +130,8 @@ def restore(
 ) -> None:
     """Let what lies below a prefix be what it was at another ref. It is staged, and no bytes are copied."""
     where = parse_place(place)
-    with repository(pond, where.repository) as found:
-        count = found.branch(where.ref).staging.restore(where.path, ref)
+    with repository(pond, where.repository) as repo:
+        count = repo.branch(where.ref).staging.restore(where.path, ref)
     if json:
         console.print_json({"place": str(where), "from": ref, "changes": count})
     else:

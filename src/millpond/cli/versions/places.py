@@ -144,7 +144,7 @@ def parse_pair(first: str, second: str) -> tuple[str, str, str]:
     return named.pop(), refs[0], refs[1]
 
 
-def items(given: list[str] | None, hint: str = "such as --meta source=nightly") -> dict[str, str]:
+def items(texts: list[str] | None, hint: str = "such as --meta source=nightly") -> dict[str, str]:
     """Names and values of `NAME=VALUE`.
 
     >>> items(["by=loader", "of=a=b"])
@@ -152,13 +152,13 @@ def items(given: list[str] | None, hint: str = "such as --meta source=nightly") 
 
     Raises: `Invalid`.
     """
-    found: dict[str, str] = {}
-    for text in given or ():
+    pairs: dict[str, str] = {}
+    for text in texts or ():
         name, sign, value = text.partition("=")
         if not sign or not name:
             raise Invalid("no NAME=VALUE", kind="metadata_form", given=repr(text), hint=hint)
-        found[name] = value
-    return found
+        pairs[name] = value
+    return pairs
 
 
 def opened(pond: str) -> PondLike:
@@ -175,5 +175,5 @@ def repository(pond: str, name: str) -> Iterator[RepositoryLike]:
 
     Raises: as `opened`; `NotFound`.
     """
-    with opened(pond) as found:
-        yield found.repository(name)
+    with opened(pond) as opened_pond:
+        yield opened_pond.repository(name)

@@ -49,8 +49,8 @@ def create(
     name = parse_repository(name)
     if namespace is not None and "://" not in namespace:
         namespace = str(Path(namespace).absolute())  # it is opened from other folders, too
-    with opened(pond) as found:
-        made = found.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
+    with opened(pond) as opened_pond:
+        made = opened_pond.repositories.create(name, namespace, default_branch=branch, metadata=items(meta))
     if json:
         console.print_json(_object(made.record))
     else:
@@ -66,8 +66,8 @@ def listed(
     """List the repositories."""
     from millpond.versions.paging import results_of
 
-    with opened(pond) as found:
-        records = list(results_of(lambda after: found.repositories.list(prefix, after=after, amount=1_000)))
+    with opened(pond) as opened_pond:
+        records = list(results_of(lambda after: opened_pond.repositories.list(prefix, after=after, amount=1_000)))
     if json:
         console.print_json_list(map(_object, records))
     elif not records:
@@ -86,20 +86,22 @@ def listed(
 @verb("repo show", "millpond repo show flights", "millpond repo show flights --json")
 def show(name: RepositoryName, pond: PondPlace = "pond", json: Json = False) -> None:
     """Show a repository: its place, its branches and tags, its settings."""
-    with repository(pond, parse_repository(name)) as found:
-        head = found.ref(found.record.default_branch).head()
-        facts = _object(found.record) | {
-            "branches": _count(found.branches(amount=10_000, hidden=True)),
-            "tags": _count(found.tags(amount=10_000)), "head": head.id, "settings": _settings(found),
+    with repository(pond, parse_repository(name)) as repo:
+        head = repo.ref(repo.record.default_branch).head()
+        facts = _object(repo.record) | {
+            "branches": _count(repo.branches(amount=10_000, hidden=True)),
+            "tags": _count(repo.tags(amount=10_000)), "head": head.id, "settings": _settings(repo),
         }  # fmt: skip
     if json:
         console.print_json(facts)
         return
-    facts["head"] = f"{short(head.id)} of {found.record.default_branch}, {when(head.created)}"
+    facts["head"] = f"{short(head.id)} of {repo.record.default_branch}, {when(head.created)}"
     facts["metadata"] = ", ".join(f"{key}={value}" for key, value in facts["metadata"].items()) or None
     del facts["uid"]
-    known = facts.pop("settings") | {"read_only": facts.pop("read_only")}
-    console.print_facts({key.replace("_", " "): value for key, value in facts.items()} | _setting_facts(known))
+    facts_of_settings = facts.pop("settings") | {"read_only": facts.pop("read_only")}
+    console.print_facts(
+        {key.replace("_", " "): value for key, value in facts.items()} | _setting_facts(facts_of_settings)
+    )
 
 
 def _count(page: Any) -> str:
@@ -154,25 +156,25 @@ def settings(
     """Show the settings of a repository, or change those that are given. They hold at once, for everybody."""
     from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
-    with repository(pond, parse_repository(name)) as found:
+    with repository(pond, parse_repository(name)) as repo:
         if protect is not None:
-            found.set(ProtectedBranches(tuple(comma_list(protect))))
+            repo.set(ProtectedBranches(tuple(comma_list(protect))))
         if retain is not None or retain_branch:
-            before = found.setting(Retention)[0] or Retention()
+            before = repo.setting(Retention)[0] or Retention()
             branch_ages = items(retain_branch, "such as --retain-branch main=365d")
             days = _days(retain) if retain is not None else before.default_days
-            found.set(Retention(days, before.branch_days | {key: _days(age) for key, age in branch_ages.items()}))
+            repo.set(Retention(days, before.branch_days | {key: _days(age) for key, age in branch_ages.items()}))
         if compact_deletions is not None or compact_layers is not None:
-            rules = found.setting(CompactionRules)[0] or CompactionRules()
+            rules = repo.setting(CompactionRules)[0] or CompactionRules()
             changes = {"deletions": compact_deletions, "sealed_tokens": compact_layers}
-            found.set(replace(rules, **{key: number for key, number in changes.items() if number is not None}))
+            repo.set(replace(rules, **{key: number for key, number in changes.items() if number is not None}))
         if read_only is not None:
-            found.alter(read_only=read_only)
-        known = _settings(found) | {"read_only": found.record.read_only}
+            repo.alter(read_only=read_only)
+        current = _settings(repo) | {"read_only": repo.record.read_only}
     if json:
-        console.print_json({"repository": found.name} | known)
+        console.print_json({"repository": repo.name} | current)
     else:
-        console.print_facts(_setting_facts(known))
+        console.print_facts(_setting_facts(current))
 
 
 def _days(age: str) -> int:
@@ -186,11 +188,11 @@ def _days(age: str) -> int:
     return days
 
 
-def _settings(found: RepositoryLike) -> dict[str, Any]:
+def _settings(repo: RepositoryLike) -> dict[str, Any]:
     from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
 
-    protected = found.setting(ProtectedBranches)[0] or ProtectedBranches()
-    retention, rules = found.setting(Retention)[0], found.setting(CompactionRules)[0] or CompactionRules()
+    protected = repo.setting(ProtectedBranches)[0] or ProtectedBranches()
+    retention, rules = repo.setting(Retention)[0], repo.setting(CompactionRules)[0] or CompactionRules()
     return {
         "protected": list(protected.patterns),
         "retention_days": None if retention is None else {"": retention.default_days, **retention.branch_days},
@@ -198,15 +200,15 @@ def _settings(found: RepositoryLike) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _setting_facts(known: dict[str, Any]) -> dict[str, Any]:
-    days = known["retention_days"]
+def _setting_facts(settings: dict[str, Any]) -> dict[str, Any]:
+    days = settings["retention_days"]
     ages = [f"{age} d" + (f" on {branch}" if branch else "") for branch, age in (days or {}).items()]
     return {
-        "protected branches": ", ".join(known["protected"]) or "none",
+        "protected branches": ", ".join(settings["protected"]) or "none",
         "commits retained": ", ".join(ages) or "all, for ever",
-        "compacted after": f"{known['compact_deletions']:,} deletions" if known["compact_deletions"] else None,
-        "compacted from": f"{known['compact_layers']} sealed layers" if known["compact_layers"] else None,
-        "read-only": "yes" if known["read_only"] else None,
+        "compacted after": f"{settings['compact_deletions']:,} deletions" if settings["compact_deletions"] else None,
+        "compacted from": f"{settings['compact_layers']} sealed layers" if settings["compact_layers"] else None,
+        "read-only": "yes" if settings["read_only"] else None,
     }
 
 
@@ -225,10 +227,10 @@ def collect(
     from millpond.times.durations import parse_duration
 
     grace_ms = parse_duration(grace)
-    with repository(pond, parse_repository(name)) as found, console.working("collecting garbage", quiet=json):
-        garbage = found.collect(grace_ms=grace_ms, dry_run=dry_run)
+    with repository(pond, parse_repository(name)) as repo, console.working("collecting garbage", quiet=json):
+        garbage = repo.collect(grace_ms=grace_ms, dry_run=dry_run)
     if json:
-        console.print_json(_garbage(found.name, garbage))
+        console.print_json(_garbage(repo.name, garbage))
         return
     verb = "would delete" if dry_run else "deleted"
     console.say(
@@ -265,13 +267,13 @@ def delete(
     from millpond.errors import Invalid
 
     name = parse_repository(name)
-    with opened(pond) as found:
-        record = found.repository(name).record
+    with opened(pond) as opened_pond:
+        record = opened_pond.repository(name).record
         if not yes:
             if json or not sys.stdin.isatty():
                 raise Invalid("deleting is for ever", kind="not_confirmed", repository=name, hint="say --yes")
             typer.confirm(f"delete {name} with all its commits?", abort=True)
-        found.repositories.delete(name)
+        opened_pond.repositories.delete(name)
     if json:
         console.print_json({"repository": name, "deleted": True, "place": record.namespace})
     else:

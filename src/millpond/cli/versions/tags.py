@@ -34,9 +34,9 @@ def listed(
     """List the tags of a repository."""
     from millpond.versions.paging import results_of
 
-    with repository(pond, parse_repository(name)) as found:
-        named = results_of(lambda after: found.tags(prefix, after=after, amount=1_000))
-        rows = [(tag.name, found.ref(tag.commit_id).head()) for tag in named]
+    with repository(pond, parse_repository(name)) as repo:
+        named = results_of(lambda after: repo.tags(prefix, after=after, amount=1_000))
+        rows = [(tag.name, repo.ref(tag.commit_id).head()) for tag in named]
     if json:
         console.print_json_list({"tag": tag, "commit": commit_object(commit)} for tag, commit in rows)
     elif not rows:
@@ -59,8 +59,8 @@ def create(
     """Name the commit of a ref."""
     name, tag, source = parse_pair(place, ref)
     parse_place(place, path=False)
-    with repository(pond, name) as found:
-        commit = found.create_tag(tag, source)
+    with repository(pond, name) as repo:
+        commit = repo.create_tag(tag, source)
     if json:
         console.print_json({"tag": tag, "repository": name, "commit": commit_object(commit)})
     else:
@@ -71,10 +71,10 @@ def create(
 def delete(place: TagPlace, pond: PondPlace = "pond", json: Json = False) -> None:
     """Delete a tag. Its commit stays."""
     where = parse_place(place, path=False)
-    with repository(pond, where.repository) as found:
-        commit = found.tag(where.ref)
-        found.delete_tag(where.ref)
+    with repository(pond, where.repository) as repo:
+        commit = repo.tag(where.ref)
+        repo.delete_tag(where.ref)
     if json:
-        console.print_json({"tag": where.ref, "repository": found.name, "deleted": True, "commit": commit})
+        console.print_json({"tag": where.ref, "repository": repo.name, "deleted": True, "commit": commit})
     else:
         console.say(f"deleted {where}; it was {short(commit)}")

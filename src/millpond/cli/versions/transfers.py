@@ -80,8 +80,8 @@ def put(
     where = parse_place(target)
     plan, size = _plan(source, where, recursive=recursive)
     options: dict[str, Any] = {"metadata": items(meta), "if_absent": if_absent}
-    with repository(pond, where.repository) as found:
-        branch = found.branch(where.ref)
+    with repository(pond, where.repository) as repo:
+        branch = repo.branch(where.ref)
         branch.head()  # before anything is read
         with console.progress("putting", total=size, unit="bytes", quiet=json) as advance:
             if str(source) == "-":
@@ -121,7 +121,7 @@ def _plan(source: Path, where: Place, *, recursive: bool) -> tuple[list[_Upload]
         plan = [_Upload(file, before + file.relative_to(source).as_posix()) for file in _files(source)]
         if not plan:
             raise NotFound("the folder holds no files", kind="file_not_found", path=source)
-        return plan, sum(one.file.stat().st_size for one in plan)
+        return plan, sum(upload.file.stat().st_size for upload in plan)
     path = where.path + source.name if not where.path or where.path.endswith("/") else where.path
     return [_Upload(source, path)], source.stat().st_size
 
@@ -134,30 +134,30 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def _put(
-    branch: BranchLike, one: _Upload, content_type: str | None, options: dict[str, Any], advance: Advance
+    branch: BranchLike, upload: _Upload, content_type: str | None, options: dict[str, Any], advance: Advance
 ) -> Entry:
     def chunks() -> Iterator[bytes]:
-        with one.file.open("rb") as opened:
+        with upload.file.open("rb") as opened:
             while chunk := opened.read(CHUNK_BYTES):
                 yield chunk
                 advance(len(chunk))
 
-    return branch.put(one.path, chunks(), content_type=_type(content_type, one.path), **options)
+    return branch.put(upload.path, chunks(), content_type=_type(content_type, upload.path), **options)
 
 
-def _type(given: str | None, path: str) -> str:
+def _type(content_type: str | None, path: str) -> str:
     from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE
 
-    return given or guess_type(path)[0] or DEFAULT_CONTENT_TYPE
+    return content_type or guess_type(path)[0] or DEFAULT_CONTENT_TYPE
 
 
-def _at_once(act: Callable[[Any], Any], wanted: Iterable[Any]) -> list[Any]:
+def _at_once(act: Callable[[Any], Any], items: Iterable[Any]) -> list[Any]:
     """The results of an act on each, in their order, a few at once; after the first error no other begins."""
     results: list[Future[Any]] = []
     with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="transfers") as threads:
         try:
-            for one in wanted:
-                results.append(threads.submit(act, one))
+            for item in items:
+                results.append(threads.submit(act, item))
                 pending = [result for result in results[-PENDING_MAX:] if not result.done()]
                 if len(pending) == PENDING_MAX:
                     wait(pending, return_when=FIRST_COMPLETED)
@@ -195,8 +195,8 @@ def get(
     if target is not None and str(target) == "-":
         cat(source, pond)
         return
-    with repository(pond, where.repository) as found:
-        ref = found.ref(where.ref)
+    with repository(pond, where.repository) as repo:
+        ref = repo.ref(where.ref)
         if recursive:
             fetched, size = _get_folder(ref, where, target or Path(), quiet=json)
         else:
@@ -302,8 +302,8 @@ def _get(ref: ReferenceLike, entry: Entry, file: Path, advance: Advance) -> None
 def cat(source: AnyPlace, pond: PondPlace = "pond") -> None:
     """Write the bytes of an object to standard output."""
     where = parse_place(source, path=None)
-    with repository(pond, where.repository) as found:
-        ref = found.ref(where.ref)
+    with repository(pond, where.repository) as repo:
+        ref = repo.ref(where.ref)
         stat_of(ref, where, f"'millpond fs ls {where}' lists it")
         for chunk in ref.read(where.path):
             sys.stdout.buffer.write(chunk)

@@ -21,23 +21,23 @@ LONGER = 8
 PAGE = 1_000
 
 
-def newest_runs(search: Callable[[Any], Any], wanted: Any, limit: int, now_ms: int) -> list[Any]:
+def newest_runs(search: Callable[[Any], Any], request: Any, limit: int, now_ms: int) -> list[Any]:
     """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants, by way of the method `search`."""
-    found: list[Any] = []
+    ids: list[Any] = []
     span, since, until = FIRST_MS, now_ms - FIRST_MS, None
     while True:
-        window = deque(_ids(search, wanted, max(0, since), until), maxlen=limit - len(found))
-        found.extend(reversed(window))
-        if len(found) == limit or since <= 0:
-            return found
+        window = deque(_ids(search, request, max(0, since), until), maxlen=limit - len(ids))
+        ids.extend(reversed(window))
+        if len(ids) == limit or since <= 0:
+            return ids
         span *= LONGER
         since, until = since - span, since - 1
 
 
-def _ids(search: Callable[[Any], Any], wanted: Any, since: int, until: int | None) -> Iterator[Any]:
+def _ids(search: Callable[[Any], Any], search_request: Any, since: int, until: int | None) -> Iterator[Any]:
     """The ids of the runs begun in a window, both ends included, the oldest first."""
-    request = type(wanted)()
-    request.CopyFrom(wanted)
+    request = type(search_request)()
+    request.CopyFrom(search_request)
     request.limit = PAGE
     request.earliest_start.FromMilliseconds(since)
     if until is not None:

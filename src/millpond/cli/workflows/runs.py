@@ -53,16 +53,16 @@ def runs(
         names = newest_runs(lambda wanted: call("SearchWfRun", wanted), request, limit, SystemClock().now_ms())
         if workflow is not None and not names:
             _spec_of(call, workflow)
-        found = [call("GetWfRun", name) for name in names]
+        rows = [call("GetWfRun", name) for name in names]
     if json:
-        console.print_json_list(plain_message(run) for run in found)
+        console.print_json_list(plain_message(run) for run in rows)
         return
     console.print_table(
         ["run", "workflow", "status", "began", "took"],
         [
             [run_path(run.id), run.wf_spec_id.name, LHStatus.Name(run.status),
              run.start_time.ToJsonString().replace("T", " ")[:19], _took(run)]
-            for run in found
+            for run in rows
         ],
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ def _spec_of(call: Any, workflow: str) -> Any:
     try:
         return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=workflow))
     except NotFound:
-        names = sorted({found.name for found in call("SearchWfSpec", SearchWfSpecRequest()).results})
+        names = sorted({spec_id.name for spec_id in call("SearchWfSpec", SearchWfSpecRequest()).results})
         some = ", ".join(names[:_NAMES_MAX]) + (", …" if len(names) > _NAMES_MAX else "")
         raise NotFound("no workflow has this name", kind="workflow_spec", workflow=workflow,
                        hint=f"one of: {some}" if names else "register one first") from None  # fmt: skip
@@ -135,7 +135,7 @@ def start(
         console.say(f"started {run_path(run.id)}")
 
 
-def _inputs(spec: Any, given: list[str]) -> dict[str, Any]:
+def _inputs(spec: Any, texts: list[str]) -> dict[str, Any]:
     """The inputs of a run, of the types that the workflow declares."""
     from millpond.errors import Invalid
     from millpond.json_forms import FormError, parse_list
@@ -143,16 +143,16 @@ def _inputs(spec: Any, given: list[str]) -> dict[str, Any]:
 
     definitions = spec.thread_specs[spec.entrypoint_thread_name].variable_defs
     types = {definition.var_def.name: definition.var_def.type_def.primitive_type for definition in definitions}
-    found = {}
-    for pair in given:
+    inputs = {}
+    for pair in texts:
         name, equals, text = pair.partition("=")
         if not equals:
             raise Invalid("not an input", kind="workflow_inputs", given=pair, hint="write NAME=VALUE")
         try:
-            found[name] = value_of(text if _is_text(types.get(name)) else parse_list(f"[{text}]")[0])
+            inputs[name] = value_of(text if _is_text(types.get(name)) else parse_list(f"[{text}]")[0])
         except (FormError, IndexError):
-            found[name] = value_of(text)
-    return found
+            inputs[name] = value_of(text)
+    return inputs
 
 
 def _is_text(kind: int | None) -> bool:
@@ -170,17 +170,17 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
 
     name = run_id(run)
     with connected(server, tenant) as call:
-        found = _run_of(call, run)
+        run_row = _run_of(call, run)
         nodes = list(_all(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
         tasks = list(_all(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
         variables = list(_all(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
     if json:
-        rows = {"run": found, "nodes": nodes, "tasks": tasks, "variables": variables}
+        rows = {"run": run_row, "nodes": nodes, "tasks": tasks, "variables": variables}
         console.print_json(
             {key: plain_message(row) if key == "run" else list(map(plain_message, row)) for key, row in rows.items()}
         )
         return
-    console.say("\n".join(_tree(run, found, nodes, tasks, variables)))
+    console.say("\n".join(_tree(run, run_row, nodes, tasks, variables)))
 
 
 def _run_of(call: Any, run: str) -> Any:

@@ -87,12 +87,12 @@ def _understood(error: Any, server: str) -> MillpondError:
     from millpond.errors import Unavailable
     from millpond.statuses import class_of_grpc
 
-    known = dict(error.trailing_metadata() or ()).get("millpond-kind")
-    if known is None and error.code() == grpc.StatusCode.UNAVAILABLE:
+    kind = dict(error.trailing_metadata() or ()).get("millpond-kind")
+    if kind is None and error.code() == grpc.StatusCode.UNAVAILABLE:
         return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
     cls = class_of_grpc(error.code().name)
-    return cls(error.details() or error.code().name, kind=str(known or "workflows_server"))
+    return cls(error.details() or error.code().name, kind=str(kind or "workflows_server"))
 
 
 def plain_message(message: Any) -> Any:

@@ -56,11 +56,11 @@ def list_tenants(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchTenantRequest
 
     with connected(server, "default") as call:
-        found = [call("GetTenant", name) for name in _all(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))]
+        tenants = [call("GetTenant", name) for name in _all(call, "SearchTenant", SearchTenantRequest(limit=_PAGE))]
     if json:
-        console.print_json_list(plain_message(tenant) for tenant in found)
+        console.print_json_list(plain_message(tenant) for tenant in tenants)
         return
-    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in found])
+    console.print_table(["tenant", "since"], [[tenant.id.id, _since(tenant)] for tenant in tenants])
 
 
 @verb("principal put", "millpond principal put nightly --allow etl/WORKFLOW:RUN --allow etl/TASK:ALL_ACTIONS")
@@ -91,11 +91,11 @@ def list_principals(server: Server = _SERVER, json: Json = False) -> None:
 
     with connected(server, "default") as call:
         names = _all(call, "SearchPrincipal", SearchPrincipalRequest(limit=_PAGE))
-        found = [call("GetPrincipal", name) for name in names]
+        principals = [call("GetPrincipal", name) for name in names]
     if json:
-        console.print_json_list(plain_message(principal) for principal in found)
+        console.print_json_list(plain_message(principal) for principal in principals)
         return
-    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in found])
+    console.print_table(["principal", "rights"], [[row.id.id, ", ".join(_rights(row)) or "none"] for row in principals])
 
 
 @verb("principal delete", "millpond principal delete nightly")
@@ -130,13 +130,13 @@ def list_quotas(server: Server = _SERVER, json: Json = False) -> None:
     from littlehorse.model import SearchQuotaRequest
 
     with connected(server, "default") as call:
-        found = [call("GetQuota", name) for name in _all(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))]
+        quotas = [call("GetQuota", name) for name in _all(call, "SearchQuota", SearchQuotaRequest(limit=_PAGE))]
     if json:
-        console.print_json_list(plain_message(quota) for quota in found)
+        console.print_json_list(plain_message(quota) for quota in quotas)
         return
     console.print_table(
         ["tenant", "principal", "requests/s"],
-        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in found],
+        [[row.id.tenant.id, row.id.principal.id or "all", f"{row.write_requests_per_second:,}"] for row in quotas],
     )
 
 
@@ -156,9 +156,9 @@ def delete_quota(
 
 def _change(server: str, method: str, request: Any, json: bool, said: str) -> None:
     with connected(server, "default") as call:
-        found = call(method, request)
+        changed = call(method, request)
     if json:
-        console.print_json(plain_message(found))
+        console.print_json(plain_message(changed))
     else:
         console.say(said)
 

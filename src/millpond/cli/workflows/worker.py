@@ -62,8 +62,8 @@ def worker(
         os.environ["MILLPOND_SPARK_MASTER"] = master
     config = LHConfig()
     workers = [LHTaskWorker(function, name, config) for name, function in functions.items()]
-    for one in workers:
-        one.register_task_def()
+    for worker_ in workers:
+        worker_.register_task_def()
     if json:
         console.print_json({"tasks": list(functions), "server": server})
     else:
@@ -93,12 +93,12 @@ def _functions(module: ModuleType) -> dict[str, Any]:
     from millpond.errors import Invalid
 
     listed = getattr(module, "__all__", None)
-    found = {
+    functions = {
         name: function for name, function in vars(module).items()
         if inspect.iscoroutinefunction(function) and name[0] != "_"
         and (function.__module__ == module.__name__ if listed is None else name in listed)
     }  # fmt: skip
-    if not found:
+    if not functions:
         raise Invalid("the module has no tasks", kind="worker_module", module=module.__name__,
                       hint="write each task as a public async def")  # fmt: skip
-    return found
+    return functions

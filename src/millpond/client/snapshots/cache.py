@@ -69,8 +69,8 @@ class SnapshotStore:
 
     def pond_of(self, urls: Sequence[str]) -> str | None:
         """The pond that these nodes held when they were last asked."""
-        known = _read(_NODES_POND, self._nodes_file(urls))
-        return None if known is None else known.pond
+        pond = _read(_NODES_POND, self._nodes_file(urls))
+        return None if pond is None else pond.pond
 
     def know_pond(self, urls: Sequence[str], pond: str) -> None:
         """Remember which pond these nodes hold."""

@@ -108,11 +108,11 @@ class SnapshotFetch:
 
         Raises: `Unavailable` when no node can be reached and none ever was.
         """
-        known = self.store.pond_of(self.nodes.urls)
-        if known is None:
-            known = str(self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()["pond"])
-            self.store.know_pond(self.nodes.urls, known)
-        return known
+        pond = self.store.pond_of(self.nodes.urls)
+        if pond is None:
+            pond = str(self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()["pond"])
+            self.store.know_pond(self.nodes.urls, pond)
+        return pond
 
     def known(self, request: SnapshotRequest) -> Confirmation | None:
         """The locally cached current manifest, without a request to a node; None if none."""
@@ -122,12 +122,12 @@ class SnapshotFetch:
     def open_known(self, request: SnapshotRequest) -> FetchedSnapshot | None:
         """The locally cached current snapshot, open; None if none."""
         pond = self.store.pond_of(self.nodes.urls)
-        known = None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
-        if pond is None or known is None:
+        confirmed = None if pond is None else self.store.confirmed(pond, request.map, request.bounds)
+        if pond is None or confirmed is None:
             return None
-        objects = self.store.objects(pond, request.map, known.incarnation, known.subset)
-        snapshot = _open(objects, known.manifest)
-        return None if snapshot is None else FetchedSnapshot(snapshot, known.confirmed_ms)
+        objects = self.store.objects(pond, request.map, confirmed.incarnation, confirmed.subset)
+        snapshot = _open(objects, confirmed.manifest)
+        return None if snapshot is None else FetchedSnapshot(snapshot, confirmed.confirmed_ms)
 
     def forget(self, request: SnapshotRequest) -> None:
         """Let nothing count on this machine: a node said that there is no such map, or that we may not read it."""
@@ -151,9 +151,9 @@ class SnapshotFetch:
             pond, before = self.pond(), self.known(request)
             with self.store.alone(pond, request.map, self._seconds):
                 if not fresh and self.known(request) != before:
-                    known = self.open_known(request)
-                    if known is not None:
-                        return known  # another process brought it while we waited
+                    cached = self.open_known(request)
+                    if cached is not None:
+                        return cached  # another process brought it while we waited
                 try:
                     return self._bring(pond, request, fresh)
                 except _OtherPond:
@@ -179,15 +179,15 @@ class SnapshotFetch:
         raise _nobody(request.map, failed)
 
     def _from(self, node: Connection, pond: str, request: SnapshotRequest, fresh: bool) -> FetchedSnapshot:
-        known = self.open_known(request)
-        answer = self._ask(node, request, fresh, known)
+        cached = self.open_known(request)
+        answer = self._ask(node, request, fresh, cached)
         answered_pond = answer.headers.get(POND_HEADER, pond)
         if answered_pond != pond:
             self.store.know_pond(self.nodes.urls, answered_pond)
             raise _OtherPond
         now = self.clock.now_ms()
-        if answer.status == 304 and known is not None:
-            snapshot = known.snapshot
+        if answer.status == 304 and cached is not None:
+            snapshot = cached.snapshot
         else:
             manifest = manifest_in(answer)
             subset = "" if manifest.bounds is None else manifest.bounds.spec
@@ -197,9 +197,9 @@ class SnapshotFetch:
         self._confirm(pond, request, snapshot.manifest, now)
         return FetchedSnapshot(snapshot, now)
 
-    def _ask(self, node: Connection, request: SnapshotRequest, fresh: bool, known: FetchedSnapshot | None) -> Response:
+    def _ask(self, node: Connection, request: SnapshotRequest, fresh: bool, cached: FetchedSnapshot | None) -> Response:
         query = dict(request.query) | ({"fresh": "1"} if fresh else {})
-        headers = {} if known is None else {"If-None-Match": f'"{known.snapshot.manifest.id}"'}
+        headers = {} if cached is None else {"If-None-Match": f'"{cached.snapshot.manifest.id}"'}
         connection = node.once if len(self.nodes.connections) > 1 else node
         path = f"/v1/maps/{quote(request.map)}/snapshot"
         try:
@@ -252,9 +252,9 @@ class SnapshotFetch:
             return True
         try:
             with self.store.usable(), self.store.alone(pond, request.map, 0):
-                known = self.open_known(request)
-                if known is not None:
-                    self._collect(pond, known.snapshot.manifest)
+                cached = self.open_known(request)
+                if cached is not None:
+                    self._collect(pond, cached.snapshot.manifest)
         except Unavailable:
             return False
         return True
@@ -301,9 +301,9 @@ class SnapshotFetch:
             pin(objects, manifest_id, self.clock.now_ms() + self.settings.min_time_to_keep_snapshots)
             snapshot = Snapshot.open(objects, manifest) if whole else None
             if incarnation is None:
-                known = None if subset else self.open_known(SnapshotRequest(name))
-                counts = known is not None and known.snapshot.manifest.incarnation == manifest.incarnation
-                self._collect(pond, known.snapshot.manifest if known is not None and counts else manifest)
+                cached = None if subset else self.open_known(SnapshotRequest(name))
+                counts = cached is not None and cached.snapshot.manifest.incarnation == manifest.incarnation
+                self._collect(pond, cached.snapshot.manifest if cached is not None and counts else manifest)
         if incarnation is None:
             self.store.sweep(self.clock.now_ms())
         return OpenedSnapshot(objects, manifest, snapshot)

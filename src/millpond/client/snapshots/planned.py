@@ -62,8 +62,8 @@ once.
 
 
 def _fetch(urls: Sequence[str], settings: Settings | None, clock: Clock | None) -> SnapshotFetch:
-    known, at = settings or load_settings(), clock or SystemClock()
-    return SnapshotFetch(Nodes(urls, known, clock=at), SnapshotStore(snapshot_folder(known)), known, at)
+    loaded, at = settings or load_settings(), clock or SystemClock()
+    return SnapshotFetch(Nodes(urls, loaded, clock=at), SnapshotStore(snapshot_folder(loaded)), loaded, at)
 
 
 def pin_snapshot(
@@ -90,16 +90,16 @@ def plan_snapshot(
     query = {"pin": str(int(seconds))}
     manifest, entry, node = _pin(fetch, where.map, {**query, "fresh": "1"})
     others = [connection for connection in fetch.nodes.connections if connection.url != node]
-    found = SnapshotPin(tuple(fetch.nodes.urls), where.map)
+    pin = SnapshotPin(tuple(fetch.nodes.urls), where.map)
     if not entry:
-        return found, manifest
+        return pin, manifest
     if others:
         spare = threading.Thread(
             target=_stand_in, args=(fetch, where.map, entry, others, query), name="spare-snapshot", daemon=True
         )
         spare.start()
         spare.join(SPARE_SECONDS)
-    return replace(found, entry=entry), manifest
+    return replace(pin, entry=entry), manifest
 
 
 def _pin(fetch: SnapshotFetch, name: str, query: dict[str, str]) -> tuple[SnapshotManifest, int, str]:
@@ -146,14 +146,14 @@ def _or_stand_in(
         if not where.entry or not _lost(error):
             raise
         query = {"pin": str(PIN_SECONDS)}
-        found = _stand_in(fetch, where.map, where.entry, fetch.nodes.connections, query)
-        if isinstance(found, str):
+        stand_in = _stand_in(fetch, where.map, where.entry, fetch.nodes.connections, query)
+        if isinstance(stand_in, str):
             raise Unavailable(
                 "the snapshot that the job was planned on is lost, and no other node has the map as it was then",
-                kind="snapshot_lost", map=where.map, manifest=manifest_id, entry=where.entry, reason=found,
+                kind="snapshot_lost", map=where.map, manifest=manifest_id, entry=where.entry, reason=stand_in,
                 hint="run the job again: it is planned on the map as it is then",
             ) from error  # fmt: skip
-        other, node = found
+        other, node = stand_in
         _LOG.warning("%s; the snapshot that %s has of the same rows stands in for it", error, node.url)
         return act(other.id, node)
 

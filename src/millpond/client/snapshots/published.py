@@ -114,12 +114,12 @@ def _tidy(objects: FolderObjects, snapshot: Snapshot, now_ms: int) -> None:
 def _open_known(name: str, settings: Settings) -> Snapshot | None:
     """The copy that was fetched last, open; None when there is none that is whole."""
     store, pond = _store(settings)
-    known = store.confirmed(pond, check_name(name), "")
-    if known is None:
+    confirmed = store.confirmed(pond, check_name(name), "")
+    if confirmed is None:
         return None
-    objects = store.objects(pond, check_name(name), known.incarnation)
+    objects = store.objects(pond, check_name(name), confirmed.incarnation)
     try:
-        return Snapshot.open(objects, load_manifest(objects, known.manifest))
+        return Snapshot.open(objects, load_manifest(objects, confirmed.manifest))
     except (NotFound, Corrupt):
         return None
 

@@ -123,11 +123,11 @@ class SnapshotReader:
 
         Raises: `NotFound` when no node has it any more; else as `snapshot`.
         """
-        known = self._fetch.known(self.request)
-        if known is None and self.request.query:
+        cached = self._fetch.known(self.request)
+        if cached is None and self.request.query:
             self.snapshot()  # finds the folder of subsets
-            known = self._fetch.known(self.request)
-        subset = "" if known is None else known.subset
+            cached = self._fetch.known(self.request)
+        subset = "" if cached is None else cached.subset
         opened = self._fetch.named(self.request.map, subset, manifest_id, whole=True).snapshot
         assert opened is not None, "the whole snapshot was requested"
         return opened
@@ -152,15 +152,15 @@ class SnapshotReader:
         held = self._held
         if held is not None and self._age(held, now) < self._settings.min_time_to_keep_snapshots:
             return held
-        known = self._fetch.known(self.request)
-        if known is None or (held is not None and known.confirmed_ms <= held.confirmed_ms):
+        confirmed = self._fetch.known(self.request)
+        if confirmed is None or (held is not None and confirmed.confirmed_ms <= held.confirmed_ms):
             return held
-        if held is not None and known.manifest == held.snapshot.manifest.id:
-            self._hold(FetchedSnapshot(held.snapshot, known.confirmed_ms))
+        if held is not None and confirmed.manifest == held.snapshot.manifest.id:
+            self._hold(FetchedSnapshot(held.snapshot, confirmed.confirmed_ms))
         else:
-            found = self._fetch.open_known(self.request)
-            if found is not None:
-                self._hold(found)
+            snapshot = self._fetch.open_known(self.request)
+            if snapshot is not None:
+                self._hold(snapshot)
         return self._held
 
     def _hold(self, brought: FetchedSnapshot) -> None:
@@ -303,13 +303,13 @@ class SnapshotCache:
         """
         request = SnapshotRequest(map, bounds_query(keys, window))
         with self._lock:
-            found = self._readers.get(request)
-            if found is None:
-                found = self._readers[request] = SnapshotReader(self.fetch, request, self._noting(request))
+            reader_ = self._readers.get(request)
+            if reader_ is None:
+                reader_ = self._readers[request] = SnapshotReader(self.fetch, request, self._noting(request))
                 if map in self._changed:
-                    found.outdate()
+                    reader_.outdate()
             self._begin_tending()
-            return found
+            return reader_
 
     def outdate(self, map: str) -> None:
         """Let the next read of a map, within whatever bounds, ask for a fresh snapshot."""

@@ -93,15 +93,15 @@ class VersionsApi:
         self, path: str, listing: Listing, decode: Callable[[dict[str, Any]], T | CommonPrefix], **query: Any
     ) -> Page[T]:  # fmt: skip
         """One page of a listing, however many requests it takes; `decode` reads a result."""
-        found: list[Any] = []
+        results: list[Any] = []
         after, more = listing.after, True
         options = {"prefix": listing.prefix, "delimiter": listing.delimiter, **query}
-        while more and len(found) < listing.amount:
-            amount = min(_PAGE, listing.amount - len(found))
+        while more and len(results) < listing.amount:
+            amount = min(_PAGE, listing.amount - len(results))
             answer = self.get(path, _set({**options, "after": after, "amount": amount})).json()
-            found += map(decode, answer["results"])
+            results += map(decode, answer["results"])
             more, after = answer["pagination"]["has_more"], answer["pagination"]["next_offset"]
-        return Page(tuple(found), more, after if more else "")
+        return Page(tuple(results), more, after if more else "")
 
     def pages(
         self, path: str, decode: Callable[[dict[str, Any]], T], **query: Any

@@ -66,12 +66,12 @@ class RemoteBranch(RemoteReference, BranchOperations):
         whole = isinstance(body, bytes | memoryview)
         if not whole:  # before anything is uploaded in vain
             self._api.get(self._branch("objects", "stage_allowed"), {"path": path, "force": force})
-        found = self._api.change(
+        answer = self._api.change(
             "POST", self._branch("objects"), query={"path": path, "force": force}, headers=headers,
             body=bytes(body) if isinstance(body, bytes | memoryview) else map(bytes, body),
             repeatable=whole and not if_absent and if_match is None,
         )  # fmt: skip
-        return entry_of(self._record.namespace, found.json())
+        return entry_of(self._record.namespace, answer.json())
 
     def delete(self, path: str, *, force: bool = False) -> bool:
         """Delete a path; False when nothing was there, which is no error."""
@@ -147,10 +147,10 @@ class RemoteStaging(StagingOperations):
             "content_type": entry.content_type, "force": force,
         }  # fmt: skip
         headers = _conditions(if_absent, if_match)
-        found = self._api.change(
+        answer = self._api.change(
             "PUT", self._branch("objects"), body, query={"path": entry.path}, headers=headers, repeatable=not headers
         )
-        return entry_of(self._record.namespace, found.json())
+        return entry_of(self._record.namespace, answer.json())
 
     def stage(self, rows: Rows, *, force: bool = False) -> int:
         """Stage the rows of a table, or of a stream of batches, all or none; how many. See `Staging.stage`.
@@ -161,11 +161,11 @@ class RemoteStaging(StagingOperations):
         first = next(batches, None)
         if first is None:
             return 0
-        found = self._api.change(
+        answer = self._api.change(
             "POST", self._branch("stage"), query={"force": force}, headers={"Content-Type": _ARROW},
             body=_stream(first, batches),
         )  # fmt: skip
-        return int(found.json()["staged"])
+        return int(answer.json()["staged"])
 
     def push(self, batches: Iterable[pa.RecordBatch], *, force: bool = False) -> int:
         """Stage batches that are sorted by path over all of them: for a node the same as `stage`."""

@@ -21,11 +21,11 @@ def difference_batches(page: Callable[[str], Page[Change]]) -> Iterator[pa.Recor
     """The changes of all pages, a batch for each; `page` brings the one behind a path."""
     after, more = "", True
     while more:
-        found = page(after)
-        changes = [change for change in found.results if isinstance(change, Change)]
+        page_ = page(after)
+        changes = [change for change in page_.results if isinstance(change, Change)]
         if changes:
             yield _batch(changes)
-        after, more = found.next_offset, found.has_more
+        after, more = page_.next_offset, page_.has_more
 
 
 def _batch(changes: Sequence[Change]) -> pa.RecordBatch:

@@ -53,12 +53,12 @@ class RemoteImports:
         id_ = self._api.change("POST", self._path(), body).json()["id"]
         clock, never = self._api.clock, threading.Event()
         while True:
-            found = self._api.get(self._path(), {"id": id_}).json()
-            if "error" in found:
-                raise Invalid("the import failed", kind="import_failed", reason=found["error"]["message"])
-            if found["completed"]:
-                commit = commit_of(found["commit"]) if "commit" in found else None
-                return Imported(found["ingested_objects"], found.get("metarange_id", ""), commit)
+            status = self._api.get(self._path(), {"id": id_}).json()
+            if "error" in status:
+                raise Invalid("the import failed", kind="import_failed", reason=status["error"]["message"])
+            if status["completed"]:
+                commit = commit_of(status["commit"]) if "commit" in status else None
+                return Imported(status["ingested_objects"], status.get("metarange_id", ""), commit)
             clock.wait(never, clock.monotonic() + _LOOK_SECONDS)
 
 

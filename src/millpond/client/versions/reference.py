@@ -80,10 +80,10 @@ class RemoteReference(ReferenceOperations):
         while at < stop:
             try:
                 with self._bytes(entry.path, at, stop) as body:
-                    found = body.headers.get("ETag", "")
-                    if tag and found != tag:
+                    version = body.headers.get("ETag", "")
+                    if tag and version != tag:
                         raise _changed(entry.path)
-                    tag = found
+                    tag = version
                     while chunk := body.read(CHUNK_BYTES):
                         at, failures = at + len(chunk), 0
                         yield chunk
@@ -127,13 +127,13 @@ class RemoteReference(ReferenceOperations):
         """The commits from here back; with paths or prefixes only those that changed one of them, no merges."""
         head = self.head().id  # the branch may move between two pages
         since = None if window is None or window.since is None else window.since
-        found = self._api.pages(
+        commits = self._api.pages(
             self._api.at("repositories", self._record.name, "refs", head, "commits"), commit_of,
             objects=tuple(paths), prefixes=tuple(prefixes), first_parent=window is not None and window.first_parent,
             since=None if since is None else datetime.fromtimestamp(since, UTC).isoformat(),
             stop_at=None if window is None else window.stop_at,
         )  # fmt: skip
-        return islice(found, limit)
+        return islice(commits, limit)
 
 
 def _entries(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:

@@ -102,8 +102,8 @@ class RemoteRepository(RepositoryOperations):
 
         Raises: `Invalid`, kind `no_merge_base`; `NotFound`.
         """
-        found = self._api.get(self._at("refs", left, "merge", right)).json()
-        return self.ref(found["base_commit_id"]).head()
+        answer = self._api.get(self._at("refs", left, "merge", right)).json()
+        return self.ref(answer["base_commit_id"]).head()
 
     def dump(self) -> Iterator[bytes]:
         """The commits, tags, branches and settings as lines of JSON; `RemoteRepositories.restore` reads them.
@@ -170,9 +170,9 @@ def _write_protected(value: ProtectedBranches) -> Any:
 
 
 def _read_retention(answer: Response) -> Retention:
-    found = answer.json()
-    days = {rule["branch_id"]: rule["retention_days"] for rule in found["branches"]}
-    return Retention(found["default_retention_days"], days)
+    rules = answer.json()
+    days = {rule["branch_id"]: rule["retention_days"] for rule in rules["branches"]}
+    return Retention(rules["default_retention_days"], days)
 
 
 def _write_retention(value: Retention) -> Any:

@@ -38,7 +38,7 @@ def to_durations(array: pa.Array[Any]) -> Converted:
     raise unsuited(array, "durations")
 
 
-def _bounded(given: pa.Array[Any], millis: pa.Array[Any]) -> Converted:
+def _bounded(values: pa.Array[Any], millis: pa.Array[Any]) -> Converted:
     raw = millis.fill_null(0).to_numpy(zero_copy_only=False)
     bad = present(millis) & ((raw < 0) | (raw > DURATION_MS_MAX))
     return Converted(
@@ -72,8 +72,8 @@ def _of_parts(parts: pa.Array[Any], simple: Mask) -> tuple[npt.NDArray[np.int64]
 def _one_by_one(text: pa.Array[Any]) -> tuple[npt.NDArray[np.int64], Mask]:
     """Milliseconds of every other form, each text once: columns of durations repeat few."""
     encoded = text.dictionary_encode()
-    known = [_parsed(text) for text in encoded.dictionary.to_pylist()]
-    millis = pa.array(known, pa.int64()).take(encoded.indices)
+    durations = [_parsed(text) for text in encoded.dictionary.to_pylist()]
+    millis = pa.array(durations, pa.int64()).take(encoded.indices)
     return millis.fill_null(0).to_numpy(zero_copy_only=False), mask_of(millis.is_valid())
 
 

@@ -74,10 +74,10 @@ class QueryKeys:
     @property
     def invalid(self) -> Mask:
         """The rows whose value is no key."""
-        found: Mask = np.zeros(len(self.values), np.bool_)
+        flags: Mask = np.zeros(len(self.values), np.bool_)
         for mask, _ in self.faults:
-            found |= mask
-        return found
+            flags |= mask
+        return flags
 
     def reason(self, row: int) -> str:
         """The fault of a row that is `invalid`."""
@@ -199,8 +199,8 @@ def _first_line(error: Exception) -> str:
 def _shown(value: pa.Scalar) -> str:
     """A value for people, also where Python has none such, as a time that late."""
     try:
-        found = value.as_py()
-        return repr(found) if isinstance(found, str | bytes) else str(found)
+        plain = value.as_py()
+        return repr(plain) if isinstance(plain, str | bytes) else str(plain)
     except (OverflowError, ValueError, pa.ArrowException):
         return f"{getattr(value, 'value', '?')} ({value.type})"
 

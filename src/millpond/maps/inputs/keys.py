@@ -70,9 +70,9 @@ def check_key_type(kind: pa.DataType, *, keyed: bool, **values: object) -> None:
 
 def type_refused(kind: object, *, keyed: bool, **values: object) -> Invalid:
     """The refusal of a type, in whatever words its door has for types."""
-    wanted = "text, numbers, booleans, dates or bytes" if keyed else "whole numbers, in a ranged map"
+    expected = "text, numbers, booleans, dates or bytes" if keyed else "whole numbers, in a ranged map"
     return Invalid(
-        f"column cannot be read as keys: they are {wanted}", kind="key_type", **values, type=kind,
+        f"column cannot be read as keys: they are {expected}", kind="key_type", **values, type=kind,
         hint=f"cast it to {'text' if keyed else 'a whole number'} first",
     )  # fmt: skip
 

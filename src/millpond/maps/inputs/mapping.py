@@ -50,7 +50,7 @@ _PARAMETER = {"effective_time": "time"}
 _OWN = frozenset((*_PARAMETER, *(field.name for field in fields(ColumnMapping))))
 
 
-def value_columns(given: Sequence[str]) -> str | dict[str, str] | None:
+def value_columns(columns: Sequence[str]) -> str | dict[str, str] | None:
     """The value part of a column mapping: one column, or a column for each field.
 
     >>> value_columns(["country"])
@@ -58,11 +58,11 @@ def value_columns(given: Sequence[str]) -> str | dict[str, str] | None:
     >>> value_columns(["built=year", "seats"])
     {'built': 'year', 'seats': 'seats'}
     """
-    if not given:
+    if not columns:
         return None
-    if len(given) == 1 and "=" not in given[0]:
-        return given[0]
-    pairs = (piece.partition("=") for piece in given)
+    if len(columns) == 1 and "=" not in columns[0]:
+        return columns[0]
+    pairs = (piece.partition("=") for piece in columns)
     return {field.strip(): (column or field).strip() for field, _, column in pairs}
 
 
@@ -73,12 +73,12 @@ def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None) -> ColumnMappi
     """
     if columns is None or isinstance(columns, ColumnMapping):
         return columns
-    known = [field.name for field in fields(ColumnMapping)]
+    names = [field.name for field in fields(ColumnMapping)]
     for name in columns:
-        if name not in known:
+        if name not in names:
             raise Invalid(
                 "columns maps something that maps do not have", kind="column_mapping", name=name,
-                hint=f"one of: {', '.join(known)}; each with the name of the input's column",
+                hint=f"one of: {', '.join(names)}; each with the name of the input's column",
             )  # fmt: skip
     return ColumnMapping(**columns)
 
@@ -116,20 +116,20 @@ def find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colum
     """
     mapping = mapping or ColumnMapping()
     kind = definition.kind
-    found: dict[str, Any] = {}
+    columns_of: dict[str, Any] = {}
     if kind.keyed:
-        found["key"] = _find(names, mapping.key, "key")
+        columns_of["key"] = _find(names, mapping.key, "key")
     else:
-        found |= _range_columns(names, mapping)
+        columns_of |= _range_columns(names, mapping)
     if kind.temporal:
-        found["time"] = _find(names, mapping.time, "effective_time", "time")
+        columns_of["time"] = _find(names, mapping.time, "effective_time", "time")
     if kind is Kind.SESSION:
-        found["start"] = _find(names, mapping.start or mapping.time, "start", "time")
-        found["end"] = _find(names, mapping.end, "end", required=False)
-        found["timeout"] = _find(names, mapping.timeout, "timeout", required=False)
+        columns_of["start"] = _find(names, mapping.start or mapping.time, "start", "time")
+        columns_of["end"] = _find(names, mapping.end, "end", required=False)
+        columns_of["timeout"] = _find(names, mapping.timeout, "timeout", required=False)
     if kind.valued:
-        return _with_value(Columns(**found), names, definition, mapping)
-    return Columns(**found)
+        return _with_value(Columns(**columns_of), names, definition, mapping)
+    return Columns(**columns_of)
 
 
 def json_columns(definition: MapDefinition, mapping: ColumnMapping | None = None) -> Callable[[str], bool]:
@@ -138,8 +138,8 @@ def json_columns(definition: MapDefinition, mapping: ColumnMapping | None = None
     if value is None or value.scalar is not None:
         whole = value is not None and value.scalar is ScalarType.JSON
         return lambda _: whole
-    given = mapping.value if mapping is not None and isinstance(mapping.value, Mapping) else {}
-    names = {given.get(name, name).lower() for name, scalar in value.fields if scalar is ScalarType.JSON}
+    columns = mapping.value if mapping is not None and isinstance(mapping.value, Mapping) else {}
+    names = {columns.get(name, name).lower() for name, scalar in value.fields if scalar is ScalarType.JSON}
     return lambda name: name.lower() in names
 
 
@@ -171,18 +171,18 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
     assert definition.value is not None
     if isinstance(mapping.value, str):
         return replace(columns, value=_find(names, mapping.value))
-    given = mapping.value or {}
+    stated = mapping.value or {}
     fields = [name for name, _ in definition.value.fields]
-    for name in given:
+    for name in stated:
         if name not in fields:
             raise Invalid(
                 "value has no such field", kind="value_field_unknown", field=name, map=definition.name,
                 hint=f"fields are: {', '.join(fields)}",
             )  # fmt: skip
     whole = _find(names, None, "value", required=False)
-    if whole is not None and not any(_find(names, given.get(name), name, required=False) for name in fields):
+    if whole is not None and not any(_find(names, stated.get(name), name, required=False) for name in fields):
         return replace(columns, value=whole)
-    return replace(columns, fields=_find_fields(names, {name: given.get(name) for name in fields}))
+    return replace(columns, fields=_find_fields(names, {name: stated.get(name) for name in fields}))
 
 
 def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) -> tuple[tuple[str, str], ...]:
@@ -192,41 +192,41 @@ def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) 
     """
     assert definition.value is not None
     fields = [name for name, _ in definition.value.fields]
-    found = _find_fields(names, dict.fromkeys(fields), inside=column)
-    unexpected = _beside(names, dict(found))
+    columns = _find_fields(names, dict.fromkeys(fields), inside=column)
+    unexpected = _beside(names, dict(columns))
     if unexpected:
         raise Invalid(
             "the struct has fields that the map has not", kind="value_field_unknown", column=column,
             unexpected=", ".join(unexpected), map=definition.name,
             hint=f"leave them out, or give a column for each field; the map's fields are: {', '.join(fields)}",
         )  # fmt: skip
-    return found
+    return columns
 
 
-def _beside(names: Sequence[str], found: Mapping[str, str]) -> list[str]:
+def _beside(names: Sequence[str], columns: Mapping[str, str]) -> list[str]:
     """The fields of a struct that are none of those which were found."""
-    return [name for name in names if name not in found.values()]
+    return [name for name in names if name not in columns.values()]
 
 
 def _find_fields(
     names: Sequence[str], fields: Mapping[str, str | None], inside: str | None = None
 ) -> tuple[tuple[str, str], ...]:
     """Every field of a struct and the name it has in the input: as given, else its own. All of them must be there."""
-    found: dict[str, str] = {}
+    columns: dict[str, str] = {}
     missing: list[str] = []
-    for field, given in fields.items():
+    for field, source in fields.items():
         try:
-            found[field] = str(_find(names, given, field))
+            columns[field] = str(_find(names, source, field))
         except Invalid as error:
             if error.kind != _MISSING:
                 raise
-            missing.append(given or field)
+            missing.append(source or field)
     if not missing:
-        return tuple(found.items())
+        return tuple(columns.items())
     if inside is None:
         near = {field: alike for field in missing if field in fields and (alike := _alike(field, names))}
         raise _missing(names, *missing, meant={"value": near} if near else None)
-    unexpected = _beside(names, found)
+    unexpected = _beside(names, columns)
     values = {"unexpected": ", ".join(unexpected)} if unexpected else {}
     raise Invalid(
         "the struct has not the fields of the map", kind=_MISSING, column=inside, missing=", ".join(missing), **values,
@@ -242,28 +242,28 @@ def find_column(names: Sequence[str], name: str) -> str:
     return str(_find(names, name))
 
 
-def _find(names: Sequence[str], given: str | None, *defaults: str, required: bool = True) -> str | None:
+def _find(names: Sequence[str], stated: str | None, *defaults: str, required: bool = True) -> str | None:
     """The input's own name of a column: as `given`, else the first default that is there."""
-    for wanted in (given,) if given is not None else defaults:
-        if names.count(wanted) > 1:
+    for candidate in (stated,) if stated is not None else defaults:
+        if names.count(candidate) > 1:
             raise Invalid(
-                "column is there more than once", kind="column_ambiguous", column=wanted, hint="rename one of them"
+                "column is there more than once", kind="column_ambiguous", column=candidate, hint="rename one of them"
             )
-        if wanted in names:
-            return wanted
-        alike = [name for name in names if name.lower() == wanted.lower()]
+        if candidate in names:
+            return candidate
+        alike = [name for name in names if name.lower() == candidate.lower()]
         if len(alike) == 1:
             return alike[0]
         if alike:
             raise Invalid(
-                "column name could be several columns", kind="column_ambiguous", column=wanted,
+                "column name could be several columns", kind="column_ambiguous", column=candidate,
                 hint=f"write it as one of {', '.join(alike)}",
             )  # fmt: skip
-    if given is None and not required:
+    if stated is None and not required:
         return None
-    if given is not None:
-        raise _missing(names, given)
-    near = next((found for name in defaults if (found := _alike(name, names))), None)
+    if stated is not None:
+        raise _missing(names, stated)
+    near = next((similar for name in defaults if (similar := _alike(name, names))), None)
     raise _missing(names, defaults[0], meant=None if near is None else {_PARAMETER.get(defaults[0], defaults[0]): near})
 
 
@@ -279,12 +279,12 @@ def _missing(names: Sequence[str], *wanted: str, meant: Mapping[str, Any] | None
     )  # fmt: skip
 
 
-def _alike(wanted: str, names: Sequence[str]) -> str | None:
+def _alike(sought: str, names: Sequence[str]) -> str | None:
     """A column of nearly that name, but for those that are named as another part of a row."""
     others = {name.lower(): name for name in names if name.lower() not in _OWN}
-    return next((others[near] for near in get_close_matches(wanted.lower(), others, 1)), None)
+    return next((others[near] for near in get_close_matches(sought.lower(), others, 1)), None)
 
 
 def _renamed(unexpected: Sequence[str], missing: Sequence[str]) -> str:
     near = [(alike[0], name) for name in missing if (alike := get_close_matches(name, unexpected, 1))]
-    return f"rename {', '.join(f'{given!r} to {name!r}' for given, name in near)}; " if near else ""
+    return f"rename {', '.join(f'{actual!r} to {name!r}' for actual, name in near)}; " if near else ""

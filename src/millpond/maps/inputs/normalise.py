@@ -55,8 +55,8 @@ def normalise(
     """
     for field in batch.schema:
         check_type(field.name, field.type)
-    found = find_columns(batch.schema.names, definition, columns)
-    work = _Work(batch, definition, found, times or TimeForm())
+    columns_of = find_columns(batch.schema.names, definition, columns)
+    work = _Work(batch, definition, columns_of, times or TimeForm())
     made = work.addresses()
     if definition.kind.valued:
         made["value"] = work.value()
@@ -114,11 +114,11 @@ class _Work:
             for mask, problem in late.faults:
                 self.faults.add_values(mask, ends, "end", problem)
         if columns.end is not None:
-            given = self.converted(columns.end, self.instants)
+            end_column = self.converted(columns.end, self.instants)
             lasts = no_rows(len(starts)) if columns.timeout is None else present(self.batch.column(columns.timeout))
-            self.faults.add(~present(given) & ~lasts, lambda _: f"{columns.end} is missing")
-            ends = pc.coalesce(given, ends)
-            self.check_order(starts, given, "session starts at {} and ends before that, at {} (UTC milliseconds)")
+            self.faults.add(~present(end_column) & ~lasts, lambda _: f"{columns.end} is missing")
+            ends = pc.coalesce(end_column, ends)
+            self.check_order(starts, end_column, "session starts at {} and ends before that, at {} (UTC milliseconds)")
         return {"start": starts, "end": ends}
 
     def required(self, name: str | None, convert: Convert) -> pa.Array[Any]:
@@ -179,8 +179,8 @@ class _Work:
             )  # fmt: skip
         names = [field.name for field in column.type]
         children = dict(zip(names, column.flatten(), strict=True))
-        given, types = struct_fields(names, self.definition, name), dict(value.fields)
-        made = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in given]
+        sources, types = struct_fields(names, self.definition, name), dict(value.fields)
+        made = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in sources]
         absent = pa.array(~present(column)) if column.null_count else None
         return pa.StructArray.from_arrays(made, fields=list(arrow), mask=absent)
 

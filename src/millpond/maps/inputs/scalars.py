@@ -62,8 +62,8 @@ def present(array: pa.Array[Any]) -> Mask:
     """Mask of the rows that are not null."""
     if not array.null_count:
         return np.ones(len(array), np.bool_)
-    found: Mask = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def masked(array: pa.Array[Any], gone: Mask) -> pa.Array[Any]:
@@ -177,8 +177,8 @@ def to_long(array: pa.Array[Any]) -> Converted:
 
 
 def _whole(raw: npt.NDArray[np.float64]) -> Mask:
-    found: Mask = np.isfinite(raw) & (np.floor(raw) == raw) & (np.abs(raw) < _EXACT_FLOAT)
-    return found
+    mask: Mask = np.isfinite(raw) & (np.floor(raw) == raw) & (np.abs(raw) < _EXACT_FLOAT)
+    return mask
 
 
 def _checked(array: pa.Array[Any], good: Mask, problem: str) -> Converted:
@@ -212,13 +212,13 @@ def plain_digits(array: pa.Array[Any]) -> pa.Array[Any]:
     exponents = pc.match_substring(text, "E").fill_null(False)
     if not pc.any(exponents).as_py():
         return text
-    return pa.array([None if one is None else f"{Decimal(one):f}" for one in text.to_pylist()], pa.string())
+    return pa.array([None if number is None else f"{Decimal(number):f}" for number in text.to_pylist()], pa.string())
 
 
 def mask_of(flags: pa.Array[Any]) -> Mask:
     """A boolean column without nulls as NumPy."""
-    found: Mask = flags.to_numpy(zero_copy_only=False)
-    return found
+    mask: Mask = flags.to_numpy(zero_copy_only=False)
+    return mask
 
 
 # -- the other scalars --------------------------------------------------------------------------------
@@ -243,8 +243,8 @@ def _survived(wide: npt.NDArray[Any], back: npt.NDArray[np.float64]) -> Mask:
     """Mask of the whole numbers that survived the way to a float and back."""
     top = 2.0**64 if wide.dtype == np.uint64 else 2.0**63
     inside = np.where(back < top, back, 0.0)
-    found: Mask = (back < top) & (inside.astype(wide.dtype) == wide)
-    return found
+    mask: Mask = (back < top) & (inside.astype(wide.dtype) == wide)
+    return mask
 
 
 def _double_of_text(array: pa.Array[Any]) -> Converted:
@@ -266,9 +266,9 @@ def _to_boolean(array: pa.Array[Any]) -> Converted:
         raise unsuited(array, "booleans")
     text = pc.utf8_lower(pc.utf8_trim_whitespace(array.cast(pa.large_string())))
     true = pc.is_in(text, pa.array(["true", "1"], pa.large_string()))
-    known = mask_of(pc.is_in(text, pa.array(["true", "1", "false", "0"], pa.large_string())))
-    bad = present(array) & ~known
-    return Converted(masked(true, ~known), ((bad, "is neither true nor false"),) if bad.any() else ())
+    mask = mask_of(pc.is_in(text, pa.array(["true", "1", "false", "0"], pa.large_string())))
+    bad = present(array) & ~mask
+    return Converted(masked(true, ~mask), ((bad, "is neither true nor false"),) if bad.any() else ())
 
 
 def to_instants(array: pa.Array[Any], ticks: str = "ms", unit: str | None = None) -> Converted:

@@ -32,8 +32,8 @@ def single_key(definition: MapDefinition, key: Any) -> bytes | int | None:
         return int(key)
     from millpond.maps.inputs.key_columns import key_in_column
 
-    found = key_in_column(definition, key)
-    return found.encode() if isinstance(found, str) else found
+    keys = key_in_column(definition, key)
+    return keys.encode() if isinstance(keys, str) else keys
 
 
 def _encoded(definition: MapDefinition, text: str) -> bytes:

@@ -30,9 +30,9 @@ class Committed:
         return range(self.first_number, self.first_number + self.parts)
 
     @classmethod
-    def of(cls, known: RememberedLoad) -> Committed:
+    def of(cls, load: RememberedLoad) -> Committed:
         """The commit remembered for a load."""
         return cls(
-            load=known.load, position=known.position, first_number=known.number, parts=known.parts,
-            duplicates=known.duplicates, rejected=known.rejected, rows=dict(known.rows),
+            load=load.load, position=load.position, first_number=load.number, parts=load.parts,
+            duplicates=load.duplicates, rejected=load.rejected, rows=dict(load.rows),
         )  # fmt: skip

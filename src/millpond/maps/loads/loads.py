@@ -169,8 +169,8 @@ class Loads:
             return self._enter(tx, load, manifests, source, rejected, stream)
 
         def entered(tx: ReadTransaction) -> Committed | None:
-            known = remembered(tx, load, None)
-            return None if known is None else Committed.of(known)
+            earlier = remembered(tx, load, None)
+            return None if earlier is None else Committed.of(earlier)
 
         with self._together(places.keys()):
             maps = {manifest.id: manifest.map for manifest in manifests}
@@ -297,9 +297,9 @@ class Loads:
         self, tx: Transaction, load: str, manifests: Sequence[PartManifest], source: str, rejected: int,
         stream: tuple[str, int] | None,
     ) -> Committed:  # fmt: skip
-        known = remembered(tx, load, stream)
-        if known is not None:
-            return Committed.of(known)
+        earlier = remembered(tx, load, stream)
+        if earlier is not None:
+            return Committed.of(earlier)
         self._check_maps(tx, manifests)
         body = load_body(tx, load, manifests, source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
@@ -312,22 +312,22 @@ class Loads:
 
         Raises: `Conflict`, see `log.accept`; `Invalid` when a part is missing or is another one.
         """
-        wanted = {part["id"] for part in entry.body["parts"]} if entry.kind == "load" else set()
+        new_parts = {part["id"] for part in entry.body["parts"]} if entry.kind == "load" else set()
 
         def enter(tx: Transaction) -> bool:
             return follow(tx, entry, keep=self.keep)
 
         def here(tx: ReadTransaction) -> bool | None:
-            found = entry_at(tx, entry.position)
-            return True if found is not None and found.chain == entry.chain else None
+            stored_entry = entry_at(tx, entry.position)
+            return True if stored_entry is not None and stored_entry.chain == entry.chain else None
 
         with self.alone():
             with self.space.read() as tx:
-                known = not follows(tx, entry)
-            if known or not wanted:
+                applied = not follows(tx, entry)
+            if applied or not new_parts:
                 entered = self.space.write(enter)
             else:
-                places = {part: parts[part] for part in wanted & parts.keys()}
+                places = {part: parts[part] for part in new_parts & parts.keys()}
                 _check_parts(entry, {part: self._brought(part, place) for part, place in places.items()})
                 maps = {part["id"]: part["map"] for part in entry.body["parts"]}
                 entered = self._adopted(entry.body["load"], places, maps, enter, here)
@@ -431,11 +431,11 @@ class Loads:
 
     def clear(self) -> None:
         """Remove the parts in `parts/` and `quarantine/` that have no row. Call it while `alone`."""
-        known = self._uncertain | {part.part for part in self.queue.parts()}
+        needed = self._uncertain | {part.part for part in self.queue.parts()}
         with self.space.read() as tx:
-            known |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
+            needed |= {str(RETAINED.unpack(key)[0]) for key in tx.keys(RETAINED.range())}
         for place in _folders(self.folder / "parts"):
-            if place.name not in known:
+            if place.name not in needed:
                 remove_tree(place)
         self._clear_quarantine()
 
@@ -447,9 +447,9 @@ class Loads:
             retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
         # Also parts that still wait: a crash came after the move, or they are taken again from there.
         parts: list[Queued | Quarantined] = [*self.queue.parts(), *self.queue.quarantined(), *retained]
-        known = {self.places.quarantine(part) for part in parts}
+        folders = {self.places.quarantine(part) for part in parts}
         for place in places:
-            if place not in known:
+            if place not in folders:
                 remove_tree(place)
 
 
@@ -470,8 +470,8 @@ def _check_parts(entry: Entry, parts: Mapping[str, Path]) -> None:
                 "a part of the load is missing", kind="part_missing", load=entry.body["load"], part=part["id"]
             )
         manifest = read_manifest(place)
-        wanted = (part["id"], part["map"], entry.body["maps"][part["map"]]["incarnation"])
-        if (manifest.id, manifest.map, manifest.incarnation) != wanted:
+        expected = (part["id"], part["map"], entry.body["maps"][part["map"]]["incarnation"])
+        if (manifest.id, manifest.map, manifest.incarnation) != expected:
             raise Invalid("the part is another one", kind="part_other", folder=place, part=part["id"])
 
 

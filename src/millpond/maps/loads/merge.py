@@ -143,10 +143,10 @@ def _combine_first(shard: Shard, loads: Sequence[Arrived], memory_max: int) -> b
     place = generation_folder(shard.folder, number)
     make_folder(place)
     unfinished = place / ".data.mdb.tmp"
-    found = [(part.folder, part.manifest) for part in parts]
+    sources = [(part.folder, part.manifest) for part in parts]
     combined = False
     try:
-        combined = combine(shard.definition, found, unfinished, overwrite=loads[0].overwrite, memory_max=memory_max)
+        combined = combine(shard.definition, sources, unfinished, overwrite=loads[0].overwrite, memory_max=memory_max)
     finally:
         if not combined:
             remove_tree(place)
@@ -209,8 +209,8 @@ def _copy(file: Path, folder: Path) -> None:
 
 
 def _touched(parts: Sequence[Received]) -> pa.Array:
-    found = [read_touched(part.folder) for part in parts]
-    return pa.concat_arrays(found).unique() if len(parts) > 1 else found[0]
+    touched = [read_touched(part.folder) for part in parts]
+    return pa.concat_arrays(touched).unique() if len(parts) > 1 else touched[0]
 
 
 def _put_rest(

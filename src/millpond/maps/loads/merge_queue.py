@@ -112,8 +112,8 @@ def merge_map(
 
 def _current(loads: Loads, shard: Shard) -> bool:
     with loads.space.read() as tx:
-        known = known_map(tx, shard.definition.name)
-    return known is not None and known.incarnation == shard.definition.incarnation
+        current = known_map(tx, shard.definition.name)
+    return current is not None and current.incarnation == shard.definition.incarnation
 
 
 def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
@@ -122,8 +122,8 @@ def _next(loads: Loads, shard: Shard) -> MaintenanceOrder | list[Queued] | None:
     """
     name = shard.definition.name
     with loads.space.read() as tx:
-        known = known_map(tx, name)
-        if known is None or known.incarnation != shard.definition.incarnation:
+        current = known_map(tx, name)
+        if current is None or current.incarnation != shard.definition.incarnation:
             return None
         order, parts = next(maintenance_orders(tx, name), None), queued_parts(tx, name)
         attempts = MergeAttempts(shard.folder)
@@ -290,16 +290,16 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
     """The parts that cannot be read through although their files have the right checksums, with reasons; none means
     that the shard is at fault.
     """
-    found = []
+    unreadable = []
     for queued, received in parts:
         if not (received.folder / "data.mdb").exists() and shard.exists() and not shard.version:
             continue  # it became the shard's file: the merge goes on from there
         try:
             rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
             if rows != queued.rows:
-                found.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
+                unreadable.append((queued, f"the part holds {rows} rows, not {queued.rows}"))
         except MillpondError as error:
-            found.append((queued, str(error.without("folder"))))
+            unreadable.append((queued, str(error.without("folder"))))
         except Exception as error:
-            found.append((queued, str(error) or repr(error)))
-    return found
+            unreadable.append((queued, str(error) or repr(error)))
+    return unreadable

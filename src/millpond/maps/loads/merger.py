@@ -129,9 +129,9 @@ class Merger:
                 parts, rows = queue_counts(tx, name) if name in queued else (0, 0)
                 position = applied_position(tx, name) if name in queued else head
                 waits.append({"map": name, "parts_queued": parts, "rows_queued": rows, "position": position})
-        known = {row["map"] for row in waits}
+        names = {row["map"] for row in waits}
         with self._lock:
-            for name in self._progress.keys() - known:
+            for name in self._progress.keys() - names:
                 if not self._progress[name].working:
                     del self._progress[name]  # the map was dropped
             return [plain(self._progress.get(row["map"]) or MapProgress(row["map"])) | row for row in waits]

@@ -21,8 +21,8 @@ class PartQueue:
         """Parts that wait, in order; of one map or of all."""
         with self.space.read() as tx:
             names = waiting_maps(tx) if name is None else [name]
-            found = [queued for name in names for queued in queued_parts(tx, name)]
-        return sorted(found, key=lambda part: part.number)
+            parts = [queued for name in names for queued in queued_parts(tx, name)]
+        return sorted(parts, key=lambda part: part.number)
 
     def waits(self, name: str) -> bool:
         """True when parts or maintenance orders of a map are queued."""

@@ -45,11 +45,11 @@ _position_of = attrgetter("position")
 def part_folder(loads: Loads, part: str) -> Path | None:
     """The folder of a part that waits, is merged now, or is kept; None when there is none that is whole."""
     with loads.space.read() as tx:
-        found = _find(tx, part)
-    if found is None:
+        row = _find(tx, part)
+    if row is None:
         return None
     # It may come back from quarantine while it is looked for: that place is the first.
-    for place in reversed(loads.places.of(found)):
+    for place in reversed(loads.places.of(row)):
         if (place / "data.mdb").exists() and (place / "manifest.json").exists():
             return place
     return None
@@ -59,8 +59,8 @@ def _find(tx: ReadTransaction, part: str) -> Queued | None:
     retained = _retained_now(tx, part)
     if retained is not None:
         return retained
-    found = (queued_part(tx, name, part) for name in waiting_maps(tx))
-    return next((part for part in found if part is not None), None)
+    rows = (queued_part(tx, name, part) for name in waiting_maps(tx))
+    return next((part for part in rows if part is not None), None)
 
 
 def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
@@ -70,18 +70,18 @@ def part_statuses(loads: Loads, only: str | None = None) -> list[PartStatus]:
         queue = [part for name in names for part in queued_parts(tx, name)]
         retained = [Queued.from_json(value) for _, value in tx.scan(RETAINED.range())]
         quarantine = [Quarantined.from_json(value) for _, value in tx.scan(QUARANTINE.range())]
-    known = {part.part for part in queue}
+    queued = {part.part for part in queue}
     failures = {failure.map: failure.reason for failure in loads.failures.all()}
-    found = [
+    statuses = [
         replace(
             _status(part, "merging" if part.part in loads.merging else "queued"),
             reason=failures.get(part.map, ""),
         )
         for part in queue
     ]  # fmt: skip
-    found += [_status(part, "retained") for part in retained if only in (None, part.map) and part.part not in known]
-    found += [_quarantined_status(part) for part in quarantine]
-    return sorted((part for part in found if only in (None, part.map)), key=lambda part: part.number)
+    statuses += [_status(part, "retained") for part in retained if only in (None, part.map) and part.part not in queued]
+    statuses += [_quarantined_status(part) for part in quarantine]
+    return sorted((part for part in statuses if only in (None, part.map)), key=lambda part: part.number)
 
 
 def _status(queued: Queued, state: str) -> PartStatus:
@@ -119,12 +119,12 @@ def expire(loads: Loads, before_ms: int) -> int:
     """
     index_retained(loads.space)
     with loads.space.read() as tx:
-        found = due(tx, before_ms, EXPIRED_MAX)
-    empty = [key for key, part in found if part is None]
+        expired = due(tx, before_ms, EXPIRED_MAX)
+    empty = [key for key, part in expired if part is None]
     if empty:
         loads.space.write(lambda tx: [tx.delete(key) for key in empty])
     # The oldest first: each write below trims the log by as many entries as it lets go of parts.
-    old = sorted((part for _, part in found if part is not None), key=_position_of)
+    old = sorted((part for _, part in expired if part is not None), key=_position_of)
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.

@@ -102,12 +102,12 @@ def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) ->
     with loads.space.read() as tx:
         known_parts = series_of(shard.definition.name).known(tx, [part.part for part in quarantine])
     # Whose rows were loaded again since is not wanted any more, damaged or not.
-    known = [part for part in quarantine if part.part in known_parts]
+    parts = [part for part in quarantine if part.part in known_parts]
     whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
     with shard.exclusive(), loads.alone():
         _forget_attempts(loads, shard)
-        if known:
-            _put_back(loads, shard, known)
+        if parts:
+            _put_back(loads, shard, parts)
         if whole:
             _finish_absorbed(loads, shard)
             _put_back(loads, shard, whole)
@@ -163,9 +163,9 @@ def _finish_absorbed(loads: Loads, shard: Shard) -> None:
 def _plan(tx: ReadTransaction, shard: Shard, quarantine: Sequence[Quarantined]) -> _Redo:
     name, redo = shard.definition.name, _Redo()
     retried: dict[int, Queued] = {}
-    known = series_of(name).known(tx, [part.part for part in quarantine])
+    parts = series_of(name).known(tx, [part.part for part in quarantine])
     for part in quarantine:
-        if part.part in known:
+        if part.part in parts:
             redo.known.append(part)  # its rows were loaded again since
         elif part.queued is not None:
             retried[part.number] = part.queued
@@ -218,10 +218,10 @@ def _entries_from(tx: ReadTransaction, least: Queued) -> Iterator[Entry]:
 
 def _retained_part(tx: ReadTransaction, part: str, number: int, least: Queued) -> Queued:
     row = tx.get(RETAINED.pack(part))
-    found = None if row is None else Queued.from_json(row)
-    if found is None or found.number != number:
+    queued = None if row is None else Queued.from_json(row)
+    if queued is None or queued.number != number:
         raise _out_of_order(least, "a part that was merged after it is no longer kept")
-    return found
+    return queued
 
 
 def _order(entry: Entry) -> MaintenanceOrder:

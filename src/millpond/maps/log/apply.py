@@ -89,13 +89,13 @@ def load_body(
     fresh: dict[str, PartManifest] = {}
     rows: dict[str, int] = {}
     definitions: dict[str, MapDefinition] = {}
-    known = {
+    current = {
         name: series_of(name).known(tx, [manifest.id for manifest in manifests if manifest.map == name])
         for name in {manifest.map for manifest in manifests}
     }
     for manifest in manifests:
         rows[manifest.map] = rows.get(manifest.map, 0) + manifest.rows
-        if manifest.id in known[manifest.map]:
+        if manifest.id in current[manifest.map]:
             continue  # the same part again is one part
         if manifest.map not in definitions:
             definitions[manifest.map] = find_map(tx, manifest.map)
@@ -135,8 +135,8 @@ def queue_entry(tx: Transaction, entry: Entry) -> None:
 
 def _queue_order(tx: Transaction, entry: Entry) -> None:
     [name] = entry.maps
-    known = known_map(tx, name)
-    if known is None or known.incarnation != entry.body["incarnation"]:
+    current = known_map(tx, name)
+    if current is None or current.incarnation != entry.body["incarnation"]:
         return
     order = MaintenanceOrder(
         map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
@@ -149,8 +149,8 @@ def _queue_parts(tx: Transaction, entry: Entry) -> None:
     body, first = entry.body, entry.body["number"]
     for index, part in enumerate(body["parts"]):
         name, about = part["map"], body["maps"][part["map"]]
-        known = known_map(tx, name)
-        if known is None or known.incarnation != about["incarnation"]:
+        current = known_map(tx, name)
+        if current is None or current.incarnation != about["incarnation"]:
             continue
         queued = Queued(
             map=name, number=first + index, load=body["load"], index=index, load_number=first, part=part["id"],

@@ -182,18 +182,18 @@ def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
     with pa.OSFile(str(file), "rb") as source:
         try:
             reader = pa.ipc.open_stream(source)
-            found = (reader.schema.metadata or {}).get(b"format", b"none").decode(errors="replace")
-            if found != str(CLONE_FORMAT):
-                raise _other_format(file, found)
+            version = (reader.schema.metadata or {}).get(b"format", b"none").decode(errors="replace")
+            if version != str(CLONE_FORMAT):
+                raise _other_format(file, version)
             for batch in reader:
                 yield from zip(batch.column(0).to_pylist(), batch.column(1).to_pylist(), strict=True)
         except pa.ArrowInvalid as error:
             raise _unreadable(file, error) from error
 
 
-def _other_format(file: Path, found: object) -> Invalid:
+def _other_format(file: Path, version: object) -> Invalid:
     return Invalid(
-        "the clone has a format this version does not know", kind="clone_format", file=file, found=found,
+        "the clone has a format this version does not know", kind="clone_format", file=file, found=version,
         known=CLONE_FORMAT, hint="run the same version of Millpond on both nodes, remove the folder the file lies in, "
         "then make the node a copy again: millpond repair --from URL",
     )  # fmt: skip
@@ -316,20 +316,20 @@ def _read_ready(file: Path) -> Clone:
 
 
 def _carry_out(folder: Path, space: Space, clone: Clone) -> None:
-    wanted = definitions_of(clone_folder(folder) / "state.arrow")
+    definitions = definitions_of(clone_folder(folder) / "state.arrow")
     with space.read() as tx:
         done = tx.get(_DONE) == clone.id.encode()
         before = list_maps(tx)
     if not done:
         with ExitStack() as held:
-            _hold(held, folder, {_folder_name(definition): definition for definition in (*before, *wanted)})
-            for definition in wanted:
+            _hold(held, folder, {_folder_name(definition): definition for definition in (*before, *definitions)})
+            for definition in definitions:
                 file = shard_file(folder, definition) if _folder_name(definition) in clone.maps else None
                 adopt_copy(_shard(folder, definition), file)
             step("clone.shards_switched")
             space.write(lambda tx: _put_state(tx, folder, clone))
             step("clone.space_written")
-    _clean(folder, {_folder_name(definition) for definition in wanted})
+    _clean(folder, {_folder_name(definition) for definition in definitions})
     step("clone.cleaned")
     remove_tree(clone_folder(folder))
 
@@ -385,14 +385,14 @@ def forget_quarantined(folder: Path, space: Space, name: str, position: int) -> 
         remove_tree(quarantine_folder(folder, part))
 
 
-def _clean(folder: Path, known: set[str]) -> None:
+def _clean(folder: Path, needed: set[str]) -> None:
     """Remove what belonged to what the pond was."""
     for parent in ("parts", "quarantine"):
         for place in _visible(folder / parent):
             remove_tree(place)
     for parent in ("shards", "snapshots"):
         for place in _visible(folder / parent):
-            if place.name not in known:
+            if place.name not in needed:
                 remove_tree(place)
 
 

@@ -105,8 +105,8 @@ def remembered(tx: ReadTransaction, load: str | None, stream: tuple[str, int] | 
 
 def maps_of_load(tx: ReadTransaction, load: str) -> tuple[str, ...]:
     """The maps that a load brought rows to; none when there is no such load."""
-    known = remembered(tx, load, None)
-    return () if known is None else tuple(known.rows)
+    earlier = remembered(tx, load, None)
+    return () if earlier is None else tuple(earlier.rows)
 
 
 def maps_of_stream(tx: ReadTransaction, query: str) -> tuple[str, ...]:
@@ -130,8 +130,8 @@ def check_epoch(tx: ReadTransaction, stream: tuple[str, int]) -> None:
     Raises: `Invalid`, kind `stream_epoch`.
     """
     query, epoch = stream
-    known = _last_epoch(tx, query)
-    last = 0 if known is None else known.epoch
+    last_epoch = _last_epoch(tx, query)
+    last = 0 if last_epoch is None else last_epoch.epoch
     if not 0 <= epoch <= last + EPOCHS_AHEAD_MAX:
         raise Invalid(
             "the epoch is too far from the last one of this stream", kind="stream_epoch", epoch=epoch, last=last,

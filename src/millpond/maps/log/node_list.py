@@ -115,13 +115,13 @@ def put_node_list(tx: Transaction, body: Mapping[str, Any], position: int) -> No
 
     Raises: `Corrupt` when its epoch does not rise.
     """
-    found, known = NodeList.of_body(body, position), node_list(tx)
-    if known is not None and found.epoch <= known.epoch:
+    new, current = NodeList.of_body(body, position), node_list(tx)
+    if current is not None and new.epoch <= current.epoch:
         raise Corrupt(
-            "the epoch of a list of nodes does not rise", kind="log_entry", position=position, epoch=found.epoch,
-            known=known.epoch,
+            "the epoch of a list of nodes does not rise", kind="log_entry", position=position, epoch=new.epoch,
+            known=current.epoch,
         )  # fmt: skip
-    tx.put(NODE_LIST.pack(), _FORM.encode(found))
+    tx.put(NODE_LIST.pack(), _FORM.encode(new))
 
 
 def set_handed_over(tx: Transaction, primary: str | None) -> None:

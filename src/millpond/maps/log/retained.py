@@ -77,5 +77,5 @@ def _due(tx: ReadTransaction, before_ms: int) -> Iterator[Due]:
         if since >= before_ms:
             return
         row = tx.get(RETAINED.pack(part))
-        found = None if row is None else Queued.from_json(row)
-        yield Due(key, found if found is not None and _since(found) == key else None)
+        queued = None if row is None else Queued.from_json(row)
+        yield Due(key, queued if queued is not None and _since(queued) == key else None)

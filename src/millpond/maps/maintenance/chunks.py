@@ -132,8 +132,8 @@ def tail_bytes(store: Store, name: str) -> int:
 
 def first_rows(keys: Bytes, tail: int) -> Mask:
     """Mask of the keys that differ from the one before them, but for their last `tail` bytes."""
-    found: Mask = _first_rows(keys.offsets, keys.data.ctypes.data, tail)
-    return found
+    mask: Mask = _first_rows(keys.offsets, keys.data.ctypes.data, tail)
+    return mask
 
 
 @kernel

@@ -179,16 +179,16 @@ def interrupted(store: Store, tx: lmdb.Transaction, rows: GroupRows, chosen: Mas
 
     With scheme `hash`, the size of a row says whether it lies in `hashed` or `overflow`.
     """
-    found = np.zeros(len(rows), np.bool_)
+    mask = np.zeros(len(rows), np.bool_)
     if not isinstance(store, PlainStore) or not store.plain or rows.chunk.table not in (HASHED, OVERFLOW):
-        return found
+        return mask
     table = OVERFLOW if rows.chunk.table == HASHED else HASHED
     if not chosen.any() or not tx.stat(store.dbs[table])["entries"]:
-        return found
-    one = rows.one_a_group(chosen)
-    which, elsewhere = _rows_elsewhere(store, tx, table, _seed_keys(store, rows.chunk.taken(one)))
+        return mask
+    single = rows.one_a_group(chosen)
+    which, elsewhere = _rows_elsewhere(store, tx, table, _seed_keys(store, rows.chunk.taken(single)))
     if not len(elsewhere):
-        return found
+        return mask
     numbers = np.cumsum(rows.first, dtype=np.uint64)
     groups = np.unique(numbers[chosen])
     order = radix_order(
@@ -198,9 +198,9 @@ def interrupted(store: Store, tx: lmdb.Transaction, rows: GroupRows, chosen: Mas
         ]
     )
     here = order < len(rows)
-    found[order[1:][here[1:] & ~here[:-1]]] = True
+    mask[order[1:][here[1:] & ~here[:-1]]] = True
     # The first row of a group comes after one of another group, wherever that lies.
-    return found & ~rows.first
+    return mask & ~rows.first
 
 
 def _rows_elsewhere(store: PlainStore, tx: lmdb.Transaction, table: str, keys: Bytes) -> tuple[I64, Chunk]:
@@ -217,8 +217,8 @@ def _rows_elsewhere(store: PlainStore, tx: lmdb.Transaction, table: str, keys: B
                 pairs.append(pair)
     which = np.array(numbers, np.int64)
     chunk = Chunk(table, column_of([key for key, _ in pairs]), column_of([row for _, row in pairs]), None, split=False)
-    wanted = take(keys, which).to_arrow()
-    same = np.flatnonzero(pc.equal(wanted, _seed_keys(store, chunk).to_arrow().cast(wanted.type)))
+    sought = take(keys, which).to_arrow()
+    same = np.flatnonzero(pc.equal(sought, _seed_keys(store, chunk).to_arrow().cast(sought.type)))
     return which[same], chunk.taken(same)
 
 

@@ -256,9 +256,9 @@ def _condense_sessions(view: ShardView, tx: lmdb.Transaction, chunk: Chunk, befo
     start, end = rows.longs
     stays = (start == joined.start[joined.run]) & (end == joined.end[joined.run])
     members = joined.grown[joined.run]
-    known = np.zeros(len(joined.start), np.bool_)
-    known[joined.run[stays]] = True
-    new = np.flatnonzero(~known)
+    updates = np.zeros(len(joined.start), np.bool_)
+    updates[joined.run[stays]] = True
+    new = np.flatnonzero(~updates)
     following = chunk.following
     if chunk.split:
         cut = int(joined.run[-1])

@@ -29,8 +29,8 @@ I64 = npt.NDArray[np.int64]
 
 def redundant(rows: GroupRows, before_ms: int) -> Mask:
     """Mask of the rows of a temporal kind that only confirm the row before them, and lie before the watermark."""
-    found: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
-    return found
+    mask: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
+    return mask
 
 
 @dataclass(frozen=True, slots=True)

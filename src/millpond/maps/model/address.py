@@ -22,8 +22,8 @@ __all__ = ("address_bytes", "escape", "long_column", "times_of", "unescape")
 
 def long_column(rows: pa.RecordBatch, name: str) -> npt.NDArray[np.int64]:
     """An int64 column as NumPy, without a copy where Arrow allows."""
-    found: npt.NDArray[np.int64] = rows.column(name).to_numpy(zero_copy_only=False)
-    return found
+    column: npt.NDArray[np.int64] = rows.column(name).to_numpy(zero_copy_only=False)
+    return column
 
 
 def times_of(definition: MapDefinition, rows: pa.RecordBatch) -> list[npt.NDArray[np.int64]]:

@@ -27,7 +27,7 @@ def begin(space: Space, draw_id: Callable[[], str], retention_ms: int | None) ->
 
     with space.read() as tx:
         begun = tx.get(_ID) is not None
-        known = int(tx.get(_RETENTION) or b"0")
-    if not begun or retention_ms not in (None, known):
-        known = space.write(act)
-    return known
+        retention = int(tx.get(_RETENTION) or b"0")
+    if not begun or retention_ms not in (None, retention):
+        retention = space.write(act)
+    return retention

@@ -50,11 +50,11 @@ def find_map(tx: ReadTransaction, name: str) -> MapDefinition:
     if not isinstance(name, str):
         raise Invalid("a map's name is text", kind="map_name", name=shown(name))
     lowered = name.lower()
-    found = known_map(tx, lowered) if lowered else None
-    if found is not None:
-        return found
-    known = [definition.name for definition in list_maps(tx)]
-    near = difflib.get_close_matches(lowered, known, n=3) or known[:5]
+    similar = known_map(tx, lowered) if lowered else None
+    if similar is not None:
+        return similar
+    names = [definition.name for definition in list_maps(tx)]
+    near = difflib.get_close_matches(lowered, names, n=3) or names[:5]
     hint = f"there is: {', '.join(near)}" if near else "the pond has no maps yet: create one first"
     raise NotFound("no such map", kind="map_not_found", map=name, hint=hint)
 
@@ -76,10 +76,10 @@ def same_map(tx: ReadTransaction, definition: MapDefinition) -> MapDefinition:
 
     Raises: `NotFound`, kind `map_dropped`, when it was dropped, also when another map has its name now.
     """
-    known = known_map(tx, definition.name)
-    if known is None or known.incarnation != definition.incarnation:
+    current = known_map(tx, definition.name)
+    if current is None or current.incarnation != definition.incarnation:
         raise dropped_map(definition.name)
-    return known
+    return current
 
 
 def check_map(space: Space, definition: MapDefinition) -> None:
@@ -120,9 +120,9 @@ def created_map(tx: ReadTransaction, definition: MapDefinition, *, exist_ok: boo
 
     Raises: `AlreadyExists` when there is one, unless `exist_ok` and both have the same shape.
     """
-    known = known_map(tx, check_name(definition.name))
-    if known is None or (exist_ok and known.same_shape(definition)):
-        return known
+    current = known_map(tx, check_name(definition.name))
+    if current is None or (exist_ok and current.same_shape(definition)):
+        return current
     reason = "it has another shape" if exist_ok else "drop it first, or choose another name"
     raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint=reason)
 

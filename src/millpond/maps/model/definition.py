@@ -163,16 +163,16 @@ def parse_value_type(text: str) -> ValueType:
         return ValueType(scalar=_scalar(stripped, text))
     parsed: list[tuple[str, ScalarType]] = []
     for piece in stripped.split(","):
-        found = _FIELD.match(piece)
-        if not found:
+        match = _FIELD.match(piece)
+        if not match:
             raise Invalid(
                 "value type is not understood", kind="value_type_unknown", value=repr(text),
                 hint="write one type, or fields such as 'temp double, wind_speed double'",
             )  # fmt: skip
-        name = found.group(1).strip("`")
-        if name.lower() in RESERVED_COLUMNS or name in (known for known, _ in parsed):
+        name = match.group(1).strip("`")
+        if name.lower() in RESERVED_COLUMNS or name in (earlier for earlier, _ in parsed):
             raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
-        parsed.append((name, _scalar(found.group(2), text)))
+        parsed.append((name, _scalar(match.group(2), text)))
     return ValueType(fields=tuple(parsed))
 
 
@@ -181,10 +181,10 @@ def _scalar(word: str, whole: str) -> ScalarType:
     try:
         return ScalarType(_ALIASES.get(lowered, lowered))
     except ValueError:
-        known = ", ".join(ScalarType)
+        types = ", ".join(ScalarType)
         raise Invalid(
             "value type is not known", kind="value_type_unknown", type=word, value=repr(whole),
-            hint=f"known types: {known}",
+            hint=f"known types: {types}",
         ) from None  # fmt: skip
 
 

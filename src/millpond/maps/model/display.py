@@ -24,13 +24,13 @@ def check_columns(definition: MapDefinition, columns: Sequence[str] | None) -> l
 
     Raises: `Invalid` naming a column that the map does not have, and those it has.
     """
-    known = presented_schema(definition).names
+    presented = presented_schema(definition).names
     if columns is None:
-        return list(known)
+        return list(presented)
     if not isinstance(columns, list | tuple):
         raise Invalid("columns are a list of names", kind="column_unknown", map=definition.name, columns=shown(columns))
     for name in columns:
-        if not isinstance(name, str) or name not in known:
+        if not isinstance(name, str) or name not in presented:
             raise column_unknown(definition, name)
         if columns.count(name) > 1:
             raise Invalid("a column is asked for twice", kind="column_twice", map=definition.name, column=name,
@@ -61,8 +61,8 @@ def present(definition: MapDefinition, rows: pa.RecordBatch, columns: Sequence[s
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([schema.field(name) for name in names]))
 
 
-def _shown(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    return array if array.type == wanted else array.view(wanted)
+def _shown(array: pa.Array, type_: pa.DataType) -> pa.Array:
+    return array if array.type == type_ else array.view(type_)
 
 
 def _shown_values(definition: MapDefinition, values: pa.Array, names: Sequence[str]) -> dict[str, pa.Array]:

@@ -33,7 +33,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 
-def typed_value(found: bytes | tuple[int, int] | None, value: ValueType | None) -> dict[str, Any]:
+def typed_value(stored: bytes | tuple[int, int] | None, value: ValueType | None) -> dict[str, Any]:
     """The JSON form of a value found by `Shard.get`.
 
     >>> typed_value(b"\\x07JFK", None)
@@ -41,17 +41,17 @@ def typed_value(found: bytes | tuple[int, int] | None, value: ValueType | None) 
     >>> typed_value((0, 1000), None)
     {'found': True, 'type': 'session', 'value': {'start': 0, 'end': 1000}}
     """
-    if found is None:
+    if stored is None:
         return {"found": False, "type": "null", "value": None}
-    if isinstance(found, tuple):
-        return {"found": True, "type": "session", "value": {"start": found[0], "end": found[1]}}
-    plain = python_value(found, value)
+    if isinstance(stored, tuple):
+        return {"found": True, "type": "session", "value": {"start": stored[0], "end": stored[1]}}
+    plain = python_value(stored, value)
     if isinstance(plain, dict):
         assert value is not None
         types = {name: str(scalar) for name, scalar in value.fields}
         fields = {name: _typed(types[name], inner) for name, inner in plain.items()}
         return {"found": True, "type": "struct", "value": fields}
-    return {"found": True} | _typed(TYPE_NAMES[found[0]], plain)
+    return {"found": True} | _typed(TYPE_NAMES[stored[0]], plain)
 
 
 def _typed(kind: str, value: Any) -> dict[str, Any]:

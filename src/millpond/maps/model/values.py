@@ -57,8 +57,8 @@ def encode_values(array: pa.Array, value: ValueType | None) -> Bytes:
 def _valid(array: pa.Array) -> npt.NDArray[np.bool_]:
     if not array.null_count:
         return np.ones(len(array), np.bool_)
-    found: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
-    return found
+    mask: npt.NDArray[np.bool_] = array.is_valid().to_numpy(zero_copy_only=False)
+    return mask
 
 
 def _scalar_piece(array: pa.Array, scalar: ScalarType, valid: npt.NDArray[np.bool_]) -> Piece:

@@ -48,9 +48,9 @@ class _Reader:
         self.literals = pa.ipc.open_file(message).get_batch(0)
         text = self.literals.schema.to_string(show_schema_metadata=True, truncate_metadata=False)
         _, _, metadata = text.partition("-- schema metadata --\n")
-        found = [_LINE.match(line) for line in metadata.splitlines()]
-        self.lines = [(line[1], line[2]) for line in found if line is not None]
-        if len(self.lines) != len(found):
+        matches = [_LINE.match(line) for line in metadata.splitlines()]
+        self.lines = [(line[1], line[2]) for line in matches if line is not None]
+        if len(self.lines) != len(matches):
             raise ValueError(text)
         self.at = 0
 

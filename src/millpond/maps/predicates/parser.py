@@ -82,10 +82,10 @@ class _Parser:
         if self.start == len(self.text):
             self.kind, self.token = "end", ""
             return
-        found = _TOKEN.match(self.text, self.start)
-        if found is None:
+        match = _TOKEN.match(self.text, self.start)
+        if match is None:
             raise self.error("this is neither a column, a value nor a comparison")
-        self.kind, self.token, self.at = str(found.lastgroup), found[str(found.lastgroup)], found.end()
+        self.kind, self.token, self.at = str(match.lastgroup), match[str(match.lastgroup)], match.end()
 
     def _word(self, *words: str) -> bool:
         """True when one of the words comes next; then it is consumed."""

@@ -133,7 +133,7 @@ def _with_keys(definition: MapDefinition, condition: Condition) -> Condition:
                 return Compare(column, comparison, key)
             return OneOf(column, ()) if comparison == "=" else Not(OneOf(column, ()))
         case OneOf(column, values):
-            keys = [_stored_key(definition, column, one) if _is_key(column, one) else one for one in values]
+            keys = [_stored_key(definition, column, option) if _is_key(column, option) else option for option in values]
             return OneOf(column, tuple(key for key in keys if key is not None))
     return condition
 
@@ -221,16 +221,16 @@ def _typed(condition: Condition, schema: pa.Schema) -> Condition:
         case OneOf(column, values):
             return OneOf(column, tuple(_value(column, schema.field(column).type, value) for value in values))
         case Like(column, pattern):
-            _value(column, schema.field(column).type, pattern, wanted=pa.types.is_string)
+            _value(column, schema.field(column).type, pattern, type_=pa.types.is_string)
     return condition
 
 
-def _value(column: str, kind: pa.DataType, value: Any, wanted: Any = None) -> Any:
+def _value(column: str, kind: pa.DataType, value: Any, type_: Any = None) -> Any:
     """A value in the terms of its column: text, numbers, bytes, or a time in the column's own unit."""
     types = pa.types
     if isinstance(value, pa.Scalar):
         value = _of_scalar(value)
-    if types.is_timestamp(kind) and wanted is None:
+    if types.is_timestamp(kind) and type_ is None:
         return _moment(value) if kind == MOMENT else _moment(value) // 1000
     fits = (
         (isinstance(value, str) and types.is_string(kind) and is_utf8(value))
@@ -238,7 +238,7 @@ def _value(column: str, kind: pa.DataType, value: Any, wanted: Any = None) -> An
         or (isinstance(value, bool) and types.is_boolean(kind))
         or (isinstance(value, int | float) and not isinstance(value, bool) and _is_number(kind) and _is_held(value))
     )
-    if fits and (wanted is None or wanted(kind)):
+    if fits and (type_ is None or type_(kind)):
         return value
     raise Invalid(
         "value does not go with the column", kind="condition_value", column=column, type=kind, value=shown(value),
@@ -294,8 +294,8 @@ def _expression(condition: Condition, schema: pa.Schema) -> pc.Expression:
         case OneOf(column, values):
             options = pa.array(list(values), _literal_type(schema.field(column).type, *values))
             # SQL: null is in no list, and not in none either.
-            known = pc.field(column).isin(options)
-            return pc.if_else(pc.field(column).is_valid(), known, pa.scalar(None, pa.bool_()))
+            in_options = pc.field(column).isin(options)
+            return pc.if_else(pc.field(column).is_valid(), in_options, pa.scalar(None, pa.bool_()))
         case Compare(column, comparison, value):
             literal = pc.scalar(pa.scalar(value, _literal_type(schema.field(column).type, value)))
             return _compared(pc.field(column), comparison, literal)

@@ -46,16 +46,16 @@ def worded(definition: MapDefinition, where: Where) -> Worded:
     """
     if where is None or isinstance(where, str):
         return Worded(where)
-    wanted = predicate(definition, where)
-    if wanted.expression is None:
+    parsed = predicate(definition, where)
+    if parsed.expression is None:
         return Worded(None)
     condition = condition_of(definition, where)
     schema = presented_schema(definition)
     text, exact = _Words(schema).of(condition)
     if isinstance(where, pc.Expression):
         named = set(columns_of(condition)) & set(schema.names)
-        return Worded(text, wanted.expression, tuple(named) or tuple(schema.names))
-    return Worded(text) if exact else Worded(text, wanted.expression, wanted.columns)
+        return Worded(text, parsed.expression, tuple(named) or tuple(schema.names))
+    return Worded(text) if exact else Worded(text, parsed.expression, parsed.columns)
 
 
 def scan_elsewhere(

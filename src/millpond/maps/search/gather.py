@@ -71,27 +71,27 @@ def _is_bytes(kind: pa.DataType) -> bool:
     return pa.types.is_string(kind) or pa.types.is_binary(kind)
 
 
-def gather(column: RowColumn, order: I64, found: I64, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
+def gather(column: RowColumn, order: I64, rows: I64, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
     """The column's values at the positions, null where there is none, as one fresh array.
 
     Raises: `Invalid` when the answer would hold more bytes of text than `bytes_max`.
     """
-    kind, table, count = column.kind, column.table, len(found)
+    kind, table, count = column.kind, column.table, len(rows)
     valid = np.zeros(count, np.uint8)
     if column.fields:
-        children = [gather(field, order, found, bytes_max) for field in column.fields]
-        missing = _take_validity(table, order, found, valid)
+        children = [gather(field, order, rows, bytes_max) for field in column.fields]
+        missing = _take_validity(table, order, rows, valid)
         mask = pa.array(valid == 0) if missing else None
         return pa.StructArray.from_arrays(children, fields=list(kind), mask=mask)
     if _is_bytes(kind):
-        return _gather_bytes(table, kind, order, found, valid, min(bytes_max, ANSWER_BYTES_MAX))
+        return _gather_bytes(table, kind, order, rows, valid, min(bytes_max, ANSWER_BYTES_MAX))
     if pa.types.is_boolean(kind):
         flags = np.zeros(count, np.uint8)
-        missing = _take_bits(table, order, found, flags, valid)
+        missing = _take_bits(table, order, rows, flags, valid)
         return _array(kind, count, missing, valid, [_bits(flags)])
     assert kind.bit_width == 64, kind
     values = np.zeros(count, np.int64)
-    missing = _take_longs(table, order, found, values, valid)
+    missing = _take_longs(table, order, rows, values, valid)
     return _array(kind, count, missing, valid, [pa.py_buffer(values)])
 
 
@@ -105,20 +105,20 @@ def _array(kind: pa.DataType, count: int, missing: int, valid: npt.NDArray[np.ui
 
 
 def _gather_bytes(
-    table: npt.NDArray[np.int64], kind: pa.DataType, order: I64, found: I64, valid: npt.NDArray[np.uint8],
+    table: npt.NDArray[np.int64], kind: pa.DataType, order: I64, rows: I64, valid: npt.NDArray[np.uint8],
     bytes_max: int,
 ) -> pa.Array:  # fmt: skip
-    offsets = np.zeros(len(found) + 1, np.int64)
-    missing = _measure(table, order, found, offsets, valid)
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    missing = _measure(table, order, rows, offsets, valid)
     if offsets[-1] > bytes_max:
         raise Invalid(
             "the answer is too large for one array", kind="answer_too_large", bytes=int(offsets[-1]),
             bytes_max=bytes_max, hint="ask for fewer keys at once",
         )  # fmt: skip
     data = np.empty(int(offsets[-1]), np.uint8)
-    _take_bytes(table, order, found, offsets, data.ctypes.data)
+    _take_bytes(table, order, rows, offsets, data.ctypes.data)
     narrow = pa.py_buffer(offsets.astype(np.int32))
-    return _array(kind, len(found), missing, valid, [narrow, pa.py_buffer(data)])
+    return _array(kind, len(rows), missing, valid, [narrow, pa.py_buffer(data)])
 
 
 @kernel
@@ -136,18 +136,18 @@ def _there(table, position):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _ask_ahead(table, found, ahead, width):  # type: ignore[no-untyped-def]
+def _ask_ahead(table, rows, ahead, width):  # type: ignore[no-untyped-def]
     """Ask for a value that is needed soon."""
-    if ahead < len(found) and found[ahead] >= 0:
-        prefetch(table[found[ahead] >> _PIECE, 0] + width * (found[ahead] & _NUMBER))
+    if ahead < len(rows) and rows[ahead] >= 0:
+        prefetch(table[rows[ahead] >> _PIECE, 0] + width * (rows[ahead] & _NUMBER))
 
 
 @kernel
-def _take_longs(table, order, found, values, valid):  # type: ignore[no-untyped-def]
+def _take_longs(table, order, rows, values, valid):  # type: ignore[no-untyped-def]
     missing = 0
-    for i in range(len(found)):
-        _ask_ahead(table, found, i + AHEAD, 8)
-        position = found[i]
+    for i in range(len(rows)):
+        _ask_ahead(table, rows, i + AHEAD, 8)
+        position = rows[i]
         if _there(table, position):
             values[order[i]] = load_i64(table[position >> _PIECE, 0] + 8 * (position & _NUMBER))
             valid[order[i]] = 1
@@ -157,10 +157,10 @@ def _take_longs(table, order, found, values, valid):  # type: ignore[no-untyped-
 
 
 @kernel
-def _take_bits(table, order, found, flags, valid):  # type: ignore[no-untyped-def]
+def _take_bits(table, order, rows, flags, valid):  # type: ignore[no-untyped-def]
     missing = 0
-    for i in range(len(found)):
-        position = found[i]
+    for i in range(len(rows)):
+        position = rows[i]
         if _there(table, position):
             piece = position >> _PIECE
             flags[order[i]] = _is_bit(table[piece, 0], table[piece, 3] + (position & _NUMBER))
@@ -171,10 +171,10 @@ def _take_bits(table, order, found, flags, valid):  # type: ignore[no-untyped-de
 
 
 @kernel
-def _take_validity(table, order, found, valid):  # type: ignore[no-untyped-def]
+def _take_validity(table, order, rows, valid):  # type: ignore[no-untyped-def]
     missing = 0
-    for i in range(len(found)):
-        if _there(table, found[i]):
+    for i in range(len(rows)):
+        if _there(table, rows[i]):
             valid[order[i]] = 1
         else:
             missing += 1
@@ -182,27 +182,27 @@ def _take_validity(table, order, found, valid):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _measure(table, order, found, offsets, valid):  # type: ignore[no-untyped-def]
+def _measure(table, order, rows, offsets, valid):  # type: ignore[no-untyped-def]
     """Output offsets per row."""
     missing = 0
-    for i in range(len(found)):
-        _ask_ahead(table, found, i + AHEAD, 4)
-        position = found[i]
+    for i in range(len(rows)):
+        _ask_ahead(table, rows, i + AHEAD, 4)
+        position = rows[i]
         if _there(table, position):
             at = table[position >> _PIECE, 0] + 4 * (position & _NUMBER)
             offsets[order[i] + 1] = load_i32(at + 4) - load_i32(at)
             valid[order[i]] = 1
         else:
             missing += 1
-    for row in range(len(found)):
+    for row in range(len(rows)):
         offsets[row + 1] += offsets[row]
     return missing
 
 
 @kernel
-def _take_bytes(table, order, found, offsets, data):  # type: ignore[no-untyped-def]
-    for i in range(len(found)):
-        position = found[i]
+def _take_bytes(table, order, rows, offsets, data):  # type: ignore[no-untyped-def]
+    for i in range(len(rows)):
+        position = rows[i]
         if _there(table, position):
             piece = position >> _PIECE
             start = np.int64(load_i32(table[piece, 0] + 4 * (position & _NUMBER)))

@@ -70,8 +70,8 @@ class Groups:
 
 def column_address(array: pa.Array, buffer: int, width: int) -> int:
     """The address of an array's first element in one of its buffers; 0 when there is no such buffer."""
-    found = array.buffers()[buffer]
-    return 0 if found is None else found.address + array.offset * width
+    content = array.buffers()[buffer]
+    return 0 if content is None else content.address + array.offset * width
 
 
 def rows_of(batch: pa.RecordBatch) -> pa.Array:
@@ -84,7 +84,7 @@ def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
     data = key.buffers()[2]
     # One row for each group, in the same order: there is nothing to look up.
     alike = not kind.timed and len(rows.values) == len(rows)
-    found = [
+    addresses = [
         batch.num_rows,
         column_address(batch.column("hash"), 1, 8) if kind.keyed else 0,
         column_address(key, 1, 4),
@@ -92,10 +92,10 @@ def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
         0 if alike else column_address(rows, 1, 4),
     ]
     if kind is not Kind.SESSION:
-        return [*found, 0, 0, 0]
+        return [*addresses, 0, 0, 0]
     cover = batch.column("cover")
     since, row = cover.values.field("from"), cover.values.field("row")
-    return [*found, column_address(cover, 1, 4), column_address(since, 1, 8), column_address(row, 1, 4)]
+    return [*addresses, column_address(cover, 1, 4), column_address(since, 1, 8), column_address(row, 1, 4)]
 
 
 @dataclass(frozen=True, slots=True)

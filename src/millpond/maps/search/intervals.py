@@ -297,11 +297,11 @@ def _slot(table, section, number):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def locate(table, chosen, ordered, found):  # type: ignore[no-untyped-def]
+def locate(table, chosen, ordered, rows):  # type: ignore[no-untyped-def]
     """The interval that holds each number within its section; -1 when it lies before the first."""
     slots = np.empty(BLOCK, np.int64)
-    for block in range(0, len(found), BLOCK):
-        stop = min(block + BLOCK, len(found))
+    for block in range(0, len(rows), BLOCK):
+        stop = min(block + BLOCK, len(rows))
         for i in range(block, stop):
             slots[i - block] = _slot(table, chosen[i], ordered[i])
             prefetch(slots[i - block])
@@ -309,7 +309,7 @@ def locate(table, chosen, ordered, found):  # type: ignore[no-untyped-def]
             prefetch(table[chosen[i], _BREAKS] + 8 * load_i64(slots[i - block]))
         for i in range(block, stop):
             slot, breaks = slots[i - block], table[chosen[i], _BREAKS]
-            found[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), ordered[i])
+            rows[i] = last_not_after(breaks, load_i64(slot), load_i64(slot + 8), ordered[i])
 
 
 @kernel
@@ -320,17 +320,17 @@ def _group(table, section, entry):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def find_ranges(table, chosen, found):  # type: ignore[no-untyped-def]
+def find_ranges(table, chosen, rows):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that holds the number, in place; -1 where there is none."""
-    for i in range(len(found)):
+    for i in range(len(rows)):
         ahead = i + AHEAD
-        if ahead < len(found) and found[ahead] >= 0:
-            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + found[ahead]))
-        if found[i] < 0:
+        if ahead < len(rows) and rows[ahead] >= 0:
+            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + rows[ahead]))
+        if rows[i] < 0:
             continue
         section = chosen[i]
         lists, rank, leaves = table[section, _LISTS], table[section, _RANK], table[section, _LEAVES]
-        node = leaves + found[i]
+        node = leaves + rows[i]
         entry, best = -1, LAST_NUMBER
         while True:
             first = load_i64(lists + 8 * node)
@@ -340,26 +340,26 @@ def find_ranges(table, chosen, found):  # type: ignore[no-untyped-def]
             node >>= 1
             if leaves == 0 or node == 0:
                 break
-        found[i] = _group(table, section, entry) if entry >= 0 else -1
+        rows[i] = _group(table, section, entry) if entry >= 0 else -1
 
 
 @kernel
-def find_ranges_as_of(table, chosen, order, instants, step, found):  # type: ignore[no-untyped-def]
+def find_ranges_as_of(table, chosen, order, instants, step, rows):  # type: ignore[no-untyped-def]
     """From intervals to the group of the narrowest range that is known at the number's instant, in place; -1: none.
 
     `instants` is an address; they are `step` bytes apart (0: one for all).
     """
-    for i in range(len(found)):
+    for i in range(len(rows)):
         ahead = i + AHEAD
-        if ahead < len(found) and found[ahead] >= 0:
-            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + found[ahead]))
+        if ahead < len(rows) and rows[ahead] >= 0:
+            prefetch(table[chosen[ahead], _LISTS] + 8 * (table[chosen[ahead], _LEAVES] + rows[ahead]))
             prefetch(instants + step * order[ahead])
-        if found[i] < 0:
+        if rows[i] < 0:
             continue
         section = chosen[i]
         lists, rank, leaves = table[section, _LISTS], table[section, _RANK], table[section, _LEAVES]
         instant = load_i64(instants + step * order[i])
-        node = leaves + found[i]
+        node = leaves + rows[i]
         entry, best = -1, LAST_NUMBER
         while True:
             low, high = load_i64(lists + 8 * node), load_i64(lists + 8 * node + 8)
@@ -376,4 +376,4 @@ def find_ranges_as_of(table, chosen, order, instants, step, found):  # type: ign
             node >>= 1
             if leaves == 0 or node == 0:
                 break
-        found[i] = _group(table, section, entry) if entry >= 0 else -1
+        rows[i] = _group(table, section, entry) if entry >= 0 else -1

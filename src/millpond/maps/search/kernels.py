@@ -150,12 +150,12 @@ def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _begin_block(block, stop, order, keys, found, pending):  # type: ignore[no-untyped-def]
+def _begin_block(block, stop, order, keys, rows, pending):  # type: ignore[no-untyped-def]
     """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
     offsets, width, _, valid, valid_offset = keys
     count = 0
     for i in range(block, stop):
-        found[i] = -1
+        rows[i] = -1
         row = order[i]
         prefetch(offsets + width * row)
         if not _is_null(valid, valid_offset, row):
@@ -210,7 +210,7 @@ def _candidates(hashes, pending, count, table, directory, slots, candidates):  #
 
 
 @kernel
-def find_groups(hashes, order, keys, table, layers, directories, found):  # type: ignore[no-untyped-def]
+def find_groups(hashes, order, keys, table, layers, directories, groups):  # type: ignore[no-untyped-def]
     """The position of each key's group, in the order given; -1 where there is none.
 
     `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
@@ -219,7 +219,7 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
-        count = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, found, pending)
+        count = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
         _key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
@@ -231,7 +231,7 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
                 i, candidate = pending[k], candidates[k]
                 if candidate >= 0 and not _is_key(table, candidate, at[k], lengths[k]):
                     candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
-                found[i] = candidate
+                groups[i] = candidate
                 if candidate < 0:
                     pending[left], at[left], lengths[left] = i, at[k], lengths[k]
                     left += 1
@@ -239,28 +239,28 @@ def find_groups(hashes, order, keys, table, layers, directories, found):  # type
 
 
 @kernel
-def _ask_ahead(table, found, ahead):  # type: ignore[no-untyped-def]
+def _ask_ahead(table, rows, ahead):  # type: ignore[no-untyped-def]
     """Ask for the row offsets of a group that is needed soon."""
-    if ahead < len(found) and found[ahead] >= 0:
-        prefetch(_cell(table, found[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (found[ahead] & _NUMBER))
+    if ahead < len(rows) and rows[ahead] >= 0:
+        prefetch(_cell(table, rows[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
 
 
 @kernel
-def only_row(table, found):  # type: ignore[no-untyped-def]
+def only_row(table, rows):  # type: ignore[no-untyped-def]
     """From groups to their one row, in place; a tombstone has none.
 
     A piece without tombstones has no offsets in the table: the row has the number of its group.
     """
-    for i in range(len(found)):
-        _ask_ahead(table, found, i + AHEAD)
-        if found[i] >= 0:
-            piece, number = found[i] >> _PIECE, found[i] & _NUMBER
+    for i in range(len(rows)):
+        _ask_ahead(table, rows, i + AHEAD)
+        if rows[i] >= 0:
+            piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
             offsets = _cell(table, piece, _ROW_OFFSETS)
             if offsets == 0:
                 continue
             at = offsets + 4 * number
             low = load_i32(at)
-            found[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
+            rows[i] = (piece << _PIECE) | low if load_i32(at + 4) > low else -1
 
 
 @kernel
@@ -277,58 +277,58 @@ def last_not_after(times, low, high, instant):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def as_of(table, times, order, instants, step, found):  # type: ignore[no-untyped-def]
+def as_of(table, times, order, instants, step, rows):  # type: ignore[no-untyped-def]
     """From groups to the last row not after each key's instant, in place.
 
     `times` is the address of a table of columns (`groups.gather_table`), `instants` that of the instants, which are
     `step` bytes apart (0: one for all).
     """
     lows, highs = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    for block in range(0, len(found), BLOCK):
-        stop = min(block + BLOCK, len(found))
+    for block in range(0, len(rows), BLOCK):
+        stop = min(block + BLOCK, len(rows))
         for i in range(block, stop):
             prefetch(instants + step * order[i])
-            _ask_ahead(table, found, i + AHEAD)
-            if found[i] >= 0:
-                piece = found[i] >> _PIECE
-                at = _cell(table, piece, _ROW_OFFSETS) + 4 * (found[i] & _NUMBER)
+            _ask_ahead(table, rows, i + AHEAD)
+            if rows[i] >= 0:
+                piece = rows[i] >> _PIECE
+                at = _cell(table, piece, _ROW_OFFSETS) + 4 * (rows[i] & _NUMBER)
                 low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
                 lows[i - block], highs[i - block] = low, high
                 prefetch(load_i64(times + 32 * piece) + 4 * (low + high))
         for i in range(block, stop):
-            if found[i] < 0:
+            if rows[i] < 0:
                 continue
-            piece, low = found[i] >> _PIECE, lows[i - block]
+            piece, low = rows[i] >> _PIECE, lows[i - block]
             instant = load_i64(instants + step * order[i])
             row = last_not_after(load_i64(times + 32 * piece), low, highs[i - block], instant)
-            found[i] = (piece << _PIECE) | row if row >= low else -1
+            rows[i] = (piece << _PIECE) | row if row >= low else -1
 
 
 @kernel
-def innermost(table, starts, ends, order, instants, step, found):  # type: ignore[no-untyped-def]
+def innermost(table, starts, ends, order, instants, step, rows):  # type: ignore[no-untyped-def]
     """From groups to the innermost session that holds each key's instant, in place."""
-    for i in range(len(found)):
+    for i in range(len(rows)):
         ahead = i + AHEAD
-        _ask_ahead(table, found, ahead)
-        if ahead < len(found) and found[ahead] >= 0:
-            prefetch(_cell(table, found[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (found[ahead] & _NUMBER))
+        _ask_ahead(table, rows, ahead)
+        if ahead < len(rows) and rows[ahead] >= 0:
+            prefetch(_cell(table, rows[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
             prefetch(instants + step * order[ahead])
-        if found[i] < 0:
+        if rows[i] < 0:
             continue
-        piece, number = found[i] >> _PIECE, found[i] & _NUMBER
+        piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
         instant = load_i64(instants + step * order[i])
         at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
         low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
         cover = _cell(table, piece, _COVER_OFFSETS) + 4 * number
         first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
-        found[i] = -1
+        rows[i] = -1
         if last > first:
             mark = last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
             if mark >= first:
                 row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
                 if 0 <= row < high - low:
-                    found[i] = (piece << _PIECE) | (low + row)
+                    rows[i] = (piece << _PIECE) | (low + row)
             continue
         row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
         if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
-            found[i] = (piece << _PIECE) | row
+            rows[i] = (piece << _PIECE) | row

@@ -60,18 +60,18 @@ class ChangedKeys:
 
     def since(self, tx: lmdb.Transaction | None, version: int, current: int) -> pa.Array | None:
         """The keys touched after `version` up to `current`; None when one is not listed, or everything was touched."""
-        found: list[pa.Array] = []
+        keys: list[pa.Array] = []
         expected = version + 1
         for number, piece in self._listed(tx, version):
             if number > expected or not piece:
                 return None
             expected = number + 1
-            found += pa.ipc.open_file(piece).read_all().column("key").chunks
-            if sum(map(len, found)) > KEYS_MAX:
+            keys += pa.ipc.open_file(piece).read_all().column("key").chunks
+            if sum(map(len, keys)) > KEYS_MAX:
                 return None
         if expected <= current:
             return None
-        joined = pa.concat_arrays(found) if found else pa.array([], pa.binary())
+        joined = pa.concat_arrays(keys) if keys else pa.array([], pa.binary())
         return joined.unique()
 
     def _listed(self, tx: lmdb.Transaction | None, after: int) -> Iterator[tuple[int, bytes]]:

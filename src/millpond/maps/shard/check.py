@@ -70,8 +70,8 @@ def _known_tables(definition: MapDefinition) -> set[str]:
     return {INFO.decode(), UPDATED, WIDTHS, TOUCHED, *rows}
 
 
-def _wrong(shard: Shard, found: str) -> Report:
-    return problem("shard", shard.folder, found, _REMEDY, counted=False)
+def _wrong(shard: Shard, fault: str) -> Report:
+    return problem("shard", shard.folder, fault, _REMEDY, counted=False)
 
 
 def _check_rows(shard: Shard, view: ShardView, full: bool) -> Iterator[Report]:
@@ -89,8 +89,8 @@ def _check_rows(shard: Shard, view: ShardView, full: bool) -> Iterator[Report]:
     except (pa.ArrowException, ValueError, IndexError, KeyError) as error:
         raise Corrupt("rows cannot be decoded", kind="shard_damaged", folder=shard.folder, reason=error) from error
     yield checked("row", rows)
-    for found in sorted(wrong):
-        yield _wrong(shard, found)
+    for fault in sorted(wrong):
+        yield _wrong(shard, fault)
 
 
 def _wrong_rows(shard: Shard, view: ShardView, batch: pa.RecordBatch) -> Iterator[str]:

@@ -16,12 +16,12 @@ Pair = tuple[bytes, bytes]
 
 def backwards(cursor: lmdb.Cursor, bound: bytes) -> Iterator[Pair]:
     """Rows ≤ `bound`, greatest first, all duplicates of each."""
-    found = cursor.set_range(bound)
-    if found and cursor.key() != bound:
-        found = cursor.prev()
-    elif not found:
-        found = cursor.last()
-    if found:
+    positioned = cursor.set_range(bound)
+    if positioned and cursor.key() != bound:
+        positioned = cursor.prev()
+    elif not positioned:
+        positioned = cursor.last()
+    if positioned:
         yield from cursor.iterprev()
 
 

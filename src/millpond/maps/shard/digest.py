@@ -143,9 +143,9 @@ def _token_words(
     ids, hashes = _hashed_texts(files, view, env, table)
 
     def words(tokens: npt.NDArray[Any]) -> U64:
-        wanted = tokens.astype(np.uint64)
-        places = np.minimum(np.searchsorted(ids, wanted), max(len(ids) - 1, 0))
-        if len(ids) == 0 or not bool(np.all(ids[places] == wanted)):
+        sought = tokens.astype(np.uint64)
+        places = np.minimum(np.searchsorted(ids, sought), max(len(ids) - 1, 0))
+        if len(ids) == 0 or not bool(np.all(ids[places] == sought)):
             raise Corrupt("an interned id has no text", kind="interned_id", table=table.texts_name)
         return hashes[places]
 
@@ -188,12 +188,12 @@ class DigestCache:
                 self._forget_dropped()
             busy = self._busy.setdefault(name, threading.Lock())
         with busy:
-            known = self._known.get(name)
-            if known is not None and known[0] == state:
-                return known[1]
-            found = digest_of_view(view)
-            self._known[name] = (state, found)
-        return found
+            cached = self._known.get(name)
+            if cached is not None and cached[0] == state:
+                return cached[1]
+            digest = digest_of_view(view)
+            self._known[name] = (state, digest)
+        return digest
 
     def _forget_dropped(self) -> None:
         """Keep nothing of shards that are gone: the folder of one is never another's."""

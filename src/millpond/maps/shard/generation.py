@@ -74,11 +74,11 @@ class Generation:
             return
         if create and not tx.stat(self.info)["entries"]:
             self.put_number(tx, "format", SHARD_FORMAT)
-        found = self.number(tx, "format")
-        if found != SHARD_FORMAT:
+        version = self.number(tx, "format")
+        if version != SHARD_FORMAT:
             raise Invalid(
                 "the shard has a format this version does not know", kind="shard_format", file=handle.path(),
-                found=found, known=SHARD_FORMAT,
+                found=version, known=SHARD_FORMAT,
                 hint="open its pond with the version of Millpond that wrote it, or drop the map and load it again",
             )  # fmt: skip
 
@@ -116,12 +116,12 @@ class Generation:
         # A session that holds `at` cannot start before this: none lasts longer than the longest.
         earliest = at - self.number(tx, "longest")
         plain = isinstance(self.store, PlainStore) and self.store.plain
-        found: tuple[int, int] | None = None
+        session: tuple[int, int] | None = None
         for walk in self.store.walks(tx, key, at):
             for start, rest, _ in walk:
-                if start < earliest or (found is not None and start < found[0]):
+                if start < earliest or (session is not None and start < session[0]):
                     break
                 end = unpack_long(rest[:8], plain)
-                if end >= at and (found is None or (-start, end) < (-found[0], found[1])):
-                    found = (start, end)
-        return found
+                if end >= at and (session is None or (-start, end) < (-session[0], session[1])):
+                    session = (start, end)
+        return session

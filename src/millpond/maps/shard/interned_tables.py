@@ -60,9 +60,9 @@ class TokenTable:
 
     def intern(self, tx: lmdb.Transaction, text: bytes) -> bytes:
         """The id of a string, made when it is new."""
-        place, known = self._place(tx, text)
-        if known is not None:
-            return known
+        place, token = self._place(tx, text)
+        if token is not None:
+            return token
         fresh = (self.last_id(tx) + 1).to_bytes(8, "big")
         tx.put(place, fresh + text, db=self.ids)
         tx.put(fresh, text, db=self.texts)
@@ -70,18 +70,18 @@ class TokenTable:
 
     def intern_all(self, tx: lmdb.Transaction, texts: list[bytes]) -> list[bytes]:
         """The ids of many strings, each distinct one looked up once."""
-        known = {text: self.intern(tx, text) for text in dict.fromkeys(texts)}
-        return [known[text] for text in texts]
+        tokens = {text: self.intern(tx, text) for text in dict.fromkeys(texts)}
+        return [tokens[text] for text in texts]
 
     def text(self, tx: lmdb.Transaction, token: bytes) -> bytes:
         """The string of an id.
 
         Raises: `Corrupt` when a row names an id that is not there.
         """
-        found = tx.get(token, db=self.texts)
-        if found is None:
+        text = tx.get(token, db=self.texts)
+        if text is None:
             raise self._without_text(token)
-        return found
+        return text
 
     def texts_of(self, tx: lmdb.Transaction, tokens: list[bytes]) -> list[bytes]:
         """The strings of many ids, each distinct one read once.
@@ -89,9 +89,9 @@ class TokenTable:
         Raises: `Corrupt` when a row names an id that is not there.
         """
         distinct = list(dict.fromkeys(tokens))
-        known: dict[bytes, bytes] = dict(tx.cursor(db=self.texts).getmulti(distinct)) if distinct else {}
+        texts: dict[bytes, bytes] = dict(tx.cursor(db=self.texts).getmulti(distinct)) if distinct else {}
         try:
-            return [known[token] for token in tokens]
+            return [texts[token] for token in tokens]
         except KeyError as missing:
             raise self._without_text(missing.args[0]) from None
 

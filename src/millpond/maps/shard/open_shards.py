@@ -53,11 +53,11 @@ def raise_file_limit() -> int:
     For processes that are Millpond's own: a program that uses Millpond as a library decides for itself.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    files = _FILES_MAX if hard == resource.RLIM_INFINITY else min(hard, _FILES_MAX)
+    if soft != resource.RLIM_INFINITY and soft < files:
         with suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
-            soft = wanted
+            resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
+            soft = files
     return soft
 
 

@@ -75,8 +75,8 @@ class PlainStore:
             if table == DIRECT:
                 return tx.get(prefix, db=self.dbs[DIRECT])
             for _, stored in self._clashing(tx, table, prefix):
-                found, encoded = split_seed_value(self.definition, stored)
-                if found == key:
+                stored_key, encoded = split_seed_value(self.definition, stored)
+                if stored_key == key:
                     return encoded
         return None
 
@@ -100,8 +100,8 @@ class PlainStore:
         """One seek: the row at `bound`, or else the one before it, if that is of the same key."""
         cursor = tx.cursor(self.dbs[DIRECT])
         bound = prefix + pack_long(at, plain=False)
-        found = cursor.set_range(bound)
-        if not (found and cursor.key() == bound) and not (cursor.prev() if found else cursor.last()):
+        positioned = cursor.set_range(bound)
+        if not (positioned and cursor.key() == bound) and not (cursor.prev() if positioned else cursor.last()):
             return None
         return cursor.value() if cursor.key().startswith(prefix) else None
 
@@ -117,8 +117,8 @@ class PlainStore:
                 if row < bound:
                     break
                 if not direct:
-                    found, stored = split_seed_value(self.definition, stored)
-                    if found != key:
+                    stored_key, stored = split_seed_value(self.definition, stored)
+                    if stored_key != key:
                         continue
                 yield unpack_long(row[width : width + 8], plain), row[width + 8 :], stored
 
@@ -188,9 +188,9 @@ class PlainStore:
                     places[table].append((key, prefix))
             else:
                 places[RANGES].append((key, key if not self.plain else _plain_range(key)))
-        for name, found in places.items():
-            if found:
-                yield name, self._of_places(tx, name, found, since, until)
+        for name, places_of in places.items():
+            if places_of:
+                yield name, self._of_places(tx, name, places_of, since, until)
 
     def _of_places(
         self, tx: lmdb.Transaction, table: str, places: list[tuple[bytes, bytes]], since: int | None, until: int | None
@@ -255,9 +255,9 @@ class PlainStore:
         if not cursor.set_key(row):
             return None
         while True:
-            found = cursor.value()
-            if split_seed_value(self.definition, found)[0] == key:
-                return bytes(found)
+            content = cursor.value()
+            if split_seed_value(self.definition, content)[0] == key:
+                return bytes(content)
             if not cursor.next_dup():
                 return None
 
@@ -278,8 +278,8 @@ class PlainStore:
             key = split_seed_value(self.definition, stored)[0]
             if self.definition.scheme is Scheme.HASH and self._held_in_hashed(tx, base, stored, overwrite):
                 continue
-            place, known = self._clash_place(tx, base, key)
-            if overwrite or not known:
+            place, clashes = self._clash_place(tx, base, key)
+            if overwrite or not clashes:
                 tx.put(place, stored, db=self.dbs[OVERFLOW])
 
     def _clash_place(self, tx: lmdb.Transaction, base: bytes, key: bytes) -> tuple[bytes, bool]:

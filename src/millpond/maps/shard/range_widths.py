@@ -59,14 +59,14 @@ def ranges_holding(tx: lmdb.Transaction, table: Any, number: int) -> Iterator[tu
     cursor = tx.cursor(db=table)
     place = cursor.first()
     while place:
-        found = cursor.key()[0]
-        yield from _class_holding(cursor, found, number)
-        place = cursor.set_range(bytes([found + 1])) if found < 255 else False
+        width = cursor.key()[0]
+        yield from _class_holding(cursor, width, number)
+        place = cursor.set_range(bytes([width + 1])) if width < 255 else False
 
 
-def _class_holding(cursor: lmdb.Cursor, found: int, number: int) -> list[tuple[int, int]]:
-    head = bytes([found])
-    lowest = head + pack_long(max(number - (1 << found) + 1, LONG_MIN), plain=False)
+def _class_holding(cursor: lmdb.Cursor, width: int, number: int) -> list[tuple[int, int]]:
+    head = bytes([width])
+    lowest = head + pack_long(max(number - (1 << width) + 1, LONG_MIN), plain=False)
     holding = []
     beyond = cursor.set_range(head + pack_long(number, plain=False) + b"\xff" * 9)
     place = cursor.prev() if beyond else cursor.last()

@@ -56,9 +56,9 @@ def gathered(pairs: Iterator[Pair], batch_rows: int) -> Iterator[tuple[list[byte
         yield keys, values
 
 
-def _rows_next(rows: int, size: int, wanted: int) -> int:
+def _rows_next(rows: int, size: int, bytes_: int) -> int:
     """The number of rows to take at a time, after so many were `size` bytes: half or twice as many."""
-    return 2 * rows if 2 * size <= wanted else max(1, rows // 2) if size > wanted else rows
+    return 2 * rows if 2 * size <= bytes_ else max(1, rows // 2) if size > bytes_ else rows
 
 
 def decoded(
@@ -97,11 +97,11 @@ def rows_from(
     values: list[Bytes] = []
     left, following = rows_max, first or None
     while left > 0:
-        found = read_from(env.path / "data.mdb", record, following or b"", left)
-        if isinstance(found, Rest):
+        status = read_from(env.path / "data.mdb", record, following or b"", left)
+        if isinstance(status, Rest):
             some_keys, some_values, following = rows_by_cursor(tx, db, following or b"", min(left, ROWS_AT_CLASHES))
         else:
-            piece, following = found
+            piece, following = status
             some_keys, some_values = Bytes(piece.key_offsets, piece.keys), Bytes(piece.value_offsets, piece.values)
         keys.append(some_keys)
         values.append(some_values)

@@ -95,6 +95,6 @@ class UpdateTimes:
         if self._db is None:
             return np.full(rows.num_rows, since, np.int64)
         places = self._places(rows)
-        found: dict[bytes, bytes] = dict(tx.cursor(db=self._db).getmulti(places)) if places else {}
-        packed = b"".join(map(found.get, places, repeat(since.to_bytes(8, "big", signed=True))))
+        times: dict[bytes, bytes] = dict(tx.cursor(db=self._db).getmulti(places)) if places else {}
+        packed = b"".join(map(times.get, places, repeat(since.to_bytes(8, "big", signed=True))))
         return np.frombuffer(packed, ">i8").astype(np.int64)

@@ -63,7 +63,7 @@ class SnapshotBounds:
         """True when time is bounded."""
         return self.since is not None or self.until is not None
 
-    def check(self, definition: MapDefinition, keys: pa.Array, instants: I64, known: Mask) -> None:
+    def check(self, definition: MapDefinition, keys: pa.Array, instants: I64, in_range: Mask) -> None:
         """Refuse questions that this snapshot cannot answer.
 
         `keys` are as `questions.keys_of` tells them. `known` says where there is an instant; empty: everywhere.
@@ -74,7 +74,7 @@ class SnapshotBounds:
             least, most = _key_span(keys) if definition.kind.keyed else _number_span(keys)
             self._check_span(least, most, _comparable(self.lower), _comparable(self.upper), "key")
         if self.windowed:
-            known_instants = instants[known] if len(known) else instants
+            known_instants = instants[in_range] if len(in_range) else instants
             if len(keys) and len(known_instants):
                 self._check_span(int(known_instants.min()), int(known_instants.max()), self.since, self.until, "time")
 
@@ -137,13 +137,13 @@ def _key_bound(definition: MapDefinition, value: Any) -> Bound:
         raise _wrong("the keys of this map are text", definition, bound=shown(value))
     try:
         bound = single_key(definition, value)
-        found = bound.decode() if isinstance(bound, bytes) else bound
+        plain = bound.decode() if isinstance(bound, bytes) else bound
     except (Invalid, UnicodeDecodeError) as error:
-        wanted = "the keys of this map are text" if definition.kind.keyed else "this map is asked by whole numbers"
-        raise _wrong(wanted, definition, bound=shown(value)) from error
-    if found is None:
+        expected = "the keys of this map are text" if definition.kind.keyed else "this map is asked by whole numbers"
+        raise _wrong(expected, definition, bound=shown(value)) from error
+    if plain is None:
         raise _wrong("no key of this map can be there", definition, bound=shown(value))
-    return found
+    return plain
 
 
 def _wrong(message: str, definition: MapDefinition, hint: str | None = None, **values: object) -> Invalid:

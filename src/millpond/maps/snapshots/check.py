@@ -35,8 +35,8 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     if held is None:
         return Report()
     report = Report()
-    for found in _check_files(pond_map, held.value.manifest, version):
-        report += found
+    for fault in _check_files(pond_map, held.value.manifest, version):
+        report += fault
     if not report.ok:
         space.write(lambda tx: _forget(tx, pond_map.name, held))
     return report

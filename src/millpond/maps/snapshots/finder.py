@@ -97,23 +97,23 @@ class Finder:
         """
         check_on_invalid(on_invalid)
         array = keys_of(self.definition, keys, on_invalid)
-        instants, known = instants_of(self.definition, at, len(array), on_invalid)
+        instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
         if self.bounds is not None:
-            self.bounds.check(self.definition, array, instants, known)
+            self.bounds.check(self.definition, array, instants, in_range)
         search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
-        found = search(array, instants)
-        if len(known):
-            found.positions[~known[found.order]] = -1
-        return found
+        result = search(array, instants)
+        if len(in_range):
+            result.positions[~in_range[result.order]] = -1
+        return result
 
     # -- keyed kinds ----------------------------------------------------------------------------------
 
     def _find_keyed(self, keys: pa.Array, instants: I64) -> Found:
         if self.share is not None and pa.types.is_dictionary(keys.type):
             keys = keys.dictionary_decode()  # a dictionary may have keys that no row has
-        found = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
-        self._rows(found, instants)
-        return found
+        groups = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
+        self._rows(groups, instants)
+        return groups
 
     def _groups_of_keys(self, keys: pa.Array) -> Found:
         count = len(keys)
@@ -125,8 +125,8 @@ class Finder:
         column = byte_column(keys)
         valid = keys.buffers()[0] if keys.null_count else None
         address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
-        known = self._directories
-        find_groups(ordered, order, address, self.groups.address, known.layers, known.slots, positions)
+        directories = self._directories
+        find_groups(ordered, order, address, self.groups.address, directories.layers, directories.slots, positions)
         return Found(order, positions)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
@@ -149,18 +149,18 @@ class Finder:
         codes = keys.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()
         return Found(np.arange(len(keys)), of_code[codes])
 
-    def _rows(self, found: Found, instants: I64) -> None:
+    def _rows(self, result: Found, instants: I64) -> None:
         """From groups to rows, in place."""
         table, step = self.groups.address, 0 if len(instants) == 1 else 8
         match self.definition.kind:
             case Kind.STATE | Kind.RANGED_STATE:
-                only_row(table, found.positions)
+                only_row(table, result.positions)
             case Kind.TEMPORAL_STATE | Kind.TEMPORAL_RANGED_STATE:
                 times = self._times("effective_time")
-                as_of(table, times, found.order, instants.ctypes.data, step, found.positions)
+                as_of(table, times, result.order, instants.ctypes.data, step, result.positions)
             case Kind.SESSION:
                 starts, ends = self._times("start"), self._times("end")
-                innermost(table, starts, ends, found.order, instants.ctypes.data, step, found.positions)
+                innermost(table, starts, ends, result.order, instants.ctypes.data, step, result.positions)
 
     def _times(self, name: str) -> int:
         if name not in self._tables:
@@ -188,9 +188,9 @@ class Finder:
             find_ranges_as_of(table, chosen, order, instants.ctypes.data, step, positions)
         else:
             find_ranges(table, chosen, positions)
-        found = Found(order, positions)
-        self._rows(found, instants)
-        return found
+        result = Found(order, positions)
+        self._rows(result, instants)
+        return result
 
     @staticmethod
     def _ordered(hashes: U64, groups: int) -> tuple[I64, U64]:

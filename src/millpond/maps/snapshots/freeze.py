@@ -128,13 +128,13 @@ def _write_sections(
     touched: pa.Array | None, spill: SpillTo | None,
 ) -> str:  # fmt: skip
     """Work out which range answers for each number, over all layers, where that changed."""
-    known = None
+    earlier = None
     if base is not None and base.sections is not None:
         with suppress(NotFound, Corrupt):  # then all are worked out
-            known = load_sections(objects, base)
+            earlier = load_sections(objects, base)
     return write_sections(
         objects, layers, lambda indexes: _open_indexes(objects, definition, indexes, verify=False),
-        temporal=definition.kind.temporal, known=known, touched=touched,
+        temporal=definition.kind.temporal, earlier=earlier, touched=touched,
         bytes_max=None if spill is None else spill.bytes_max,
     )  # fmt: skip
 
@@ -212,13 +212,13 @@ def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
 
 
 def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], verify: bool) -> Groups:
-    wanted = [(index, entry) for index in indexes for entry in index.entries]
-    names = [ranges.range_name(entry.id) for _, entry in wanted]
+    entries = [(index, entry) for index in indexes for entry in index.entries]
+    names = [ranges.range_name(entry.id) for _, entry in entries]
     # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.
     unread = verify or not all(_is_verified(objects, name) for name in names)
     with ThreadPoolExecutor(OPENING_THREADS_MAX if unread else 1) as threads:
         opening = threads.map if unread else map
-        pieces = iter(list(opening(lambda pair: _open_piece(objects, pair[0], pair[1], verify), wanted)))
+        pieces = iter(list(opening(lambda pair: _open_piece(objects, pair[0], pair[1], verify), entries)))
     return Groups.of(definition.kind, [list(islice(pieces, len(index.entries))) for index in indexes], names)
 
 
@@ -250,17 +250,19 @@ def open_sections(objects: Objects, manifest: SnapshotManifest, groups: Groups) 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     names = [name.removeprefix("ranges/").removesuffix(".arrow") for name in groups.names]
-    known = load_sections(objects, manifest, names)
-    assert known is not None, "ranged maps have one"
+    sections = load_sections(objects, manifest, names)
+    assert sections is not None, "ranged maps have one"
     listed = intervals_name(manifest.sections or manifest.intervals or "")
-    uses = pieces_of(groups, [[ranges.range_name(id_) for id_ in section.uses] for section in known.sections], listed)
+    uses = pieces_of(
+        groups, [[ranges.range_name(id_) for id_ in section.uses] for section in sections.sections], listed
+    )
 
     def load(number: int) -> tuple[Intervals, str]:
-        id_ = known.sections[number].id
+        id_ = sections.sections[number].id
         return load_section(objects, id_), intervals_name(id_)
 
-    breaks = min(section.first for section in known.sections), max(section.last for section in known.sections)
-    return OpenSections(known.lower, breaks, uses, group_counts(groups), load)
+    breaks = min(section.first for section in sections.sections), max(section.last for section in sections.sections)
+    return OpenSections(sections.lower, breaks, uses, group_counts(groups), load)
 
 
 # -- collecting ---------------------------------------------------------------------------------------

@@ -223,8 +223,8 @@ def _freeze_large(
         return None
     schema = group_schema(definition)
     row_type = schema.field("rows").type.value_type
-    found = large_group(batches, pa.schema(list(row_type)), _row_times(definition.kind), folder)
-    return _batch_of(definition, grouped, 0, 1, np.array([0, len(found)], np.int64), found)
+    group = large_group(batches, pa.schema(list(row_type)), _row_times(definition.kind), folder)
+    return _batch_of(definition, grouped, 0, 1, np.array([0, len(group)], np.int64), group)
 
 
 def _order_keys(definition: MapDefinition, touched: pa.Array) -> list[bytes]:

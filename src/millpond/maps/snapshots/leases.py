@@ -135,9 +135,9 @@ def pin(objects: Objects, id_: str, until_ms: int, entry: int = 0) -> None:
     lease = Lease(objects, id_)
     try:
         held = _pin(objects, id_)
-        wanted = _Pin(max(until_ms, held.until_ms), entry or held.entry)
-        if wanted != held:
-            objects.put(_pin_name(id_), _PIN.encode(wanted))
+        new = _Pin(max(until_ms, held.until_ms), entry or held.entry)
+        if new != held:
+            objects.put(_pin_name(id_), _PIN.encode(new))
     finally:
         lease.release()
 

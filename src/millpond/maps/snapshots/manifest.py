@@ -110,8 +110,8 @@ class SnapshotManifest:
         Raises: `Corrupt` naming the file; `Invalid` for a format that is newer than this reader.
         """
         try:
-            found = format_of(data)
-            form = _SUBSET if found == SUBSET_FORMAT else _SECTIONS if found == SECTIONS_FORMAT else _WHOLE
+            version = format_of(data)
+            form = _SUBSET if version == SUBSET_FORMAT else _SECTIONS if version == SECTIONS_FORMAT else _WHOLE
             manifest = form.decode(data)
         except OtherFormat as error:
             raise _other_format(error.found, SECTIONS_FORMAT) from error
@@ -130,9 +130,9 @@ _WHOLE, _SUBSET = JsonForm(SnapshotManifest, format=FORMAT), JsonForm(SnapshotMa
 _SECTIONS = JsonForm(SnapshotManifest, format=SECTIONS_FORMAT)
 
 
-def _other_format(found: object, known: int) -> Invalid:
+def _other_format(version: object, supported: int) -> Invalid:
     return Invalid(
-        "the snapshot has a format this version does not know", kind="snapshot_format", found=found, known=known,
+        "the snapshot has a format this version does not know", kind="snapshot_format", found=version, known=supported,
         hint="read it with the version that wrote it, or a newer one",
     )  # fmt: skip
 

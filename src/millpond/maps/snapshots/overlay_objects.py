@@ -54,8 +54,8 @@ class Overlay(Objects):
             name: data.size for name, data in self._held.items()
             if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
         }  # fmt: skip
-        found = {info.name: info.size for info in base} | inside
-        yield from (ObjectInfo(name, size) for name, size in sorted(found.items()))
+        sizes = {info.name: info.size for info in base} | inside
+        yield from (ObjectInfo(name, size) for name, size in sorted(sizes.items()))
 
     def delete(self, *names: str) -> None:
         """Let go of objects that were put here."""

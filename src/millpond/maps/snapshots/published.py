@@ -66,8 +66,8 @@ class PublishedPlace:
         Raises: `Corrupt`, `Denied`, `Unavailable`.
         """
         maps = [prefix.rstrip("/") for prefix in open_objects(self.where, **self.config).level().prefixes]
-        found = [read_head(self.of(name)) for name in maps]
-        return [head[0] for head in found if head is not None]
+        heads = [read_head(self.of(name)) for name in maps]
+        return [head[0] for head in heads if head is not None]
 
 
 def read_head(place: ObjectStore) -> tuple[Head, str] | None:

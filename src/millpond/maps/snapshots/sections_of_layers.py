@@ -137,7 +137,7 @@ def _answering(order, first, last, since):  # type: ignore[no-untyped-def]
 
 def write_sections(
     objects: Objects, layers: Sequence[ranges.Index], open_groups: Opener, *, temporal: bool,
-    known: SectionList | None, touched: pa.Array | None, bytes_max: int | None,
+    earlier: SectionList | None, touched: pa.Array | None, bytes_max: int | None,
 ) -> str:  # fmt: skip
     """Write the sections over these layers, and the list of them, whose id is returned.
 
@@ -146,8 +146,8 @@ def write_sections(
     Raises: `Unavailable` when the place is full.
     """
     ids = [entry.id for index in layers for entry in index.entries]
-    files = _Files(layers, open_groups, _reach(layers, open_groups, {} if known is None else known.reach), temporal)
-    retained, spans = _stale(known, set(ids), touched)
+    files = _Files(layers, open_groups, _reach(layers, open_groups, {} if earlier is None else earlier.reach), temporal)
+    retained, spans = _stale(earlier, set(ids), touched)
     most, built = ENDS_MAX, list[Section]()
     while spans:
         plan = _plan(files, spans, most)
@@ -170,32 +170,32 @@ def _ends_of(keys: pa.Array) -> tuple[I64, I64]:
     return unordered_i64(starts), unordered_i64(ends)
 
 
-def _reach(layers: Sequence[ranges.Index], open_groups: Opener, known: dict[str, int]) -> dict[str, int]:
+def _reach(layers: Sequence[ranges.Index], open_groups: Opener, lengths: dict[str, int]) -> dict[str, int]:
     """The greatest end of each file; those that are not known yet are read."""
-    found = {}
+    reach = {}
     for index in layers:
         for entry in index.entries:
-            if entry.id in known:
-                found[entry.id] = known[entry.id]
-            elif entry.id not in found:
+            if entry.id in lengths:
+                reach[entry.id] = lengths[entry.id]
+            elif entry.id not in reach:
                 (batch,) = open_groups([replace(index, entries=(entry,))]).batches
-                found[entry.id] = int(_ends_of(batch.column("key"))[1].max())
-    return found
+                reach[entry.id] = int(_ends_of(batch.column("key"))[1].max())
+    return reach
 
 
-def _stale(known: SectionList | None, ids: set[str], touched: pa.Array | None) -> tuple[list[Section], Spans]:
+def _stale(earlier: SectionList | None, ids: set[str], touched: pa.Array | None) -> tuple[list[Section], Spans]:
     """The sections that serve again, and the spans of numbers between them."""
-    if known is None or touched is None:
+    if earlier is None or touched is None:
         return [], [(int(ALWAYS), int(LAST_NUMBER))]
     starts, ends = _ends_of(touched.cast(pa.binary()))
-    lower = known.lower
+    lower = earlier.lower
     change = np.zeros(len(lower) + 1, np.int64)
     np.add.at(change, np.searchsorted(lower, starts, "right") - 1, 1)
     np.add.at(change, np.searchsorted(lower, ends, "right"), -1)
     concerned = np.cumsum(change)[:-1] > 0
     retained: list[Section] = []
     spans: Spans = []
-    for section, span, concern in zip(known.sections, known.spans(), concerned.tolist(), strict=True):
+    for section, span, concern in zip(earlier.sections, earlier.spans(), concerned.tolist(), strict=True):
         if not concern and ids.issuperset(section.uses):
             retained.append(section)
         elif spans and spans[-1][1] == span[0] - 1:
@@ -272,15 +272,15 @@ def _entries_of(files: _Files, spans: Spans, ids: Sequence[str], most: int) -> t
     covers: list[_Entries] = []
     held = bound = most
     for batch, seen, name in zip(groups.batches, visible_groups(groups), groups.names, strict=True):
-        found = _ranges_of(batch, seen, number[name], files.temporal)
-        first, last = np.searchsorted(upper, found.starts), np.searchsorted(lower, found.ends, "right") - 1
+        entries = _ranges_of(batch, seen, number[name], files.temporal)
+        first, last = np.searchsorted(upper, entries.starts), np.searchsorted(lower, entries.ends, "right") - 1
         meets = first <= last
-        found, first, last = found.take(meets), first[meets], last[meets]
-        whole_first, whole_last = first + (found.starts > lower[first]), last - (found.ends < upper[last])
+        entries, first, last = entries.take(meets), first[meets], last[meets]
+        whole_first, whole_last = first + (entries.starts > lower[first]), last - (entries.ends < upper[last])
         begins, stops = whole_first > first, (whole_last < last) & ((whole_first == first) | (first != last))
-        ends += [found.within(first).take(begins), found.within(last).take(stops)]
+        ends += [entries.within(first).take(begins), entries.within(last).take(stops)]
         whole = whole_first <= whole_last
-        covers.append(found.within(whole_first, whole_last).take(whole).pruned())
+        covers.append(entries.within(whole_first, whole_last).take(whole).pruned())
         held -= len(covers[-1])
         if held < 0:
             covers = [_Entries.of(covers).pruned()]

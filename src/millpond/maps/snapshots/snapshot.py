@@ -118,8 +118,8 @@ class Snapshot:
 
         Raises: `Invalid` for values that are not keys or not times, or that lie outside a subset; `Closed`.
         """
-        found = self.find(keys, at, on_invalid=on_invalid)
-        return self.take(found, bytes_max=bytes_max)
+        result = self.find(keys, at, on_invalid=on_invalid)
+        return self.take(result, bytes_max=bytes_max)
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
         """The places of the answers, for `take`, which reads all of an answer or one field.
@@ -135,9 +135,9 @@ class Snapshot:
         """
         finder, kind = self._open_finder(), answer_type(self.definition)
         if field is not None:
-            wanted = kind.field(field).type
+            type_ = kind.field(field).type
             path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
-            return finder.take(found, path[0], wanted, *path[1:])
+            return finder.take(found, path[0], type_, *path[1:])
         if self.definition.kind is Kind.SESSION:
             columns = [finder.take(found, name, INSTANT) for name in ("start", "end")]
             missing = pa.array(~found.there()) if found.hits < len(found) else None

@@ -93,16 +93,16 @@ class SortedRuns:
 
     def samples(self, count: int) -> U64:
         """Majors of about so many rows of each batch, sorted: they cut the rows into spans of about equal size."""
-        found = [major[:: max(1, len(major) // count)] for _, major in (*self._held, *self._written)]
-        return np.sort(np.concatenate(found)) if found else np.zeros(0, np.uint64)
+        samples = [major[:: max(1, len(major) // count)] for _, major in (*self._held, *self._written)]
+        return np.sort(np.concatenate(samples)) if samples else np.zeros(0, np.uint64)
 
     def between(self, lower: int, upper: int) -> list[tuple[pa.RecordBatch, U64]]:
         """The rows with `lower` ≤ major < `upper`, and their majors; those of one major as they were added."""
         if (lower, upper) == (0, ALL):
             return [*self._written, *self._held]
-        found = [_slice(batch, major, lower, upper) for batch, major in self._written]
-        found += [_inside(batch, major, lower, upper) for batch, major in self._held]
-        return [(batch, major) for batch, major in found if batch.num_rows]
+        slices = [_slice(batch, major, lower, upper) for batch, major in self._written]
+        slices += [_inside(batch, major, lower, upper) for batch, major in self._held]
+        return [(batch, major) for batch, major in slices if batch.num_rows]
 
 
 def _write_run(held: list[tuple[pa.RecordBatch, U64]], spill: SpillTo) -> list[tuple[pa.RecordBatch, U64]]:

@@ -48,13 +48,13 @@ def _order(first: I64, second: I64, folder: Path) -> I64 | None:
     """The rows in order of both columns; None when they lie so."""
     count = len(first)
     stretches = _array(folder, count + 1)
-    found = _stretches(first, second, stretches)
-    if found == 1:
+    stretch_count = _stretches(first, second, stretches)
+    if stretch_count == 1:
         return None
     order, spare = _array(folder, count), _array(folder, count)
     _number(order)
-    while found > 1:
-        found = _merge_pairs(first, second, order, spare, stretches, found)
+    while stretch_count > 1:
+        stretch_count = _merge_pairs(first, second, order, spare, stretches, stretch_count)
         order, spare = spare, order
     return order
 
@@ -72,21 +72,21 @@ def _number(order):  # type: ignore[no-untyped-def]
 @kernel
 def _stretches(first, second, stretches):  # type: ignore[no-untyped-def]
     """Fill in where rows begin that ascend, and the end; how many such stretches there are."""
-    found, count = 0, len(first)
+    stretch_count, count = 0, len(first)
     for row in range(count):
         if row == 0 or first[row] < first[row - 1] or (first[row] == first[row - 1] and second[row] < second[row - 1]):
-            stretches[found] = row
-            found += 1
-    stretches[found] = count
-    return found
+            stretches[stretch_count] = row
+            stretch_count += 1
+    stretches[stretch_count] = count
+    return stretch_count
 
 
 @kernel
-def _merge_pairs(first, second, order, out, stretches, found):  # type: ignore[no-untyped-def]
+def _merge_pairs(first, second, order, out, stretches, count):  # type: ignore[no-untyped-def]
     """Merge each two neighbours of the stretches, whose bounds become those of the merged ones; how many are left."""
     left = 0
-    for number in range(0, found, 2):
-        low, end = stretches[number], stretches[min(number + 2, found)]
+    for number in range(0, count, 2):
+        low, end = stretches[number], stretches[min(number + 2, count)]
         middle = stretches[number + 1]
         a, b = low, middle
         for at in range(low, end):

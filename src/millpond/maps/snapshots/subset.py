@@ -69,10 +69,10 @@ def leased_subset(
         makes one for long.
     """
     target = subset_objects(objects, subset)
-    found = _made(target, base)
-    if found is not None:
+    made = _made(target, base)
+    if made is not None:
         with suppress(NotFound):
-            return Leased(found, Lease(target, found.id))
+            return Leased(made, Lease(target, made.id))
     # Who removes such a snapshot holds this lock, too: what is found or made here cannot go before it is leased.
     with _alone(objects, LOCK_SECONDS, base.map):
         manifest = _made(target, base) or _make(objects, target, base, subset, now_ms, memory_max)

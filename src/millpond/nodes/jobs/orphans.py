@@ -50,12 +50,12 @@ def remove_orphans(pond: Pond, now_ms: int) -> list[str]:
     definitions = [pond_map.definition for pond_map in pond.maps()]
     if not definitions:
         return []
-    known = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
-    known |= {f"{parent}/{part.part}" for part in pond.parts.list() for parent in _PARTS}
+    folders = {f"{parent}/{folder_name(definition)}" for definition in definitions for parent in _MAPS}
+    folders |= {f"{parent}/{part.part}" for part in pond.parts.list() for parent in _PARTS}
     gone = []
     for place in old:
         name = f"{place.parent.name}/{place.name}"
-        if name not in known:
+        if name not in folders:
             if place.parent.name == "snapshots" and not discard_snapshots(FolderObjects(place), now_ms):
                 continue  # of a map that was dropped, and somebody reads them still
             _log.warning("removing a folder that belongs to nothing: %s", place)

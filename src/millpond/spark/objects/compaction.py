@@ -46,8 +46,8 @@ def compact_branch(
     """
 
     need_classic(session, "compaction by Spark", "use branch.staging.compact(), or a classic session")
-    with open_repository(pond, place_of(pond, session), repository) as found:
-        return compact(found.site, branch, fold=folding(session, task_rows))
+    with open_repository(pond, place_of(pond, session), repository) as opened_repository:
+        return compact(opened_repository.site, branch, fold=folding(session, task_rows))
 
 
 def folding(session: SparkSession, task_rows: int) -> Callable[[Site, View], str]:

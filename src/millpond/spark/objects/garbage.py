@@ -59,9 +59,9 @@ def collect_garbage(
     Raises: as `Repository.collect`; `Invalid` for a pond on nodes or a duration that is none.
     """
     grace_ms = parse_duration(grace) if isinstance(grace, str) else grace
-    with open_repository(pond, place_of(pond, session), repository) as found:
-        work = _SparkWork(session, found.site, report)
-        return collect(found.site, grace_ms=grace_ms, dry_run=dry_run, work=work)
+    with open_repository(pond, place_of(pond, session), repository) as opened_repository:
+        work = _SparkWork(session, opened_repository.site, report)
+        return collect(opened_repository.site, grace_ms=grace_ms, dry_run=dry_run, work=work)
 
 
 class _SparkWork:
@@ -100,9 +100,9 @@ class _SparkWork:
             self._here = [np.unique(np.concatenate(self._here))]
 
     def _entries(self, trees: set[str]) -> list[RangeEntry]:
-        found = {entry.id: entry for tree in sorted(trees) for entry in self._site.index(tree).entries}
-        fresh = [entry for id_, entry in found.items() if id_ not in self._seen]
-        self._seen |= found.keys()
+        entries = {entry.id: entry for tree in sorted(trees) for entry in self._site.index(tree).entries}
+        fresh = [entry for id_, entry in entries.items() if id_ not in self._seen]
+        self._seen |= entries.keys()
         return fresh
 
     def sweep(self, before: int, uploads: Container[str], garbage: Garbage) -> None:
@@ -112,12 +112,12 @@ class _SparkWork:
         if not folders:
             return
         listed = self._session.createDataFrame(folders, "folder string").repartition(len(folders))
-        found = listed.mapInArrow(_old_names(data, before, uploads), _FOUND)
+        unreferenced = listed.mapInArrow(_old_names(data, before, uploads), _FOUND)
         here = pa.table({"hash": np.unique(np.concatenate(self._here)).view(np.int64)})
         needed = self._session.createDataFrame(here.to_pandas(), _HASH)
         for frame in self._needed:
             needed = needed.unionByName(frame)
-        unneeded = found.join(needed, "hash", "left_anti").select("name", "size").localCheckpoint()
+        unneeded = unreferenced.join(needed, "hash", "left_anti").select("name", "size").localCheckpoint()
         total = unneeded.selectExpr("count(*) objects", "coalesce(sum(size), 0) bytes").first()
         assert total is not None
         garbage.objects += int(total["objects"])

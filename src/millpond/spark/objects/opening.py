@@ -28,6 +28,6 @@ def open_repository(pond: PondLike | None, place: Place, name: str) -> Iterator[
             "the driver opens the pond of repositories itself", kind="repositories_remote", pond=place.where,
             hint="name the pond's folder; where servers share a database, any folder that names it will do",
         )  # fmt: skip
-    with opened(pond, place) as found:
-        assert isinstance(found, Pond), "the pond of a folder"
-        yield found.repository(name)
+    with opened(pond, place) as opened_pond:
+        assert isinstance(opened_pond, Pond), "the pond of a folder"
+        yield opened_pond.repository(name)

@@ -105,12 +105,12 @@ def _rows_of_task(frozen: FrozenView, tasks: int | None) -> int:
 
 
 def _check_schema(schema: StructType) -> None:
-    known = from_arrow_schema(OBJECTS)
+    types = from_arrow_schema(OBJECTS)
     for field in schema.fields:
-        if field.name not in OBJECTS.names or field.dataType != known[field.name].dataType:
+        if field.name not in OBJECTS.names or field.dataType != types[field.name].dataType:
             raise Invalid(
                 "not a column of objects", kind="column_type", column=field.name, type=field.dataType.simpleString(),
-                hint=f"columns: {known.simpleString()}",
+                hint=f"columns: {types.simpleString()}",
             )  # fmt: skip
 
 

@@ -99,15 +99,15 @@ def read_pieces(file: Path, record: bytes, rows_max: int) -> Iterator[Piece | Re
     # The record may lie about its leaves: no more memory is asked for than the file has pages.
     leaves = np.empty(min(leaf_count, len(pages) // PAGE), np.int64)
     sound = 1 <= depth <= DEPTH_MAX and len(leaves) == leaf_count
-    found = _find_leaves(pages, root, depth, branches, leaves) if sound else DAMAGED
-    if found == DAMAGED:
+    status = _find_leaves(pages, root, depth, branches, leaves) if sound else DAMAGED
+    if status == DAMAGED:
         raise _damaged(file)
     # With several rows under one key, pages of the tables below are counted here too. Else the count is right, and
     # where it is not, LMDB is asked instead.
-    if found > leaf_count or (found < leaf_count and not flags & DUPLICATES):
+    if status > leaf_count or (status < leaf_count and not flags & DUPLICATES):
         yield Rest(b"")
         return
-    leaves = leaves[:found]
+    leaves = leaves[:status]
     done = rows = 0
     while done < len(leaves):
         counts = _counts(pages, leaves[done : done + LEAVES_AHEAD])
@@ -147,18 +147,18 @@ def read_from(file: Path, record: bytes, first: bytes, rows_max: int) -> tuple[P
     # Every leaf has a row at least, and one more than these is looked at.
     leaves = np.empty(min(leaf_count, rows_max + 1) + 2, np.int64)
     sought: U8 = np.frombuffer(first, np.uint8)
-    found, ended = _leaves_from(pages, root, depth, sought, rows_max, leaves) if depth <= DEPTH_MAX else (DAMAGED, 0)
-    if found == DAMAGED:
+    status, ended = _leaves_from(pages, root, depth, sought, rows_max, leaves) if depth <= DEPTH_MAX else (DAMAGED, 0)
+    if status == DAMAGED:
         raise _damaged(file)
-    if found == 0 and ended == SEVERAL_NEXT:
+    if status == 0 and ended == SEVERAL_NEXT:
         return Rest(first)
-    piece = _piece(pages, leaves[:found], int(_counts(pages, leaves[:found]).sum()), file, bounded=False)
+    piece = _piece(pages, leaves[:status], int(_counts(pages, leaves[:status]).sum()), file, bounded=False)
     assert isinstance(piece, Piece), "leaves with several rows under one key are left out"
     start = int(_rows_before(piece.key_offsets, piece.keys, sought))
     stop = min(start + rows_max, len(piece))
     if stop < len(piece):
         return piece.rows(start, stop), piece.key(stop)
-    following = _first_key(pages, int(leaves[found])) if ended != TREE_ENDS else None
+    following = _first_key(pages, int(leaves[status])) if ended != TREE_ENDS else None
     if start == stop and following is not None:
         # What is before the next leaf was looked at in vain: the key lies between two leaves.
         return read_from(file, record, following, rows_max)

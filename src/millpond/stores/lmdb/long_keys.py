@@ -82,7 +82,7 @@ def rows_in(content: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 def find_row(content: bytes | None, key: bytes) -> bytes | None:
     """The value of a long key in the content of its place; None when it is not there."""
-    return None if content is None else next((value for found, value in rows_in(content) if found == key), None)
+    return None if content is None else next((value for name, value in rows_in(content) if name == key), None)
 
 
 def with_row(content: bytes | None, key: bytes, value: bytes) -> bytes:
@@ -92,7 +92,7 @@ def with_row(content: bytes | None, key: bytes, value: bytes) -> bytes:
 
 def without_row(content: bytes, key: bytes) -> bytes | None:
     """The content of a place without this key; None when nothing is left."""
-    return _content({found: value for found, value in rows_in(content) if found != key}) or None
+    return _content({name: value for name, value in rows_in(content) if name != key}) or None
 
 
 def _content(rows: dict[bytes, bytes]) -> bytes:

@@ -180,19 +180,19 @@ class _Check:
         page = self.pages[root * PAGE : (root + 1) * PAGE].tobytes()
         if code or struct.unpack_from("<Q2xH", page) != (root, LEAF):
             raise _damaged(self.file, REASONS[code] if code else "it is no leaf", root)
-        found = []
+        pages = []
         for place in range(HEADER, struct.unpack_from("<12xH", page)[0], 2):
             [at] = struct.unpack_from("<H", page, place)
             size, flags, length = struct.unpack_from("<IHH", page, at)
             value = page[at + 8 + length : at + 8 + length + size]
-            found.append((page[at + 8 : at + 8 + length], flags, value))
-        if len(found) != rows or any(not row[0] or row[1] & 1 for row in found):
+            pages.append((page[at + 8 : at + 8 + length], flags, value))
+        if len(pages) != rows or any(not row[0] or row[1] & 1 for row in pages):
             raise _damaged(self.file, "rows are missing", root)
         # Turned round, bytes of an integer sort as the integer does.
-        names = [row[0] if record[1] == 0 else row[0][::-1] for row in found]  # integers are little-endian
+        names = [row[0] if record[1] == 0 else row[0][::-1] for row in pages]  # integers are little-endian
         if any(first >= second for first, second in pairwise(names)):
             raise _damaged(self.file, "keys do not ascend", root)
-        return found
+        return pages
 
     def _free_pages(self, key: bytes, flags: int, value: bytes) -> None:
         pages = np.frombuffer(value[: len(value) // 8 * 8], "<u8")
@@ -216,7 +216,7 @@ class _Check:
             raise _damaged(self.file, f"table {name} has fewer rows than it states")
         key_offsets, value_offsets = np.zeros(rows + 1, np.int64), np.zeros(rows + 1, np.int64)
         counts, leaves, first_rows, subtables = self._walk(name, record, kind, key_offsets, value_offsets)
-        found = int(counts[Counts.ROWS])
+        row_count = int(counts[Counts.ROWS])
         for at in subtables.tolist():
             # After the main walk, which has shown that the record lies within its page.
             own = TABLE.unpack(self.pages[at : at + _RECORD_BYTES].tobytes())
@@ -225,12 +225,12 @@ class _Check:
             nothing = np.zeros(1, np.int64)
             within, *_ = self._walk(name, own, VALUES, nothing, nothing)
             self._compare(name, own, within, int(within[Counts.ROWS]))
-            found += int(within[Counts.ROWS])
+            row_count += int(within[Counts.ROWS])
         several = bool(counts[Counts.SEVERAL])
         if not several:
-            self._compare(name, record, counts, found)
+            self._compare(name, record, counts, row_count)
         # With several rows under one key, LMDB counts pages of the tables within elsewhere.
-        elif found != rows:
+        elif row_count != rows:
             raise _damaged(self.file, f"table {name} has other rows than it states")
         return CheckedTable(name, rows, several, key_offsets, value_offsets, leaves, first_rows)
 
@@ -258,8 +258,8 @@ class _Check:
 
     def _compare(self, name: str, record: tuple[int, ...], counts: I64, rows: int) -> None:
         stated = record[3], record[4], record[5], record[6]
-        found = *(int(counts[kind]) for kind in (Counts.BRANCHES, Counts.LEAVES, Counts.OVERFLOW)), rows
-        if stated != found:
+        counted = *(int(counts[kind]) for kind in (Counts.BRANCHES, Counts.LEAVES, Counts.OVERFLOW)), rows
+        if stated != counted:
             raise _damaged(self.file, f"table {name} has other pages or rows than it states")
 
 

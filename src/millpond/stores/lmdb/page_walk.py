@@ -119,9 +119,9 @@ def _ascend(memory, first, first_bytes, second, second_bytes, strictly):  # type
     k = 0
     # Eight bytes at once; turned round, since the first byte weighs most in the order of keys.
     while k + 8 <= least:
-        one, other = load_u64(memory + first + k), load_u64(memory + second + k)
-        if one != other:
-            return swap_u64(one) < swap_u64(other)
+        left, other = load_u64(memory + first + k), load_u64(memory + second + k)
+        if left != other:
+            return swap_u64(left) < swap_u64(other)
         k += 8
     while k < least:
         one_byte, other_byte = load_u8(memory + first + k), load_u8(memory + second + k)
@@ -271,10 +271,10 @@ def _overflow(pages, shorts, first, value, seen):  # type: ignore[no-untyped-def
     base = first * PAGE
     count = _number(pages, base + 12, 4)
     # One header for all pages of a value; more pages than needed are left from a longer value, and are fine.
-    wanted = (HEADER - 1 + value) // PAGE + 1
+    page_count = (HEADER - 1 + value) // PAGE + 1
     if _number(pages, base, 8) != first or shorts[base // 2 + 5] != OVERFLOW:
         return -1
-    if count < wanted or count > len(seen) - first:
+    if count < page_count or count > len(seen) - first:
         return -1
     # Each page of the run is the value's alone.
     for page in range(first, first + count):

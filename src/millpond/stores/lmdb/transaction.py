@@ -95,10 +95,10 @@ class LmdbTransaction:
         self._refuse_over()
         plain = [key for key in keys if 0 < len(key) <= PLAIN_KEY_BYTES_MAX]
         try:
-            found = dict(self._transaction.cursor().getmulti(plain))
+            values = dict(self._transaction.cursor().getmulti(plain))
         except lmdb.Error as error:
             raise translated(error, self._path) from error
-        return [found.get(key) if 0 < len(key) <= PLAIN_KEY_BYTES_MAX else self.get(key) for key in keys]
+        return [values.get(key) if 0 < len(key) <= PLAIN_KEY_BYTES_MAX else self.get(key) for key in keys]
 
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._refuse_over()
@@ -137,10 +137,10 @@ class LmdbTransaction:
         return (key for key, _ in self._scan(keys, reverse, _no_value))
 
     def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
-        found = self.keys(keys)
+        rows = self.keys(keys)
         count = 0
         # Listed before they are deleted, for each change makes a scan search anew.
-        while some := list(islice(found, _KEYS_LISTED if limit is None else min(_KEYS_LISTED, limit - count))):
+        while some := list(islice(rows, _KEYS_LISTED if limit is None else min(_KEYS_LISTED, limit - count))):
             for key in some:
                 self.delete(key)
             count += len(some)
@@ -178,8 +178,8 @@ class LmdbTransaction:
     ) -> Iterator[tuple[bytes, bytes]]:
         try:
             cursor = self._transaction.cursor()
-            found = _seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)
-            while found:
+            positioned = _seek_last(cursor, keys.stop) if reverse else _seek_first(cursor, keys.start)
+            while positioned:
                 key = cast(bytes, cursor.key())
                 if len(key) >= GROUP_BYTES:
                     group = key[:GROUP_BYTES]
@@ -187,7 +187,7 @@ class LmdbTransaction:
                         return
                     yield from self._group_rows(group, keys, reverse)
                     self._refuse_over()
-                    found = _seek_last(cursor, group) if reverse else _seek_behind(cursor, group)
+                    positioned = _seek_last(cursor, group) if reverse else _seek_behind(cursor, group)
                     continue
                 if not keys.holds(key):
                     return
@@ -195,9 +195,9 @@ class LmdbTransaction:
                 yield key, value_at(cursor)
                 self._refuse_over()
                 if changes == self._changes:
-                    found = cursor.prev() if reverse else cursor.next()
+                    positioned = cursor.prev() if reverse else cursor.next()
                 else:
-                    found = _seek_last(cursor, key) if reverse else _seek_first(cursor, key + b"\x00")
+                    positioned = _seek_last(cursor, key) if reverse else _seek_first(cursor, key + b"\x00")
         except lmdb.Error as error:
             raise translated(error, self._path) from error
 
@@ -210,8 +210,8 @@ class LmdbTransaction:
 
     def _group_keys(self, group: bytes) -> Iterator[bytes]:
         cursor = self._transaction.cursor()
-        found = cursor.set_range(group)
-        while found:
+        positioned = cursor.set_range(group)
+        while positioned:
             stored = cast(bytes, cursor.key())
             if not stored.startswith(group):
                 return
@@ -219,7 +219,7 @@ class LmdbTransaction:
                 yield from (key for key, _ in rows_in(cast(bytes, cursor.value())))
             else:
                 yield stored
-            found = cursor.next()
+            positioned = cursor.next()
 
 
 def _no_value(_: lmdb.Cursor) -> bytes:

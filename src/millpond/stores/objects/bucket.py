@@ -184,8 +184,8 @@ class BucketObjects(ObjectStore):
         Raises: as `get`.
         """
         with self._errors(self._checked(name)):
-            found = self._store.get(name)
-            return TaggedObject(pa.py_buffer(found.bytes()), found.meta["e_tag"] or "")
+            result = self._store.get(name)
+            return TaggedObject(pa.py_buffer(result.bytes()), result.meta["e_tag"] or "")
 
     def get_range(self, name: str, start: int, stop: int | None = None) -> bytes:
         """The bytes `[start, stop)` of an object; a negative `start` takes that many of the last ones.
@@ -221,8 +221,8 @@ class BucketObjects(ObjectStore):
         start = max(after, beginning[:-1].rstrip("/"))
         with self._errors(folder):
             for batch in self._store.list(folder or None, offset=start or None, chunk_size=1000):
-                for found in batch:
-                    name = found["path"]
+                for info in batch:
+                    name = info["path"]
                     if name <= last:
                         raise Invalid(
                             "the bucket does not list its objects in order", kind="objects_unsupported",
@@ -230,16 +230,16 @@ class BucketObjects(ObjectStore):
                         )  # fmt: skip
                     last = name
                     if name > after and name.startswith(beginning):
-                        yield ObjectInfo(name, found["size"])
+                        yield ObjectInfo(name, info["size"])
                     elif name > beginning and name > after:
                         return
 
     def level(self, folder: str = "") -> Level:
         """The objects and folders right in a folder."""
         with self._errors(folder):
-            found = self._store.list_with_delimiter(folder.strip("/") or None)
-        objects = sorted((ObjectInfo(row["path"], row["size"]) for row in found["objects"]), key=lambda info: info.name)
-        return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in found["common_prefixes"])))
+            level = self._store.list_with_delimiter(folder.strip("/") or None)
+        objects = sorted((ObjectInfo(row["path"], row["size"]) for row in level["objects"]), key=lambda info: info.name)
+        return Level(tuple(objects), tuple(sorted(f"{prefix}/" for prefix in level["common_prefixes"])))
 
     def presigned(self, name: str, seconds: int, method: Literal["GET", "PUT"] = "GET") -> str:
         """A URL by which anybody may read the object for so long, or write it.
@@ -261,9 +261,9 @@ class BucketObjects(ObjectStore):
                 raise
             raise unreadable(name, self.where, reason=_first_line(error)) from error
         except (BaseError, OSError) as error:
-            found = self._error(name, error, conditional=conditional)
-            if missing or found.kind != "object_not_found":
-                raise found from error
+            translated = self._error(name, error, conditional=conditional)
+            if missing or translated.kind != "object_not_found":
+                raise translated from error
 
     def _error(self, name: str, error: Exception, *, conditional: bool) -> MillpondError | _BehindTheEnd:
         reason = _first_line(error)

@@ -172,9 +172,9 @@ class FolderObjects(ObjectStore):
         """The objects below the folder `under`, ascending: those that begin with `prefix` and lie behind `after`."""
         beginning = beginning_of(under, prefix)
         if beginning is not None:
-            for found in self._walk(folder_of(beginning), after):
-                if found.name > after and found.name.startswith(beginning):
-                    yield found
+            for info in self._walk(folder_of(beginning), after):
+                if info.name > after and info.name.startswith(beginning):
+                    yield info
 
     def _walk(self, folder: str, after: str) -> Iterator[ObjectInfo]:
         for name, entry in self._entries(folder):
@@ -193,8 +193,8 @@ class FolderObjects(ObjectStore):
         """The entries right in a folder, in the order of the names below it; folders end with `/`."""
         start = f"{folder}/" if folder else ""
         try:
-            with os.scandir(self.root / folder) as found:
-                held = [entry for entry in found if not entry.name.startswith(".")]
+            with os.scandir(self.root / folder) as entries:
+                held = [entry for entry in entries if not entry.name.startswith(".")]
         except (FileNotFoundError, NotADirectoryError):
             return []
         named = [(f"{start}{entry.name}{'/' if entry.is_dir() else ''}", entry) for entry in held]

@@ -122,11 +122,11 @@ def content_tag(data: bytes | memoryview | pa.Buffer) -> str:
     return hashlib.blake2b(memoryview(data), digest_size=16).hexdigest()
 
 
-def level_of(found: Iterable[ObjectInfo], folder: str) -> Level:
+def level_of(infos: Iterable[ObjectInfo], folder: str) -> Level:
     """The level of a folder, from all that lies below it."""
     start = len(folder.strip("/")) + 1 if folder else 0
     objects, prefixes = list[ObjectInfo](), list[str]()
-    for info in found:
+    for info in infos:
         head, slash, _ = info.name[start:].partition("/")
         prefix = f"{info.name[:start]}{head}/"
         if not slash:

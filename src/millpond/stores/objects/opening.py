@@ -27,7 +27,7 @@ def open_objects(where: str | Path, **config: object) -> ObjectStore:
     Raises: `Invalid` for a place that is not understood.
     """
     text = str(where)
-    scheme = found[1] if (found := _URL.match(text)) else "file"
+    scheme = match[1] if (match := _URL.match(text)) else "file"
     if config and scheme != "s3":
         raise Invalid(
             "a folder takes no configuration", kind="objects_config", where=where, names=sorted(config),

@@ -163,16 +163,16 @@ class FolderSource:
             names = self._names(f"{folder}/" if folder else "", prefix)
             with ThreadPoolExecutor(HASHING_THREADS, thread_name_prefix="hash") as threads:
                 while block := list(islice(names, BLOCK_OBJECTS)):
-                    if found := self._block(block, threads):
-                        yield found
+                    if objects := self._block(block, threads):
+                        yield objects
 
     def _names(self, start: str, prefix: str) -> Iterator[str]:
         """The names of the files below a folder; `start` is its name with a slash."""
         try:
-            with os.scandir(f"{self._folder}/{start}") as found:
+            with os.scandir(f"{self._folder}/{start}") as entries:
                 named = sorted(
                     (_text(start, entry.name) + ("/" if entry.is_dir(follow_symlinks=False) else "")).encode()
-                    for entry in found
+                    for entry in entries
                 )
         except FileNotFoundError:
             return  # removed meanwhile
@@ -186,20 +186,20 @@ class FolderSource:
 
     def _block(self, names: list[str], threads: ThreadPoolExecutor) -> list[SourceObject]:
         """Files with their MD5s; without those that are no plain files, or were removed meanwhile."""
-        found: list[SourceObject | Future[SourceObject]] = []
+        objects: list[SourceObject | Future[SourceObject]] = []
         for name in names:
             with suppress(FileNotFoundError):
                 status = os.stat(f"{self._folder}/{name}", follow_symlinks=False)  # noqa: PTH116 - a million times
                 if stat.S_ISREG(status.st_mode) and not status.st_size:
-                    found.append(SourceObject(name, 0, int(status.st_mtime), _NO_BYTES))
+                    objects.append(SourceObject(name, 0, int(status.st_mtime), _NO_BYTES))
                 elif stat.S_ISREG(status.st_mode) and status.st_size < SMALL_BYTES:
-                    found.append(self._look(name))
+                    objects.append(self._look(name))
                 elif stat.S_ISREG(status.st_mode):
-                    found.append(threads.submit(self._look, name))
+                    objects.append(threads.submit(self._look, name))
         hashed = []
-        for one in found:
+        for item in objects:
             with suppress(FileNotFoundError):
-                hashed.append(one.result() if isinstance(one, Future) else one)
+                hashed.append(item.result() if isinstance(item, Future) else item)
         return hashed
 
     def look(self, name: str) -> SourceObject:
@@ -301,7 +301,7 @@ class SourceFile(io.RawIOBase):
     def readinto(self, buffer: Buffer, /) -> int:
         """Fill a buffer with the bytes from here on; how many there were."""
         view = memoryview(buffer).cast("B")
-        found = self._source.get_range(self._name, self._at, min(self._size, self._at + len(view)))
-        view[: len(found)] = found
-        self._at += len(found)
-        return len(found)
+        data = self._source.get_range(self._name, self._at, min(self._size, self._at + len(view)))
+        view[: len(data)] = data
+        self._at += len(data)
+        return len(data)

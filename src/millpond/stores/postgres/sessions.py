@@ -103,9 +103,9 @@ class Sessions:
         """Close a connection that failed, and those that are idle."""
         with self._lock:
             lost, self._idle = [connection, *self._idle], []
-        for one in lost:
+        for session in lost:
             with suppress(psycopg.Error):
-                one.close()
+                session.close()
 
     def close(self) -> None:
         """Close what is idle now, and what is in use when it is given back."""
@@ -131,7 +131,7 @@ class Sessions:
 def _options(url: str, place: str) -> str:
     """The URL's own parameters, over ours."""
     try:
-        given = conninfo_to_dict(url)
+        options = conninfo_to_dict(url)
     except psycopg.ProgrammingError as error:
         hint = "such as postgresql://user@server:5432/database"
         raise Invalid("this is no URL of PostgreSQL", kind="space_url", hint=hint, space=place) from error
@@ -139,4 +139,4 @@ def _options(url: str, place: str) -> str:
         "connect_timeout": CONNECT_SECONDS, "application_name": "millpond", "keepalives_idle": SILENCE_SECONDS,
         "tcp_user_timeout": SILENCE_SECONDS * 1000,
     }  # fmt: skip
-    return make_conninfo("", **(ours | given))
+    return make_conninfo("", **(ours | options))

@@ -100,7 +100,7 @@ class PostgresSpace:
             connection = self._sessions.take()
             moment = Moment(connection, self.name)  # one statement is a transaction of its own
             try:
-                found = moment.get_together(keys, ranges)
+                rows = moment.get_together(keys, ranges)
             except MillpondError:
                 lost = connection.closed
                 self._end(connection)
@@ -108,7 +108,7 @@ class PostgresSpace:
                     raise
             else:
                 self._sessions.give_back(connection)
-                return found
+                return rows
         raise AssertionError("the second time returns or raises")
 
     def write(self, change: Callable[[Transaction], T]) -> T:

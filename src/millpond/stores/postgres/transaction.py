@@ -74,14 +74,14 @@ class Moment:
             raise translated(error, self.space) from error
 
     def get(self, key: bytes) -> bytes | None:
-        found = self.run(_GET, key).fetchone()
-        return None if found is None else found[0]
+        row = self.run(_GET, key).fetchone()
+        return None if row is None else row[0]
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        found: dict[bytes, bytes] = {}
+        values: dict[bytes, bytes] = {}
         for start in range(0, len(keys), LOOKUP_KEYS_MAX):
-            found.update(self.run(_GET_MANY, list(keys[start : start + LOOKUP_KEYS_MAX])).fetchall())
-        return [found.get(key) for key in keys]
+            values.update(self.run(_GET_MANY, list(keys[start : start + LOOKUP_KEYS_MAX])).fetchall())
+        return [values.get(key) for key in keys]
 
     def get_together(
         self, keys: Sequence[bytes], ranges: Sequence[KeyRange]
@@ -142,8 +142,8 @@ class Changing(Overlay):
         if limit is not None:
             first = f"SELECT key FROM millpond_space WHERE {where} ORDER BY key LIMIT {int(limit)}"
             where, values = f"space = %s AND key IN ({first})", (self._moment.space, *values)
-        found = self._moment.run(f"DELETE FROM millpond_space WHERE {where} RETURNING key", *values)
-        gone = [key for (key,) in found.fetchall()]
+        deleted = self._moment.run(f"DELETE FROM millpond_space WHERE {where} RETURNING key", *values)
+        gone = [key for (key,) in deleted.fetchall()]
         for key in gone:  # for scans that have read them already
             self._change(key, None)
         self._unstored.clear()

@@ -75,21 +75,21 @@ class _Moment:
             return self._read(keys, reverse, size)
 
     def _read(self, keys: KeyRange, reverse: bool, size: int) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = []
+        rows: list[tuple[bytes, bytes]] = []
         held = 0
         there = self._seek_last(keys.stop) if reverse else self._seek_first(keys.start)
-        while there and len(found) < size and held < CHUNK_BYTES_MAX:
+        while there and len(rows) < size and held < CHUNK_BYTES_MAX:
             key, value = self._iterator.key(), self._iterator.value()
             if not keys.holds(key):
                 break
-            found.append((key, value))
+            rows.append((key, value))
             held += len(key) + len(value)
             if reverse:
                 self._iterator.prev()
             else:
                 self._iterator.next()
             there = self._valid()
-        return found
+        return rows
 
     def _seek_first(self, start: bytes) -> bool:
         self._iterator.seek(start)

@@ -24,10 +24,10 @@ SECONDS = 30.0
 
 def _taken(following: Following, count: int) -> list[Entry]:
     """The next entries, so many; fewer when no more come."""
-    found: list[Entry] = []
-    while len(found) < count and (more := following.next(count - len(found), SECONDS)):
-        found += more
-    return found
+    entries: list[Entry] = []
+    while len(entries) < count and (more := following.next(count - len(entries), SECONDS)):
+        entries += more
+    return entries
 
 
 class CommandLogContract:
@@ -47,9 +47,9 @@ class CommandLogContract:
         assert positions == sorted(set(positions))
         assert positions[0] == 1
         with closing(log.follow(0, 0)) as following:
-            found = _taken(following, 50)
-        assert [entry.position for entry in found] == positions
-        assert [entry.data for entry in found] == [b"%d" % number for number in range(50)]
+            entries = _taken(following, 50)
+        assert [entry.position for entry in entries] == positions
+        assert [entry.data for entry in entries] == [b"%d" % number for number in range(50)]
 
     def test_appends_under_way_come_in_their_order(self, log: CommandLog) -> None:
         futures = [log.append(1, b"%d" % number) for number in range(200)]
@@ -77,13 +77,13 @@ class CommandLogContract:
 
     def test_who_follows_at_the_end_gets_what_comes(self, log: CommandLog) -> None:
         log.append(0, b"old").result(SECONDS)
-        found: list[Entry] = []
+        entries: list[Entry] = []
         with closing(log.follow(0, log.end(0))) as following:
-            reader = threading.Thread(target=lambda: found.extend(_taken(following, 1)))
+            reader = threading.Thread(target=lambda: entries.extend(_taken(following, 1)))
             reader.start()
             log.append(0, b"new").result(SECONDS)
             reader.join(SECONDS)
-        assert [entry.data for entry in found] == [b"new"]
+        assert [entry.data for entry in entries] == [b"new"]
 
     def test_the_end_is_the_last_position(self, log: CommandLog) -> None:
         assert log.end(0) == 0
@@ -143,6 +143,6 @@ class CommandLogContract:
         for partition in (0, 1):
             expected = [data for where, data in appends if where == partition]
             with closing(log.follow(partition, before[partition])) as following:
-                found = _taken(following, len(expected)) if expected else []
-            assert [entry.data for entry in found] == expected
+                entries = _taken(following, len(expected)) if expected else []
+            assert [entry.data for entry in entries] == expected
             assert log.end(partition) == before[partition] + len(expected)

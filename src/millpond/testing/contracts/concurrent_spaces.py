@@ -226,9 +226,9 @@ def _note(acknowledged: Counter[int], line: str) -> None:
 
 def _check_counters(space: Space, acknowledged: Counter[int], threads: tuple[int, ...]) -> None:
     with space.read() as tx:
-        found = {thread: counted(tx, thread) for thread in threads}
+        counters = {thread: counted(tx, thread) for thread in threads}
         total = int(tx.get(TOTAL) or b"0")
-    assert total == sum(found.values()), "of each write all is there, or nothing"
-    for thread, number in found.items():
+    assert total == sum(counters.values()), "of each write all is there, or nothing"
+    for thread, number in counters.items():
         # One may have been committed, and its process killed before it could tell.
-        assert acknowledged[thread] <= number <= acknowledged[thread] + 1, (thread, acknowledged, found)
+        assert acknowledged[thread] <= number <= acknowledged[thread] + 1, (thread, acknowledged, counters)

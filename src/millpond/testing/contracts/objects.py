@@ -108,7 +108,7 @@ class ObjectsContract(ABC):
         objects.put("ranges/a", b"bad")
         objects.put("quarantine/a", b"older")
         objects.rename("ranges/a", "quarantine/a")
-        assert [found.name for found in objects.list()] == ["quarantine/a"]
+        assert [info.name for info in objects.list()] == ["quarantine/a"]
         assert objects.get("quarantine/a").to_pybytes() == b"bad"
 
     def test_it_travels_to_another_process(self, objects: ObjectStore) -> None:
@@ -124,7 +124,7 @@ class ObjectsContract(ABC):
         for number in range(30):
             objects.put(f"a/{number:03d}", b"1")
         objects.delete(*(f"a/{number:03d}" for number in range(0, 40, 2)))
-        assert [found.name for found in objects.list()] == [f"a/{number:03d}" for number in range(1, 30, 2)]
+        assert [info.name for info in objects.list()] == [f"a/{number:03d}" for number in range(1, 30, 2)]
         objects.delete()
 
     def test_several_are_put_at_once(self, objects: ObjectStore) -> None:
@@ -139,9 +139,9 @@ class ObjectsContract(ABC):
         names = [f"many/{number:04d}" for number in range(1005)]
         for name in names:
             self.put_behind(objects, name, b"")
-        assert [found.name for found in objects.list("many")] == names
-        assert [found.name for found in objects.list(after="many/0999")] == names[1000:]
-        assert [found.name for found in objects.list(prefix="many/01")] == names[100:200]
+        assert [info.name for info in objects.list("many")] == names
+        assert [info.name for info in objects.list(after="many/0999")] == names[1000:]
+        assert [info.name for info in objects.list(prefix="many/01")] == names[100:200]
         assert objects.level() == Level((), ("many/",))
         assert len(objects.level("many").objects) == len(names)
 
@@ -165,7 +165,7 @@ class ObjectsContract(ABC):
         for name in ("a", "new"):
             with pytest.raises(type(error), match="mine"):
                 objects.put_stream(name, failing())
-        assert [(found.name, found.size) for found in objects.list()] == [("a", 6)]
+        assert [(info.name, info.size) for info in objects.list()] == [("a", 6)]
 
     # --- swaps
 
@@ -222,7 +222,7 @@ class ObjectsContract(ABC):
 
     def test_it_does_what_a_dictionary_does(self, objects: ObjectStore) -> None:
         def machine() -> ObjectsMachine:
-            objects.delete(*(found.name for found in objects.list()))
+            objects.delete(*(info.name for info in objects.list()))
             return ObjectsMachine(objects)
 
         run_state_machine_as_test(
@@ -297,8 +297,8 @@ class ObjectsMachine(RuleBasedStateMachine):
     def lists(self, under: str, prefix: str, after: str) -> None:
         """Listings filter and ascend."""
         after = after.rstrip("/")
-        found = [(info.name, info.size) for info in self.objects.list(under, prefix=prefix, after=after)]
-        assert found == [
+        listing = [(info.name, info.size) for info in self.objects.list(under, prefix=prefix, after=after)]
+        assert listing == [
             (name, len(self.model[name])) for name in sorted(self.model)
             if (not under or name.startswith(f"{under}/")) and name.startswith(prefix) and name > after
         ]  # fmt: skip

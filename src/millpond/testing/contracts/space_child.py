@@ -33,9 +33,9 @@ TOTAL = Prefix("total").pack()
 def counted(tx: ReadTransaction, thread: int) -> int:
     """The number of writes of a thread, after a look at everything that each of them wrote."""
     rows = Prefix(thread)
-    one, other = tx.get_many([rows.pack("a"), rows.pack("b")])
-    number = int(one or b"0")
-    assert one == other, f"half a transaction: {one!r}, {other!r}"
+    first, other = tx.get_many([rows.pack("a"), rows.pack("b")])
+    number = int(first or b"0")
+    assert first == other, f"half a transaction: {first!r}, {other!r}"
     there = [rows["row"].unpack(key)[0] for key in tx.keys(rows["row"].range())]
     assert there == list(range(max(0, number - ROWS_LEFT) + 1, number + 1)), f"{number}: {there}"
     return number

@@ -144,8 +144,8 @@ class SpaceMachine(RuleBasedStateMachine):
         assert child.stdout is not None
         child.stdin.write(f"{self.location}\n")
         child.stdin.flush()
-        found = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(child.stdout.readline()).items()}
-        assert found == self.rows
+        rows = {bytes.fromhex(key): bytes.fromhex(value) for key, value in json.loads(child.stdout.readline()).items()}
+        assert rows == self.rows
 
     @invariant()
     def readers_keep_their_moment(self) -> None:

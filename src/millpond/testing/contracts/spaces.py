@@ -146,8 +146,8 @@ class SpaceContract(ABC):
         runs = Prefix("runs")
         rows = {runs[tenant].pack(run): b"" for tenant in ("a", "ab", "a\x00") for run in (-1, 0, 1)}
         space.write(_putting(rows))
-        found = [runs["a"].unpack(key) for key, _ in _scan(space, runs["a"].range(), reverse=True)]
-        assert found == [(1,), (0,), (-1,)]
+        keys = [runs["a"].unpack(key) for key, _ in _scan(space, runs["a"].range(), reverse=True)]
+        assert keys == [(1,), (0,), (-1,)]
 
     def test_two_scans_of_one_transaction_do_not_disturb_each_other(self, space: Space) -> None:
         space.write(_putting(ROWS))

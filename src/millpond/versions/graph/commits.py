@@ -130,10 +130,10 @@ def get_commit(tx: ReadTransaction, commits: Prefix, id_: str) -> Commit:
 
     Raises: `NotFound`, `Corrupt`.
     """
-    found = find_commit(tx, commits, id_)
-    if found is None:
+    commit = find_commit(tx, commits, id_)
+    if commit is None:
         raise commit_not_found(id_)
-    return found
+    return commit
 
 
 def commit_not_found(id_: str) -> NotFound:
@@ -143,12 +143,12 @@ def commit_not_found(id_: str) -> NotFound:
 
 def starting_with(tx: ReadTransaction, commits: Prefix, prefix: str) -> list[str]:
     """The ids of commits that begin with these digits: none, one, or two where there are more."""
-    found: list[str] = []
+    ids: list[str] = []
     for key in tx.keys(starting(commits.packed + b"\x20" + prefix.encode())):
-        found.append(str(commits.unpack(key)[0]))
-        if len(found) == 2:
+        ids.append(str(commits.unpack(key)[0]))
+        if len(ids) == 2:
             break
-    return found
+    return ids
 
 
 def read_commits(tx: ReadTransaction, commits: Prefix) -> Iterator[Commit]:

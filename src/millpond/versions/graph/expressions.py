@@ -50,16 +50,16 @@ def parse(text: str) -> Expression:
 
     Raises: `Invalid`.
     """
-    found = _EXPRESSION.fullmatch(text)
+    match = _EXPRESSION.fullmatch(text)
     # A tag may hold ~ in its name; such a tag is reached by its commit.
-    if found is None:
+    if match is None:
         raise _refused(text)
     steps = []
-    for kind, digits in _STEP.findall(found["steps"] or ""):
+    for kind, digits in _STEP.findall(match["steps"] or ""):
         if len(digits) > _DIGITS_MAX:
             raise _refused(text)
         steps.append(Step(kind, int(digits) if digits else 1))
-    return Expression(found["base"], tuple(steps), found["mark"] or "")
+    return Expression(match["base"], tuple(steps), match["mark"] or "")
 
 
 def _refused(text: str) -> Invalid:

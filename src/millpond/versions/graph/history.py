@@ -36,8 +36,8 @@ class Window:
 def log(load: Load, start: str, window: Window | None = None) -> Iterator[Commit]:
     """The commits from `start` back, the newest first; of one second, children before parents, first parents first."""
     window = window or Window()
-    found = count()
-    ready = [_in_log(load(start), next(found))]
+    counter = count()
+    ready = [_in_log(load(start), next(counter))]
     seen = {start}
     while ready:
         commit = heapq.heappop(ready)[-1]
@@ -48,7 +48,7 @@ def log(load: Load, start: str, window: Window | None = None) -> Iterator[Commit
         for parent in commit.parents[:1] if window.first_parent else commit.parents:
             if parent not in seen:
                 seen.add(parent)
-                heapq.heappush(ready, _in_log(load(parent), next(found)))
+                heapq.heappush(ready, _in_log(load(parent), next(counter)))
 
 
 def _in_log(commit: Commit, number: int) -> tuple[int, int, int, Commit]:

@@ -69,12 +69,12 @@ class Graph:
 
         Raises: as `resolve`; `Invalid` for `$`.
         """
-        found = self.resolve(tx, text)
-        if found.explicit:
+        resolved = self.resolve(tx, text)
+        if resolved.explicit:
             raise Invalid(
                 "a commit is needed, not what is staged", kind="ref_staged", ref=text, hint="leave out the $"
             )  # fmt: skip
-        return get_commit(tx, self.commits, found.commit)
+        return get_commit(tx, self.commits, resolved.commit)
 
     def _base(self, tx: ReadTransaction, base: str, text: str) -> tuple[str, str | None]:
         if is_commit_id(base) and tx.get(self.commits.pack(base)) is not None:
@@ -86,9 +86,9 @@ class Graph:
         if tag is not None:
             return tag.decode(), None
         if _ID_DIGITS.issuperset(base):
-            found = starting_with(tx, self.commits, base)
-            if len(found) == 1:
-                return found[0], None
+            ids = starting_with(tx, self.commits, base)
+            if len(ids) == 1:
+                return ids[0], None
         raise ref_not_found(text)
 
     def _walk(self, tx: ReadTransaction, commit: str, expression: Expression, text: str) -> str:
@@ -111,15 +111,15 @@ class Graph:
 
     def load(self, tx: ReadTransaction) -> Callable[[str], Commit]:
         """A function that finds commits by their ids, each read once."""
-        known: dict[str, Commit] = {}
+        commits: dict[str, Commit] = {}
 
         def load(id_: str) -> Commit:
-            if id_ not in known:
-                found = find_commit(tx, self.commits, id_)
-                if found is None:
+            if id_ not in commits:
+                commit = find_commit(tx, self.commits, id_)
+                if commit is None:
                     raise commit_not_found(id_)
-                known[id_] = found
-            return known[id_]
+                commits[id_] = commit
+            return commits[id_]
 
         return load
 

@@ -120,8 +120,8 @@ def prefix_blocks(site: Site, location: PrefixLocation) -> Iterator[pa.RecordBat
     """
     root, name = split_address(location.address)
     base = len(name.rpartition("/")[0]) + 1 if "/" in name else 0
-    for found in site.sources(root).walk(name):
-        yield _block(root, found, [location.folder + one.name[base:] for one in found])
+    for objects in site.sources(root).walk(name):
+        yield _block(root, objects, [location.folder + item.name[base:] for item in objects])
 
 
 def object_block(site: Site, locations: Sequence[ObjectLocation]) -> pa.RecordBatch:
@@ -137,16 +137,16 @@ def object_block(site: Site, locations: Sequence[ObjectLocation]) -> pa.RecordBa
     return pa.concat_batches(parts) if parts else CHANGES.empty_table().combine_chunks().to_batches()[0]
 
 
-def _block(root: str, found: Sequence[SourceObject], paths: Sequence[str]) -> pa.RecordBatch:
+def _block(root: str, objects: Sequence[SourceObject], paths: Sequence[str]) -> pa.RecordBatch:
     keys = [path.encode() for path in paths]
     check_path(max(paths, key=lambda path: len(path.encode())))
-    count = len(found)
+    count = len(objects)
     columns = [
         pa.array(keys, pa.binary()),
-        pa.array([join_address(root, one.name) for one in found], pa.string()),
-        pa.array([one.size for one in found], pa.int64()),
-        pa.array([one.mtime for one in found], pa.int64()),
-        pa.array([one.checksum for one in found], pa.string()),
+        pa.array([join_address(root, item.name) for item in objects], pa.string()),
+        pa.array([item.size for item in objects], pa.int64()),
+        pa.array([item.mtime for item in objects], pa.int64()),
+        pa.array([item.checksum for item in objects], pa.string()),
         pa.repeat(pa.scalar(DEFAULT_CONTENT_TYPE, pa.string()), count),
         pa.repeat(pa.scalar("", pa.string()), count),
         pa.repeat(pa.scalar(False), count),

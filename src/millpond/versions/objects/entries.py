@@ -122,8 +122,8 @@ def entries_of(batch: pa.RecordBatch) -> list[Entry]:
     columns = [batch.column(name) for name in ENTRIES.names]
     columns[0] = columns[0].cast(pa.string())
     *values, texts = (column.to_pylist() for column in columns)
-    known = {text: read_metadata(text) for text in set(texts)}
-    return frozen_rows(Entry, *values, [known[text] for text in texts])
+    metadata = {text: read_metadata(text) for text in set(texts)}
+    return frozen_rows(Entry, *values, [metadata[text] for text in texts])
 
 
 def frozen_rows(kind: type[T], *columns: Sequence[object]) -> list[T]:

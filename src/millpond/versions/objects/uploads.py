@@ -62,18 +62,18 @@ def data_name(now_ms: int, id_: str) -> str:
 
 def time_of(name: str) -> int | None:
     """The milliseconds since 1970 that a name of ours tells; None for a name of somebody else."""
-    found = _NAME.fullmatch(name)
-    if found is not None:
-        stamp = base64.b32hexdecode(f"{found[3].upper()}====")
-        return int(found[2]) * _DAY_MS + int.from_bytes(stamp[:_MS_BYTES], "big")
+    match = _NAME.fullmatch(name)
+    if match is not None:
+        stamp = base64.b32hexdecode(f"{match[3].upper()}====")
+        return int(match[2]) * _DAY_MS + int.from_bytes(stamp[:_MS_BYTES], "big")
     earlier = _EARLIER.fullmatch(name)
     return None if earlier is None else int(earlier[2], 16)
 
 
 def stem_of(name: str) -> str:
     """The beginning of a name of ours that it shares with the parts of one upload: up to the end of its id."""
-    found = _NAME.fullmatch(name) or _EARLIER.fullmatch(name)
-    return name if found is None else found[1]
+    match = _NAME.fullmatch(name) or _EARLIER.fullmatch(name)
+    return name if match is None else match[1]
 
 
 def relative_address(namespace: str, address: str) -> str:

@@ -153,13 +153,17 @@ def difference_stream(objects: CachedObjects, old: str, new: str, bounds: Bounds
     if old == new:
         return
     a, b = load_index(objects, old), load_index(objects, new)
-    for found in diff(objects, a, b, same=IDENTITY, within=bounds.keys):
-        yield from difference_blocks(found)
+    for difference in diff(objects, a, b, same=IDENTITY, within=bounds.keys):
+        yield from difference_blocks(difference)
 
 
-def difference_blocks(found: Difference) -> Iterator[pa.RecordBatch]:
+def difference_blocks(difference: Difference) -> Iterator[pa.RecordBatch]:
     """A stretch of differences as a block of changes."""
-    parts = [_as_changes(found.removed, deleted=True), _as_changes(found.added), _as_changes(found.after)]
+    parts = [
+        _as_changes(difference.removed, deleted=True),
+        _as_changes(difference.added),
+        _as_changes(difference.after),
+    ]
     present = [part for part in parts if part.num_rows]
     if len(present) <= 1:
         yield from present

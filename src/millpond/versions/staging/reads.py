@@ -105,8 +105,8 @@ def find_entry(site: Site, tx: PointReads, view: View, path: str) -> Entry | Non
     Raises: `NotFound`, `Corrupt` for ranges.
     """
     for layer in view.layers:
-        found, entry = layer_entry(site, tx, layer, path)
-        if found:
+        is_there, entry = layer_entry(site, tx, layer, path)
+        if is_there:
             return entry
     return find_in_index(site, view.base, path)
 
@@ -132,10 +132,10 @@ def is_cleared(tx: PointReads, token: str, path: str) -> bool:
 
 
 def _segment_entry(site: Site, index: str, path: str) -> tuple[bool, Entry | None]:
-    found = _row_of(site, index, path.encode())
-    if found is None:
+    batch_row = _row_of(site, index, path.encode())
+    if batch_row is None:
         return False, None
-    batch, row = found
+    batch, row = batch_row
     if "deleted" in batch.schema.names and batch.column("deleted")[row].as_py():
         return True, None
     return True, entry_at(batch, row)
@@ -146,8 +146,8 @@ def find_in_index(site: Site, index: str, path: str) -> Entry | None:
 
     Raises: `NotFound`, `Corrupt`.
     """
-    found = _row_of(site, index, path.encode())
-    return None if found is None else entry_at(*found)
+    row = _row_of(site, index, path.encode())
+    return None if row is None else entry_at(*row)
 
 
 def _row_of(site: Site, id_: str, key: bytes) -> tuple[pa.RecordBatch, int] | None:

@@ -182,8 +182,8 @@ def find_presence(site: Site, index: str, paths: Sequence[str]) -> list[int]:
             here = np.flatnonzero(numbers == number)
             gone = reader.batch(number).column("deleted").take(pa.array(rows[here])).to_numpy(zero_copy_only=False)
             shows[here[gone]] = 0
-    found: list[int] = shows.tolist()
-    return found
+    states: list[int] = shows.tolist()
+    return states
 
 
 def find_rows(site: Site, index: str, paths: Sequence[str]) -> dict[str, Entry | None]:
@@ -193,10 +193,10 @@ def find_rows(site: Site, index: str, paths: Sequence[str]) -> dict[str, Entry |
     """
     reader = RangeReader(site.ranges, site.index(index))
     numbers, rows = reader.find(pa.array(paths, pa.string()).cast(pa.binary()))
-    found: dict[str, Entry | None] = {}
+    entries: dict[str, Entry | None] = {}
     for path, number, row in zip(paths, numbers.tolist(), rows.tolist(), strict=True):
         if number >= 0:
             batch = reader.batch(number)
             gone = "deleted" in batch.schema.names and batch.column("deleted")[row].as_py()
-            found[path] = None if gone else entry_at(batch, row)
-    return found
+            entries[path] = None if gone else entry_at(batch, row)
+    return entries

@@ -52,17 +52,17 @@ class Condition:
     absent: bool = False
     checksum: str | None = None
 
-    def check(self, path: str, found: Entry | None) -> None:
+    def check(self, path: str, entry: Entry | None) -> None:
         """Refuse to write.
 
         Raises: `Conflict`.
         """
-        if self.absent and found is not None:
+        if self.absent and entry is not None:
             raise Conflict("path already exists", kind="precondition_failed", path=path, hint="choose another path")
-        if self.checksum is not None and (found is None or found.checksum != self.checksum):
+        if self.checksum is not None and (entry is None or entry.checksum != self.checksum):
             raise Conflict(
                 "the object is not the one expected", kind="precondition_failed", path=path,
-                expected=self.checksum, found=None if found is None else found.checksum,
+                expected=self.checksum, found=None if entry is None else entry.checksum,
             )  # fmt: skip
 
 
@@ -238,25 +238,25 @@ def _clears(tx: ReadTransaction, token: str) -> Callable[[str], bool] | None:
 
 def _present(site: Site, tx: ReadTransaction, record: BranchRecord, below: Below, places: Sequence[int]) -> list[bool]:
     """Of each path, at those places, true when the layers below the staging token show something there."""
-    found = [False] * len(below.paths)
+    flags = [False] * len(below.paths)
     rest: Sequence[int] = places
     for layer in record.sealed:
         if layer.index is not None:
             shows = below.presence(layer.index)
             for at in rest:
-                found[at] = shows[at] > 0
+                flags[at] = shows[at] > 0
             rest = [at for at in rest if shows[at] < 0]
             continue
         rows = tx.get_many(STAGED[layer.id].pack_texts([below.paths[at] for at in rest]))
         hidden = _clears(tx, layer.id)
         for at, row in zip(rest, rows, strict=True):
-            found[at] = row is not None and row != TOMBSTONE
+            flags[at] = row is not None and row != TOMBSTONE
         missing = [at for at, row in zip(rest, rows, strict=True) if row is None]
         rest = missing if hidden is None else [at for at in missing if not hidden(below.paths[at])]
     shows = below.presence(_base(site, tx, record))
     for at in rest:
-        found[at] = shows[at] > 0
-    return found
+        flags[at] = shows[at] > 0
+    return flags
 
 
 def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, force: bool = False) -> None:
@@ -302,10 +302,10 @@ def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *
 
     def change(tx: Transaction) -> Entry:
         record = writable_branch(site, tx, branch, force=force)
-        found = shown(site, tx, record, record.layers, below, path)
-        if found is None:
+        current = shown(site, tx, record, record.layers, below, path)
+        if current is None:
             raise entry_not_found(path)
-        entry = replace(found, metadata=metadata)
+        entry = replace(current, metadata=metadata)
         tx.put(STAGED[record.staging_token].pack(path), encode_entry(entry))
         return entry
 

@@ -185,18 +185,18 @@ class _Reading:
 
     def _too_long(self) -> Invalid:
         """The refusal of a record that is longer than the blocks Arrow reads, or has a quote that is never closed."""
-        found = find_long_record(_pieces_of(self._source()), BLOCK_BYTES, self.header.delimiter)
+        record = find_long_record(_pieces_of(self._source()), BLOCK_BYTES, self.header.delimiter)
         names = self.header.names
         where = {
-            "path": self.piece.file.path, "row": found.number - self.named + 1,
-            "column": names[found.cell] if found.cell < len(names) else found.cell + 1,
+            "path": self.piece.file.path, "row": record.number - self.named + 1,
+            "column": names[record.cell] if record.cell < len(names) else record.cell + 1,
         }  # fmt: skip
-        if found.open:
+        if record.open:
             return Invalid(
                 "a quote is opened and never closed", kind="input_damaged", **where, hint="close it, or take it out"
             )
         return Invalid(
-            "a record is too long", kind="record_long", **where, bytes=found.size, bytes_max=BLOCK_BYTES,
+            "a record is too long", kind="record_long", **where, bytes=record.size, bytes_max=BLOCK_BYTES,
             hint="leave it out, cut it, or write the file as Parquet",
         )  # fmt: skip
 

@@ -78,11 +78,11 @@ def find_files(targets: Sequence[str | Path], written: str | None = None) -> lis
 
     Raises: `NotFound` for what does not exist; `Invalid` for a file whose format is unknown.
     """
-    wanted = None if written is None else _format_named(written)
-    found = [_input_file(path, wanted) for target in targets for path in _expand(target)]
-    if not found:
+    format_ = None if written is None else _format_named(written)
+    files = [_input_file(path, format_) for target in targets for path in _expand(target)]
+    if not files:
         raise Invalid("no file to load", kind="no_input", hint="name a file, a folder or a pattern")
-    return found
+    return files
 
 
 def _format_named(written: str) -> Format:
@@ -123,11 +123,11 @@ def _in_folder(folder: Path) -> list[Path]:
     return files
 
 
-def _input_file(path: Path, wanted: Format | None) -> InputFile:
+def _input_file(path: Path, stated: Format | None) -> InputFile:
     suffixes = [suffix.lower() for suffix in path.suffixes]
     compression = _COMPRESSED.get(suffixes[-1]) if suffixes else None
     ending = suffixes[-2:-1] if compression else suffixes[-1:]
-    format_ = wanted or (_SUFFIXES.get(ending[0]) if ending else None)
+    format_ = stated or (_SUFFIXES.get(ending[0]) if ending else None)
     if format_ is None:
         raise Invalid(
             "cannot tell how the file is written", kind="input_format", path=path,

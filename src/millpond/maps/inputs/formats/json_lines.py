@@ -215,7 +215,7 @@ def _decode(line: bytes) -> Any:
 
 def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
     """The Arrow types of the scalar columns of the first lines, as far as they agree."""
-    found: dict[str, set[type]] = {}
+    kinds_of: dict[str, set[type]] = {}
     for line in block.split(b"\n", _SAMPLE_LINES)[:_SAMPLE_LINES]:
         try:
             record = _decode(line)
@@ -223,13 +223,13 @@ def _sampled_types(block: bytes) -> dict[str, pa.DataType]:
             continue
         if isinstance(record, dict):
             for name, value in record.items():
-                found.setdefault(name, set()).add(type(value))
+                kinds_of.setdefault(name, set()).add(type(value))
     types: dict[str, pa.DataType] = {}
-    for name, kinds in found.items():
-        known = kinds - {type(None)}
-        if known == {int, float}:
-            known = {float}
-        kind = _ARROW_TYPES.get(known.pop()) if len(known) == 1 else None
+    for name, kinds in kinds_of.items():
+        sampled = kinds - {type(None)}
+        if sampled == {int, float}:
+            sampled = {float}
+        kind = _ARROW_TYPES.get(sampled.pop()) if len(sampled) == 1 else None
         if kind is not None:
             types[name] = kind
     return types
@@ -255,8 +255,8 @@ def _line_start(whole: Any, at: int) -> int:
     """The first place at or after `at` where a line begins."""
     while at < whole.size:
         block = whole[at : at + (64 << 10)].to_pybytes()
-        found: int = block.find(b"\n")
-        if found >= 0:
-            return at + found + 1
+        line_end: int = block.find(b"\n")
+        if line_end >= 0:
+            return at + line_end + 1
         at += len(block)
     return at
