@@ -32,7 +32,7 @@ from millpond.server.workflows.access import Access
 from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, run_path
-from millpond.workflows.processor import Applied, Measures, Processor, ReadRows
+from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
 from millpond.workflows.tasks.queues import Worker, Workers
 
@@ -192,12 +192,12 @@ class WorkflowService:
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
         processor = await self._own()
-        return await run_sync(lambda: processor.read(tenant, act))
+        return await run_sync(lambda: read_rows(processor, tenant, act))
 
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two: at once, unless the space is being moved."""
         try:
-            return (await self._own()).read(tenant, act, wait=False)
+            return read_rows(await self._own(), tenant, act, wait=False)
         except WouldBlock:
             return await self.read(tenant, act)
 

@@ -97,7 +97,7 @@ class Follower(Processor):
     @property
     def queued(self) -> int:
         """The number of commands of callers that are under way."""
-        return len(self._waiting)
+        return len(self._callers)
 
     def start(self) -> None:
         """Begin to follow."""
@@ -115,7 +115,7 @@ class Follower(Processor):
     def finish(self, seconds: float) -> None:
         """Wait until no caller waits for a reply, or until some seconds are over."""
         with self._lock:
-            self._clock.wait_for(self._lock, lambda: not self._waiting, self._clock.monotonic() + seconds)
+            self._clock.wait_for(self._lock, lambda: not self._callers, self._clock.monotonic() + seconds)
 
     def own(self, owning: bool) -> None:
         """Do the work of the partition's owner from now on, or no longer: then callers and workers wait for another."""
@@ -238,7 +238,7 @@ class Follower(Processor):
 
     def _ended(self, end: Applied, confirmed: bool) -> Applied:
         """The end of a command, as its caller gets it, or its worker if it claimed a task for one."""
-        if end.command.id in self._waiting:
+        if end.command.id in self._callers:
             return end if confirmed else replace(end, error=self._gone())
         worker = self._claims.get(end.command.id)
         if worker is None:

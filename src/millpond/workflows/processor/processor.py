@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from millpond.workflows.engine import Request
     from millpond.workflows.logs import Entry
 
-__all__ = ("Ends", "Incoming", "Measures", "Processor", "QUEUED_MAX", "RETRY_SECONDS", "claim_of")
+__all__ = ("Ends", "Incoming", "Measures", "Processor", "QUEUED_MAX", "RETRY_SECONDS", "claim_of", "read_rows")
 
 COMMANDS_PER_WRITE = 256
 TIMERS_PER_WRITE = 100
@@ -71,7 +71,7 @@ _LOG = logging.getLogger(__name__)
 
 T = TypeVar("T")
 Incoming: TypeAlias = "LoggedCommand | Entry"
-"""What waits to be applied: a command, or an entry of a log."""
+"""An item that is yet to be applied: a command, or an entry of a log."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class Processor:
         self._queues = TaskQueues()
         self._recent = RecentRows()
         self._queue: deque[Incoming] = deque()
-        self._waiting: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
+        self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()
         self._looks = self._served = self._latest = 0
         self._lock = threading.Condition()
@@ -170,14 +170,14 @@ class Processor:
     def own(self, owning: bool) -> None:
         """Do the work of the partition's owner from now on, or no longer: then callers that wait get an error."""
         self._owning = owning
-        self.workers.unwatch(self.look)
+        self.workers.unwatch(self._look)
         if owning:
             self._queues = TaskQueues()
-            self.workers.watch(self.look)
+            self.workers.watch(self._look)
             for queue in self.workers.queues():
-                self.look(queue)
+                self._look(queue)
         else:
-            self._answer([Applied(command, 0, error=self._gone()) for command, _ in list(self._waiting.values())])
+            self._answer([Applied(command, 0, error=self._gone()) for command, _ in list(self._callers.values())])
 
     def submit(self, tenant: str, request: Request) -> Future[Message | None]:
         """The reply of a request, as soon as it is applied and durable.
@@ -206,7 +206,7 @@ class Processor:
         """The number of commands that wait for their turn."""
         return len(self._queue)
 
-    def look(self, queue: Queue) -> None:
+    def _look(self, queue: Queue) -> None:
         """Look for tasks of a queue: a worker waits for one."""
         self._joined.add(queue)
         self._looks += 1
@@ -220,7 +220,7 @@ class Processor:
             if self.queued >= QUEUED_MAX:
                 raise Unavailable("more commands wait than may", kind="commands_full", queued_max=QUEUED_MAX,
                                   hint="send it again in a moment")  # fmt: skip
-            self._waiting[command.id] = command, future
+            self._callers[command.id] = command, future
             self._append(command)
         return command
 
@@ -371,14 +371,6 @@ class Processor:
     def _confirm(self, ends: Ends) -> None:
         """Make sure of the ends of a write before anybody hears of them."""
 
-    def read(self, tenant: str, act: Callable[[ReadRows], T], *, wait: bool = True) -> T:
-        """The result of a function that reads a tenant's rows.
-
-        Raises: as the function; `WouldBlock`, unless it may `wait` for the space.
-        """
-        with self.space.read(wait=wait) as tx:
-            return act(self.partition.reads(tx, tenant))
-
     def backlog(self) -> Backlog:
         """The work that waits, as its rows have it.
 
@@ -412,7 +404,7 @@ class Processor:
         """Pass on what was applied, and give callers their replies."""
         self._passed_on(ends)
         for end in ends:
-            _, future = self._waiting.pop(end.command.id, (None, None))
+            _, future = self._callers.pop(end.command.id, (None, None))
             if future is not None:
                 _settle(future, end)
 
@@ -478,6 +470,15 @@ class Processor:
                 delete_run(self.space, store, run)
         if tenants:
             self._recent.forget()
+
+
+def read_rows(processor: Processor, tenant: str, act: Callable[[ReadRows], T], *, wait: bool = True) -> T:
+    """The result of a function that reads a tenant's rows in a partition.
+
+    Raises: as the function; `WouldBlock`, unless it may `wait` for the space.
+    """
+    with processor.space.read(wait=wait) as tx:
+        return act(processor.partition.reads(tx, tenant))
 
 
 def claim_of(task: QueuedTask, worker: Worker) -> TaskClaim:

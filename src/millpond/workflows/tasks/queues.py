@@ -77,7 +77,7 @@ class Workers:
 
     def queues(self) -> tuple[Queue, ...]:
         """The queues of which workers wait for a task."""
-        return tuple(queue for queue, waiting in tuple(self._queues.items()) if waiting)
+        return tuple(queue for queue, workers in tuple(self._queues.items()) if workers)
 
     def watch(self, look: Look) -> None:
         """Call a function with the queue of each worker that begins to wait."""

@@ -33,6 +33,7 @@ from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
 if TYPE_CHECKING:
@@ -207,7 +208,7 @@ class SharedWorkflows(WorkflowService):
             raise Uncertain("the partition moved while it was read", kind="partition_moving", partition=number,
                             hint="read again")  # fmt: skip
         follower.wait_until(self._log.end(number), _BEHIND_SECONDS)
-        return follower.read(tenant, act)
+        return read_rows(follower, tenant, act)
 
     def _remote(self, number: int, tenant: str, request: bytes) -> bytes:
         async def here(follower: Follower) -> bytes:
