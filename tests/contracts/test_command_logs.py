@@ -13,7 +13,7 @@ from millpond.clock import SystemClock
 from millpond.kernel.keys import Prefix
 from millpond.stores.memory import MemorySpace
 from millpond.testing.contracts.command_logs import CommandLogContract
-from millpond.workflows.logs.embedded import EmbeddedLog
+from tests.harness.embedded_log import EmbeddedLog
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,7 +1,7 @@
 ----------------------------- MODULE Partitions -----------------------------
 (* A partition of workflows moves from one process to another, while its commands cause others on a second partition.
 
-Stands for: `Follower` of workflows/partitions/follower.py (`submit`, `_apply`, `_send`, `own`),
+Stands for: `Follower` of workflows/partitions/follower.py (`submit`, `_confirm`, `_send`, `own`),
 `FollowedPartition` of followed.py (`put_out`, `_caused`), `Ownership` of server/workflows/shared/ownership.py,
 `Checkpoints.save` of checkpoints.py. The rows of a store are a function of the entries up to its place, so the place is
 the store. Each command of the log causes the command of the same number on the other partition. Timers are left out:

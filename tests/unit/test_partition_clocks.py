@@ -62,5 +62,5 @@ def test_timers_are_set_anew_some_by_each_entry(cluster: Cluster, monkeypatch: p
     cluster.clock.now -= 2 * DAY
     until(lambda: clock_entries(cluster, number) == 3)
     cluster.clock.advance(2_500)
-    until(lambda: cluster.followers[number]._due is None)
+    until(lambda: cluster.followers[number].backlog().due_ms is None)
     assert [cluster.do(TaskClaim(task_of(name), "worker")) is not None for name in names] == [True] * 5

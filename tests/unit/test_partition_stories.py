@@ -19,12 +19,12 @@ from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.stores.memory import MemorySpace
 from millpond.workflows.engine import Request
 from millpond.workflows.keyspaces import INITIALIZED, STORY
-from millpond.workflows.logs.embedded import EmbeddedLog
 from millpond.workflows.partitions import Follower
 from millpond.workflows.partitions.entries import StoryEntry, decode_entry, encode_entry
 from millpond.workflows.partitions.followed import FollowedPartition
 from millpond.workflows.store import initialize
 from millpond.workflows.stories import stories_after
+from tests.harness.embedded_log import EmbeddedLog
 from tests.models.workflows.specs import request
 
 SECONDS = 20

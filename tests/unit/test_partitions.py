@@ -48,7 +48,6 @@ from millpond.stores.objects import FolderObjects, MemoryObjects
 from millpond.workflows.engine import Request, TaskClaim
 from millpond.workflows.keyspaces import DEFINITION, INITIALIZED, OUTBOX
 from millpond.workflows.logs import Entry
-from millpond.workflows.logs.embedded import EmbeddedLog
 from millpond.workflows.partitions import (
     METADATA,
     Checkpoints,
@@ -72,6 +71,7 @@ from millpond.workflows.partitions.followed import FollowedPartition, read_place
 from millpond.workflows.processor import Applied
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.store import initialize
+from tests.harness.embedded_log import EmbeddedLog
 from tests.models.workflows.specs import request
 
 SECONDS = 20

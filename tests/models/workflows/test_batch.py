@@ -47,13 +47,21 @@ class Look:
     reverse: bool
 
 
-Step = Put | Delete | DeleteRange | Look
-STEPS: st.SearchStrategy[Step] = st.one_of(
+@dataclass(frozen=True)
+class TakenBack:
+    """A command that fails midway."""
+
+    steps: list[Put | Delete | DeleteRange | Look]
+
+
+Step = Put | Delete | DeleteRange | Look | TakenBack
+SIMPLE: st.SearchStrategy[Put | Delete | DeleteRange | Look] = st.one_of(
     st.builds(Put, st.sampled_from(KEYS), st.binary(max_size=3)),
     st.builds(Delete, st.sampled_from(KEYS)),
     st.builds(DeleteRange, st.sampled_from(RANGES), st.none() | st.integers(1, 3)),
     st.builds(Look, st.sampled_from(RANGES), st.booleans()),
 )
+STEPS: st.SearchStrategy[Step] = SIMPLE | st.builds(TakenBack, st.lists(SIMPLE, max_size=5))
 WRITES = st.lists(st.tuples(st.lists(STEPS, max_size=12), st.sampled_from(("made", "not made"))), max_size=6)
 
 
@@ -110,6 +118,12 @@ def _do(batch: Batch, rows: dict[bytes, bytes], step: Step) -> None:
             assert batch.delete_range(keys, limit) == len(gone)
             for key in gone:
                 del rows[key]
+        case TakenBack(steps):
+            batch.begin()
+            failed = dict(rows)
+            for inner in steps:
+                _do(batch, failed, inner)
+            batch.undo()
         case Look(keys, reverse):
             found = sorted(((key, value) for key, value in rows.items() if keys.holds(key)), reverse=reverse)
             assert list(batch.scan(keys, reverse=reverse)) == found

@@ -29,12 +29,13 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from millpond.errors import MillpondError
-from millpond.workflows.processor import Backlog, Measures, backlog_of
+from millpond.workflows.partitions import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.server.workflows.service import WorkflowService
+    from millpond.workflows.processor import Backlog
 
 __all__ = ("WorkflowMetrics",)
 
@@ -55,7 +56,8 @@ class WorkflowMetrics(Collector):
         """The counts so far; zeros of a processor that has not begun."""
         workers = self._service.workers.count
         yield GaugeMetricFamily("millpond_workflows_workers_waiting", "Workers that wait for a task.", value=workers)
-        positions = {number: follower.position for number, follower in tuple(self._service.followers.items())}
+        processors = tuple(self._service.processors.items())
+        positions = {number: one.position for number, one in processors if isinstance(one, Follower)}
         if positions:
             family = GaugeMetricFamily(
                 "millpond_workflows_position", "Last entry applied of a partition owned here.", labels=["partition"]
@@ -64,8 +66,7 @@ class WorkflowMetrics(Collector):
                 family.add_metric([str(partition)], position)
             yield family
         yield from self._of_backlog()
-        processor = self._service.processor
-        queued, measures = (0, Measures()) if processor is None else (processor.queued, processor.measures)
+        queued, measures = sum(processor.queued for _, processor in processors), self._service.measures
         yield GaugeMetricFamily("millpond_workflows_commands_queued", "Commands that wait for a write.", value=queued)
         for name, said, value in (
             ("stories_dropped", "Commands whose events were dropped.", self._service.stories_dropped.number),
@@ -81,7 +82,7 @@ class WorkflowMetrics(Collector):
     def _of_backlog(self) -> Iterator[Metric]:
         backlogs: list[Backlog] = []
         with suppress(MillpondError):  # a partition that was closed meanwhile; the page answers without it
-            backlogs = self._backlogs()
+            backlogs = [processor.backlog() for processor in tuple(self._service.processors.values())]
         now = self._service.clock.now_ms()
         tasks = GaugeMetricFamily("millpond_workflows_tasks_queued", "Tasks that wait for a worker.", labels=_QUEUE)
         oldest = GaugeMetricFamily(
@@ -100,14 +101,3 @@ class WorkflowMetrics(Collector):
             ("stories_queued", "Commands whose events are in no stream yet.", sum(one.stories for one in backlogs)),
         ):
             yield GaugeMetricFamily(f"millpond_workflows_{name}", said, value=value)
-
-    def _backlogs(self) -> list[Backlog]:
-        """The work that waits, in each partition that is owned here."""
-        processor = self._service.processor
-        if processor is not None:
-            return [processor.backlog()]
-        found = []
-        for follower in tuple(self._service.followers.values()):
-            with follower.space.read() as tx:
-                found.append(backlog_of(tx, follower.partition))
-        return found

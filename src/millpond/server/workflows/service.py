@@ -32,7 +32,7 @@ from millpond.server.workflows.access import Access
 from millpond.server.workflows.event_publisher import Tally, Teller
 from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, run_path
-from millpond.workflows.processor import Applied, Processor, ReadRows
+from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
 from millpond.workflows.store.initialization import LEGACY_LOG, initialization
 from millpond.workflows.tasks.queues import Worker, Workers
 
@@ -45,18 +45,19 @@ if TYPE_CHECKING:
 
     from millpond.nodes.node import Node
     from millpond.workflows.engine import Request
-    from millpond.workflows.partitions import Follower
 
     T = TypeVar("T")
 
 __all__ = ("WorkflowService", "changes_cluster")
 
+OWN = 0
+"""The number of the partition of a pond that shares nothing."""
 _OF_CLUSTER = (PutTenantRequest, PutPrincipalRequest, DeletePrincipalRequest, PutQuotaRequest, DeleteQuotaRequest)
 
 
 def changes_cluster(applied: Applied) -> bool:
-    """True for the end of a command that changed a tenant, a principal or a quota."""
-    return isinstance(applied.command.request, _OF_CLUSTER) and applied.error is None
+    """True for the end of a command that may have changed a tenant, a principal or a quota."""
+    return isinstance(applied.command.request, _OF_CLUSTER)
 
 
 class WorkflowService:
@@ -67,8 +68,6 @@ class WorkflowService:
 
     def __init__(self, node: Node) -> None:
         self._node, self.clock = node, node.clock
-        self.processor: Processor | None = None
-        self._space: Space | None = None
         self._teller: Teller | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
@@ -77,8 +76,9 @@ class WorkflowService:
         self.registered = Registrations(node.clock)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
-        self.followers: dict[int, Follower] = {}
-        """The followers of the partitions that this process owns in a shared log."""
+        self.processors: dict[int, Processor] = {}
+        """The processors of the partitions that this process owns: one, by default, from the first call on."""
+        self.measures = Measures()
         self.access = Access(self, node.clock)
         self._replies: dict[str, asyncio.Future[Message | None]] = {}
         self._handed: dict[Worker, asyncio.Future[Message | None]] = {}
@@ -90,22 +90,21 @@ class WorkflowService:
         Raises: `Conflict`, kind `not_primary`, on a replica: workflows live in the folder of one node.
         """
         async with self._beginning:
-            if self.processor is None:
+            if not self.processors:
                 if self._node.role == "replica":
                     raise Conflict("workflows are served by the primary", kind="not_primary", node=self._node.url,
                                    hint="call the primary: millpond node status")  # fmt: skip
                 self._loop = asyncio.get_running_loop()
-                self.processor = await run_sync(self._open)
-        return self.processor
+                self.processors[OWN] = await run_sync(self._open)
+        return self.processors[OWN]
 
     def _open(self) -> Processor:
-        self._space = self._find_space()
-        stories = self._node.settings.workflows.events
-        processor = Processor(self._space, self._node.clock, self._pass_on, self.workers, stories=stories)
+        space, stories = self._find_space(), self._node.settings.workflows.events
+        processor = Processor(space, self.clock, self._pass_on, self.workers, self.measures, stories=stories)
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
         append, dropped = self._node.pond.events.volumes.of("workflows"), self.stories_dropped.add
-        self._teller = Teller(self._space, self._node.clock, append, dropped=dropped)
+        self._teller = Teller(space, self.clock, append, dropped=dropped)
         self._teller.start()
         return processor
 
@@ -139,24 +138,25 @@ class WorkflowService:
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
         async with self._beginning:
-            if self.processor is not None:
-                await run_sync(self.processor.stop)
-                self.processor = None
+            if self.processors:
+                processor = self.processors.pop(OWN)
+                await run_sync(processor.stop)
                 if self._teller is not None:
                     await run_sync(self._teller.stop)
-                if self._space is not None and self._space is not self._node.pond.space:
-                    await run_sync(self._space.close)
-
-    def _opened(self) -> Space:
-        assert self._space is not None, "a processor has begun"
-        return self._space
+                if processor.space is not self._node.pond.space:
+                    await run_sync(processor.space.close)
 
     async def submit(self, tenant: str, request: Request) -> Message | None:
         """The reply of a request, once it is applied and durable.
 
         Raises: as `Processor.submit`.
         """
-        processor = self.processor or await self.begin()
+        return await self._posted(await self._own(), tenant, request)
+
+    async def _own(self) -> Processor:
+        return self.processors.get(OWN) or await self.begin()
+
+    async def _posted(self, processor: Processor, tenant: str, request: Request) -> Message | None:
         command = processor.post(tenant, request)
         reply: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self._replies[command] = reply
@@ -170,7 +170,7 @@ class WorkflowService:
 
         Raises: `Internal`, kind `command_failed`: its claim failed.
         """
-        if self.processor is None:
+        if not self.processors:
             await self.begin()
         task: asyncio.Future[Message | None] = asyncio.get_running_loop().create_future()
         self._handed[worker] = task
@@ -191,20 +191,13 @@ class WorkflowService:
 
     async def read(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a tenant's rows, in a thread."""
-        processor = self.processor or await self.begin()
-
-        def reading() -> T:
-            with self._opened().read() as tx:
-                return act(processor.partition.reads(tx, tenant))
-
-        return await run_sync(reading)
+        processor = await self._own()
+        return await run_sync(lambda: read_rows(processor, tenant, act))
 
     async def get(self, tenant: str, act: Callable[[ReadRows], T]) -> T:
         """The result of a function that reads a row or two: at once, unless the space is being moved."""
-        processor = self.processor or await self.begin()
         try:
-            with self._opened().read(wait=False) as tx:
-                return act(processor.partition.reads(tx, tenant))
+            return read_rows(await self._own(), tenant, act, wait=False)
         except WouldBlock:
             return await self.read(tenant, act)
 

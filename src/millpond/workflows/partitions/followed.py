@@ -12,7 +12,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -35,9 +34,10 @@ from millpond.workflows.partitions.entries import (
 )
 from millpond.workflows.partitions.routing import METADATA, partition_of_key
 from millpond.workflows.processor import Applied, Partition
+from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.processor.partition import instant_after, note_failed
-from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, pull_back, take_timer
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, DueTimer, pull_back
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX
 from millpond.workflows.stories import delete_stories, drop_stories
 
@@ -66,7 +66,7 @@ class Ended:
     """The end of an entry: that of its command, and the timer that it was; a timer may have been none any more."""
 
     applied: Applied | None
-    timer: TimerEntry | None = None
+    timer: DueTimer | None = None
 
 
 def read_place(tx: ReadTransaction) -> Place:
@@ -93,24 +93,33 @@ class FollowedPartition(Partition):
         super().__init__(initialization, stories=stories)
         self.number, self._partitions = number, partitions
         self._position, self._out = 0, 0
+        self.place = Place()
+        """The place behind the entries that were applied last."""
+        self.has_put_out = False
 
     def last_ms(self, tx: ReadTransaction) -> int:
         """The instant of the last command."""
         return read_place(tx).ms
 
+    def latest_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant by which timers may have been set."""
+        return read_place(tx).latest_ms
+
     def apply_entries(self, tx: Transaction, entries: Sequence[Entry]) -> list[Ended]:
         """Apply entries in their order; the end of each that was no mere note."""
         place = read_place(tx)
         ends: list[Ended] = []
-        for entry in entries:
-            if entry.position > place.position:
-                self._position, self._out = entry.position, 0
-                place, ended = self._apply_entry(tx, entry, place)
-                ends += ended
+        with batched(tx) as rows:
+            for entry in entries:
+                if entry.position > place.position:
+                    self._position, self._out = entry.position, 0
+                    place, ended = self._apply_entry(rows, entry, place)
+                    ends += ended
+        self.place = place
         tx.put(PLACE.pack(), encode((place.position, place.ms, place.latest_ms)))
         return ends
 
-    def _apply_entry(self, tx: Transaction, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
+    def _apply_entry(self, tx: Batch, data: Entry, last: Place) -> tuple[Place, list[Ended]]:
         try:
             entry = decode_entry(data.data)
         except Corrupt as error:
@@ -124,7 +133,7 @@ class FollowedPartition(Partition):
         return Place(data.position, ms, max(last.latest_ms, ms)), ends
 
     def _apply_command(
-        self, tx: Transaction, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
+        self, tx: Batch, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
     ) -> tuple[int, list[Ended]]:
         match entry:
             case CommandEntry(command, ms):
@@ -132,7 +141,8 @@ class FollowedPartition(Partition):
                 return now, [self._command(tx, command, now)]
             case TimerEntry():
                 now = instant_after(last, entry.ms)
-                return now, [self._timer(tx, entry, now)]
+                timer = DueTimer(entry.tenant, entry.name, entry.at)
+                return now, [Ended(self._fire(tx, timer, now, Head(self._position - 1)), timer)]
             case CausedEntry():
                 # A definition is the same everywhere, also in its times.
                 now = entry.ms if entry.source == METADATA else instant_after(last, entry.ms)
@@ -144,22 +154,14 @@ class FollowedPartition(Partition):
                 (drop_stories if dropped else delete_stories)(tx, (position, number))
                 return last, []
 
-    def _command(self, tx: Transaction, command: LoggedCommand, now: int) -> Ended:
+    def _command(self, tx: Batch, command: LoggedCommand, now: int) -> Ended:
         applied = self._applied(tx, command, now)
         if self.number == METADATA and applied.error is None:
             for target in range(METADATA + 1, self._partitions):
                 self._put_out(tx, target, command, now)
         return Ended(applied)
 
-    def _timer(self, tx: Transaction, timer: TimerEntry, now: int) -> Ended:
-        request = take_timer(tx, timer.tenant, timer.name, timer.at)
-        if request is None:
-            return Ended(None, timer)
-        own = hashlib.sha256(f"timer/{self.number}/{self._position}".encode()).hexdigest()[:32]
-        command, head = LoggedCommand(timer.tenant, own, request), Head(self._position - 1)
-        return Ended(self._fire(tx, command, str(timer.name[0]), now, head), timer)
-
-    def _caused(self, tx: Transaction, entry: CausedEntry, now: int) -> list[Ended]:
+    def _caused(self, tx: Batch, entry: CausedEntry, now: int) -> list[Ended]:
         known = RECEIVED.pack(entry.source)
         if entry.number != _number(tx, known) + 1:
             return []
@@ -170,7 +172,7 @@ class FollowedPartition(Partition):
             note_failed(tx, entry.command, (self._position, 0), applied.error)
         return [Ended(applied)]
 
-    def _applied(self, tx: Transaction, command: LoggedCommand, now: int) -> Applied:
+    def _applied(self, tx: Batch, command: LoggedCommand, now: int) -> Applied:
         """Apply a command, with what it causes here."""
         return self._apply_chain(tx, command, now, Head(self._position - 1))[0]
 
@@ -189,7 +191,7 @@ class FollowedPartition(Partition):
         tx.put(counter, encode((number,)))
         entry = encode_entry(CausedEntry(self.number, number, command, now))
         tx.put(OUTBOX.pack(self._position, self._out), encode((target, entry)))
-        self._out += 1
+        self._out, self.has_put_out = self._out + 1, True
 
     def _delete_run(self, tx: Transaction, store: RunStore, run: RunPath) -> None:
         """Delete a run whole: a run that is half gone would be no function of the log."""

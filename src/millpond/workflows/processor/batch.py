@@ -2,13 +2,14 @@
 
     commands ─▶ Batch ─▶ rows of recent runs, definitions      RecentRows, from one write to the next
                   │      all other rows                        the transaction
-                  └────▶ what was changed, at the end, or before a scan, in one piece ─▶ the transaction
+                  └────▶ what was changed, at the end, in one piece ─▶ the transaction
 
 A driver lets go of the interpreter in each of its calls, and gets it back after others had their turn. So few calls
 make a write short.
 
 Invariants:
 * `Batch` answers as the transaction would if each change had been made in it at once;
+* what a command changed is taken back whole, as if the command had never begun;
 * `RecentRows` holds what is in the space: the processor alone writes rows of runs and definitions, and forgets what a
   write touched that was not made;
 * it has a limit: the runs that were not used for the longest time are forgotten.
@@ -17,19 +18,20 @@ Invariants:
 from __future__ import annotations
 
 from collections import OrderedDict
-from itertools import islice
-from typing import TYPE_CHECKING, Final
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Final, cast
 
 from millpond.kernel.keys import KeyRange
+from millpond.kernel.overlay import Overlay
 from millpond.kernel.scans import delete_rows, first_rows, put_rows
 from millpond.workflows.keyspaces import DEFINITION, GROUP
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from millpond.kernel.space import ReadTransaction, Transaction
 
-__all__ = ("Batch", "RecentRows")
+__all__ = ("Batch", "RecentRows", "batched")
 
 RUNS_MAX = 1_000
 RUN_ROWS_MAX = 100
@@ -37,6 +39,7 @@ RUN_ROWS_MAX = 100
 RUN_BYTES_MAX = 16 << 10
 _GROUP: Final = GROUP.packed
 _DEFINITION: Final = DEFINITION.packed
+_UNCHANGED: Final = object()
 _Rows = dict[bytes, bytes]
 
 
@@ -98,12 +101,13 @@ class RecentRows:
             self.forget_definitions()
 
 
-class Batch:
-    """A `Transaction` over that of a write."""
+class Batch(Overlay):
+    """An overlay of a write's transaction, into which `end` writes it; a command that fails midway is taken back."""
 
     def __init__(self, tx: Transaction, recent: RecentRows) -> None:
+        super().__init__(tx)
         self._tx, self._recent = tx, recent
-        self._changed: dict[bytes, bytes | None] = {}
+        self._before: dict[bytes, tuple[object, bytes | None]] = {}
         self._grown: dict[bytes, _Rows] = {}
         self._place = b"\xff"  # of the last run: keys of one come together
         self._rows: _Rows | None = None
@@ -111,10 +115,32 @@ class Batch:
 
     def end(self) -> None:
         """Write what was changed into the transaction."""
-        self._flush()
+        changed = list(self.changes())
+        delete_rows(self._tx, [key for key, value in changed if value is None])
+        put_rows(self._tx, [(key, value) for key, value in changed if value is not None])
         for place, rows in self._grown.items():
             self._recent.outgrown(place, rows)
         self._recent.trim()
+        super().end()
+
+    def begin(self) -> None:
+        """Begin a command: what changes from now on is what `undo` takes back."""
+        self._before.clear()
+
+    def undo(self) -> None:
+        """Take back what was changed since a command began."""
+        before, self._before = self._before, {}
+        for key, (value, row) in before.items():
+            rows = self._group(key) if key.startswith(_GROUP) else None
+            if rows is not None and row is not None:
+                rows[key] = row
+            elif rows is not None:
+                rows.pop(key, None)
+            if value is _UNCHANGED:
+                del self._changed[key]
+            else:
+                self._changed[key] = cast("bytes | None", value)
+        self._recent.forget_definitions()
 
     def get(self, key: bytes) -> bytes | None:
         if key.startswith(_GROUP):
@@ -132,39 +158,13 @@ class Batch:
         rows = self._remembered(keys)
         if rows is not None:
             return iter(reversed(rows) if reverse else rows)
-        self._flush()
-        return self._tx.scan(keys, reverse=reverse)
+        return super().scan(keys, reverse=reverse)
 
     def keys(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[bytes]:
         rows = self._remembered(keys)
         if rows is not None:
             return iter([key for key, _ in (reversed(rows) if reverse else rows)])
-        self._flush()
-        return self._tx.keys(keys, reverse=reverse)
-
-    def put(self, key: bytes, value: bytes) -> None:
-        self._change(key, value)
-
-    def put_rows(self, rows: Sequence[tuple[bytes, bytes]]) -> None:
-        """As `kernel.scans.put_rows`."""
-        for key, value in rows:
-            self._change(key, value)
-
-    def delete(self, key: bytes) -> bool:
-        there = self.get(key) is not None
-        if there:
-            self._change(key, None)
-        return there
-
-    def delete_rows(self, keys: Iterable[bytes]) -> None:
-        """As `kernel.scans.delete_rows`."""
-        for key in keys:
-            self._change(key, None)
-
-    def delete_range(self, keys: KeyRange, limit: int | None = None) -> int:
-        gone = list(islice(self.keys(keys), limit))
-        self.delete_rows(gone)
-        return len(gone)
+        return super().keys(keys, reverse=reverse)
 
     def _remembered(self, keys: KeyRange) -> list[tuple[bytes, bytes]] | None:
         """The rows of a range, if they are all of one run, or definitions."""
@@ -189,26 +189,31 @@ class Batch:
         return self._rows
 
     def _change(self, key: bytes, value: bytes | None) -> None:
-        if key.startswith(_GROUP):
-            rows = self._group(key)
-            if rows is not None:
-                self._grown[self._place] = rows
-                if value is None:
-                    rows.pop(key, None)
-                else:
-                    rows[key] = value
+        rows = self._group(key) if key.startswith(_GROUP) else None
+        if key not in self._before:
+            self._before[key] = self._changed.get(key, _UNCHANGED), None if rows is None else rows.get(key)
+        if rows is not None:
+            self._grown[self._place] = rows
+            if value is None:
+                rows.pop(key, None)
+            else:
+                rows[key] = value
         elif key.startswith(_DEFINITION):
             self._recent.forget_definitions()
             self._definitions_changed = True
         self._changed[key] = value
+        self._count += 1
 
-    def _flush(self) -> None:
-        if not self._changed:
-            return
-        changed, self._changed = self._changed, {}
-        self._definitions_changed = False
-        delete_rows(self._tx, [key for key, value in changed.items() if value is None])
-        put_rows(self._tx, sorted((key, value) for key, value in changed.items() if value is not None))
+
+@contextmanager
+def batched(tx: Transaction) -> Iterator[Batch]:
+    """The batch of a write; where there is none yet, one that ends with the context."""
+    if isinstance(tx, Batch):
+        yield tx
+    else:
+        batch = Batch(tx, RecentRows())
+        yield batch
+        batch.end()
 
 
 def _rows_within(rows: _Rows, start: bytes, stop: bytes) -> list[tuple[bytes, bytes]]:

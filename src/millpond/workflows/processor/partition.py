@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -29,8 +30,6 @@ from littlehorse.model import Variable, WfSpec
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
 from millpond.kernel.log import Head, Log
-from millpond.kernel.overlay import Overlay
-from millpond.kernel.scans import delete_rows, put_rows
 from millpond.kernel.steps import step
 from millpond.workflows.engine import (
     Command,
@@ -48,9 +47,10 @@ from millpond.workflows.engine import (
     run_id,
 )
 from millpond.workflows.keyspaces import COMMANDS, FAILED
+from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
 from millpond.workflows.processor.rows import ReadRows, WriteRows
-from millpond.workflows.processor.timers import cancel_timer, cancel_timers_of, set_timer
+from millpond.workflows.processor.timers import DueTimer, cancel_timer, cancel_timers_of, set_timer, take_timer
 from millpond.workflows.store import RunReads, RunStore
 from millpond.workflows.store.run_slices import SLICE_ROWS_MAX, move_slice
 from millpond.workflows.stories import facts_of, note_facts
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from millpond.workflows.store import Initialization
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "instant_after", "note_failed")
+__all__ = ("CLOCK_BACK_MS", "COMMANDS_RETAINED", "Applied", "Partition", "derived_id", "instant_after", "note_failed")
 
 COMMANDS_RETAINED = 100_000
 """The commands that the log keeps at most, and a thousand: they tell what was done, and replay needs none of them."""
@@ -102,6 +102,7 @@ class Partition:
     def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
         """With `stories`, each command notes what it tells of its run."""
         self.initialization, self._stories, self._now = initialization, stories, 0
+        self.number = 0
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
         self._searchable: dict[tuple[str, object], dict[str, tuple[str, ...]]] = {}
 
@@ -112,6 +113,10 @@ class Partition:
     def last_ms(self, tx: ReadTransaction) -> int:
         """The latest instant of a command in its log."""
         return self.log.head(tx).stamp_ms
+
+    def latest_ms(self, tx: ReadTransaction) -> int:
+        """The latest instant by which timers may have been set."""
+        return self.last_ms(tx)
 
     def migrate(self, tx: Transaction, place: bytes) -> bytes | None:
         """Move some rows out of the legacy layout, from a place on; the place of the rest, None when none is left.
@@ -126,16 +131,17 @@ class Partition:
         over: Callable[[], bool] = lambda: False,
     ) -> list[Applied]:  # fmt: skip
         """Apply commands in their order, and what they cause, until time is `over`; the end of each."""
-        head, now = self.log.head(tx), self.instant(now_ms)
-        ends = []
-        for command in commands:
-            end, head = self._apply_chain(tx, command, now, head)
-            ends.append(end)
-            if over():
-                break
+        now, ends = self.instant(now_ms), []
+        with batched(tx) as rows:
+            head = self.log.head(rows)
+            for command in commands:
+                end, head = self._apply_chain(rows, command, now, head)
+                ends.append(end)
+                if over():
+                    break
         return ends
 
-    def _apply_chain(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
+    def _apply_chain(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """Apply a command, then what it causes. What it causes on other partitions is sent away."""
         first, head = self._apply(tx, command, now, head)
         effects, queued, caused, number = list(first.effects), list(first.queued), deque(_caused(first)), 0
@@ -158,17 +164,24 @@ class Partition:
             unheard += end.unheard
         return replace(first, effects=tuple(effects), queued=tuple(queued), unheard=unheard), head
 
-    def fire(self, tx: Transaction, timers: Sequence[tuple[LoggedCommand, str]], now_ms: int) -> list[Applied]:
-        """Apply the commands of timers that are due, each with the run whose timer it was; the end of each."""
+    def fire(self, tx: Transaction, timers: Sequence[DueTimer], now_ms: int) -> list[Applied]:
+        """Apply the commands of timers that are due; the end of each that is still set."""
         now = self.instant(now_ms)
-        return [self._fire(tx, command, run, now, self.log.head(tx)) for command, run in timers]
+        with batched(tx) as rows:
+            ends = [self._fire(rows, timer, now, self.log.head(rows)) for timer in timers]
+        return [end for end in ends if end is not None]
 
     def instant(self, now_ms: int) -> int:
         """The instant of commands that are applied now."""
         self._now = instant_after(self._now, now_ms)
         return self._now
 
-    def _fire(self, tx: Transaction, command: LoggedCommand, run: str, now: int, head: Head) -> Applied:
+    def _fire(self, tx: Batch, timer: DueTimer, now: int, head: Head) -> Applied | None:
+        request = take_timer(tx, timer)
+        if request is None:
+            return None
+        run, own = str(timer.name[0]), derived_id("timer", self.number, head.position + 1)
+        command = LoggedCommand(timer.tenant, own, request)
         end, head = self._apply_chain(tx, command, now, head)
         if end.error is None:
             return end
@@ -178,37 +191,38 @@ class Partition:
         note_failed(tx, command, (last.position, 1), end.error)
         return replace(end, effects=last.effects, queued=last.queued, unheard=1 + last.unheard)
 
-    def _apply_caused(self, tx: Transaction, command: LoggedCommand, now: int, place: Place) -> Applied:
+    def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, place: Place) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""
         position, number = place
-        within = Overlay(tx)
+        tx.begin()
         try:
-            outcome, queued = self._write(within, command, now, (position, number * _NUMBERS_PER_COMMAND))
+            outcome, queued = self._write(tx, command, now, (position, number * _NUMBERS_PER_COMMAND))
         except (Unavailable, Closed):
             raise
         except Exception as error:
+            tx.undo()
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
             note_failed(tx, command, place, error)
             return Applied(command, position, unheard=1)
-        _take_over(tx, within)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued)
 
-    def _apply(self, tx: Transaction, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
+    def _apply(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """The end of a command, and the head of the log behind it."""
         position = head.position + 1
-        within = Overlay(tx)
+        tx.begin()
         try:
-            outcome, queued = self._write(within, command, now, (position, 0))
-            head = self._log(within, command, now, head)
+            outcome, queued = self._write(tx, command, now, (position, 0))
+            head = self._log(tx, command, now, head)
         except _MISTAKES as error:
+            tx.undo()
             return Applied(command, position, error=error), head
         except (Unavailable, Closed):
             raise
         except Exception as error:
+            tx.undo()
             return self._failed(tx, command, now, error, head)
-        _take_over(tx, within)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued), head
 
@@ -286,6 +300,11 @@ def _caused(applied: Applied) -> list[CommandCaused]:
     return [effect for effect in applied.effects if isinstance(effect, CommandCaused)]
 
 
+def derived_id(kind: str, *place: int) -> str:
+    """The id of a command that no caller sent: no other command has it."""
+    return hashlib.sha256("/".join(map(str, (kind, *place))).encode()).hexdigest()[:32]
+
+
 def instant_after(last: int, now: int) -> int:
     """The instant of a command, by the instant of the last one and the clock.
 
@@ -299,17 +318,3 @@ def note_failed(tx: Transaction, command: LoggedCommand, place: Place, error: Ex
     """Record a command that failed, with its reason."""
     reason = {"id": command.id, "tenant": command.tenant, "reason": repr(error)}
     tx.put(FAILED.pack(*place), to_json(reason))
-
-
-def _take_over(tx: Transaction, within: Overlay) -> None:
-    """Write what was changed over a transaction into it."""
-    puts: list[tuple[bytes, bytes]] = []
-    deletes: list[bytes] = []
-    for key, value in within.changes():
-        if value is None:
-            deletes.append(key)
-        else:
-            puts.append((key, value))
-    within.end()
-    delete_rows(tx, deletes)
-    put_rows(tx, puts)

@@ -3,11 +3,15 @@
     submit ─▶ waiting commands ─▶ one write for all that wait, the timers that are due, and the claims of workers that
     wait for what they queued ─▶ synced ─▶ replies, tasks, effects
 
+A `Processor` keeps the log of its commands itself, in the write that applies them. A `partitions.Follower` is one that
+gets them from a log of several processes, and puts there what it adds: timers that are due, and claims.
+
 Invariants:
 * commands are applied in the order in which they were submitted;
 * a reply is given, a task handed out, and effects are passed on, after the write that made them is durable;
 * a write that fails changes nothing: all its commands get the error, its workers wait again, and commands that come
   later are tried;
+* only an owner answers, claims tasks and lets timers fire; a log of one process has one for ever;
 * a write whose end is not known is an error of that kind for each of its callers, who look before they try again;
 * a timer fires once, soon after its instant, also when the process was down then;
 * a clock that was ahead, and is right again, delays no timer: those that it set are set anew;
@@ -17,14 +21,13 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from littlehorse.model import TaskRunId
 
@@ -36,22 +39,23 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.processor.backlog import Backlog, backlog_of
 from millpond.workflows.processor.batch import Batch, RecentRows
 from millpond.workflows.processor.codec import LoggedCommand
-from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition
-from millpond.workflows.processor.rows import queued_after
-from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, next_due, pull_back, take_due
+from millpond.workflows.processor.partition import CLOCK_BACK_MS, Applied, Partition, derived_id
+from millpond.workflows.processor.rows import ReadRows, queued_after
+from millpond.workflows.processor.timers import TIMERS_PULLED_PER_WRITE, due_timers, next_due, pull_back
 from millpond.workflows.store import Initialization, RunStore, initialize
 from millpond.workflows.store.legacy import ROWS
 from millpond.workflows.store.run_slices import delete_run
-from millpond.workflows.tasks.queues import Queue, TaskQueues, Worker, Workers
+from millpond.workflows.tasks.queues import Queue, QueuedTask, TaskQueues, Worker, Workers
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.clock import Clock
-    from millpond.kernel.space import Space, Transaction
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
     from millpond.workflows.engine import Request
+    from millpond.workflows.logs import Entry
 
-__all__ = ("Measures", "Processor", "QUEUED_MAX")
+__all__ = ("Ends", "Incoming", "Measures", "Processor", "QUEUED_MAX", "RETRY_SECONDS", "claim_of", "read_rows")
 
 COMMANDS_PER_WRITE = 256
 TIMERS_PER_WRITE = 100
@@ -60,20 +64,28 @@ APPLY_SECONDS_MIN, APPLY_SECONDS_MAX = 0.001, 0.02
 """The time in which one write applies commands: at least about a sync, so that a write is not all sync."""
 LOOK_SECONDS = 60
 """The time after which a processor that waits for a timer looks at the clock again."""
+RETRY_SECONDS = 0.5
+"""The time after which a processor that could not go on tries again."""
 QUEUED_MAX = 10_000
 """The commands that may wait for the processor; one more is sent again later."""
 _LOG = logging.getLogger(__name__)
 
-_Queued = tuple[LoggedCommand, "Future[Message | None] | None"]
+T = TypeVar("T")
+Incoming: TypeAlias = "LoggedCommand | Entry"
+"""An item that is yet to be applied: a command, or an entry of a log."""
 
 
 @dataclass(slots=True)
-class _Ends:
+class Ends:
     """The yield of one write: the ends of timers, of commands, and of claims for workers that waited."""
 
     fired: list[Applied] = field(default_factory=list)
     applied: list[Applied] = field(default_factory=list)
     claimed: list[Applied] = field(default_factory=list)
+    offered: list[tuple[LoggedCommand, Worker]] = field(default_factory=list)
+    """Claims that are yet to be applied, and the workers for which they are."""
+    taken: int = 0
+    """The number of those that waited that were applied."""
     due: int | None = None
     pulled: int = 0
     """Timers that a clock that was ahead had set, and that were set anew."""
@@ -88,7 +100,7 @@ class _Ends:
 
 @dataclass(slots=True)
 class Measures:
-    """Counts of a processor since it began."""
+    """Counts of processors since they began."""
 
     commands: int = 0
     claims: int = 0
@@ -96,6 +108,19 @@ class Measures:
     failed: int = 0
     writes: int = 0
     write_seconds: float = 0.0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note(self, ends: Ends, seconds: float) -> None:
+        """Count a write, and what ended in it."""
+        every = ends.all()
+        claims = sum(end.worker is not None for end in every)
+        with self.lock:
+            self.commands += len(every) - len(ends.fired) - claims
+            self.claims += claims
+            self.timers += len(ends.fired)
+            self.failed += sum(end.unheard or isinstance(end.error, Internal) for end in every)
+            self.writes += 1
+            self.write_seconds += seconds
 
 
 class Processor:
@@ -103,42 +128,56 @@ class Processor:
 
     def __init__(
         self, space: Space, clock: Clock, passed_on: Callable[[Sequence[Applied]], None],
-        workers: Workers | None = None, *, stories: bool = False,
+        workers: Workers | None = None, measures: Measures | None = None, *, stories: bool = False, owning: bool = True,
     ) -> None:  # fmt: skip
-        """Open the partition. `workers` are those that wait for a task; several processors may share them.
+        """Open the partition. `workers` are those that wait for a task; several processors may share them, and counts.
 
         With `stories`, commands note what they tell of their runs, for a `Teller`.
         """
-        self._space, self._clock, self._passed_on = space, clock, passed_on
+        self.space, self._clock, self._passed_on = space, clock, passed_on
         self.workers = workers or Workers()
-        self.partition = Partition(space.write(lambda tx: initialize(tx, clock.now_ms())), stories=stories)
+        self.partition = self._opened(space.write(lambda tx: initialize(tx, clock.now_ms())), stories)
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
-        self.measures = Measures()
-        self._ends: _Ends | None = None
+        self.measures = measures or Measures()
+        self._ends: Ends | None = None
         self._queues = TaskQueues()
         self._recent = RecentRows()
-        self._queue: deque[_Queued] = deque()
+        self._queue: deque[Incoming] = deque()
+        self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()
         self._looks = self._served = self._latest = 0
-        self._lock = threading.Lock()
-        self._wake = threading.Event()
-        self._stopping = False
-        self.workers.watch(self.look)
+        self._lock = threading.Condition()
+        self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
+        self.own(owning)
+
+    def _opened(self, initialization: Initialization, stories: bool) -> Partition:
+        return Partition(initialization, stories=stories)
 
     def start(self) -> None:
         """Begin to apply commands."""
         self._thread = begin_thread("workflows", self._run)
 
     def stop(self) -> None:
-        """End after the write that is under way; commands that wait get an error."""
+        """End after the write that is under way; commands that wait get an error. The space is its owner's to close."""
         with self._lock:
-            self._stopping = True
-        self.workers.unwatch(self.look)
+            self._stopping.set()
         self._wake.set()
         if self._thread is not None:
             self._thread.join()
-        self._fail(self._take(len(self._queue)), _closed())
+        self.own(False)
+
+    def own(self, owning: bool) -> None:
+        """Do the work of the partition's owner from now on, or no longer: then callers that wait get an error."""
+        self._owning = owning
+        self.workers.unwatch(self._look)
+        if owning:
+            self._queues = TaskQueues()
+            self.workers.watch(self._look)
+            for queue in self.workers.queues():
+                self._look(queue)
+        else:
+            self._answer([Applied(command, 0, error=self._gone()) for command, _ in list(self._callers.values())])
 
     def submit(self, tenant: str, request: Request) -> Future[Message | None]:
         """The reply of a request, as soon as it is applied and durable.
@@ -162,28 +201,41 @@ class Processor:
         """
         return self._add(tenant, request, None).id
 
-    def look(self, queue: Queue) -> None:
+    @property
+    def queued(self) -> int:
+        """The number of commands that wait for their turn."""
+        return len(self._queue)
+
+    def _look(self, queue: Queue) -> None:
         """Look for tasks of a queue: a worker waits for one."""
         self._joined.add(queue)
         self._looks += 1
         self._wake.set()
 
     def _add(self, tenant: str, request: Request, future: Future[Message | None] | None) -> LoggedCommand:
-        command = LoggedCommand(tenant, self._new_id(), request)
+        command = self._command(tenant, request)
         with self._lock:
-            if self._stopping:
-                raise _closed()
-            if len(self._queue) >= QUEUED_MAX:
+            if self._stopping.is_set():
+                raise self._gone()
+            if self.queued >= QUEUED_MAX:
                 raise Unavailable("more commands wait than may", kind="commands_full", queued_max=QUEUED_MAX,
                                   hint="send it again in a moment")  # fmt: skip
-            self._queue.append((command, future))
-        self._wake.set()
+            self._callers[command.id] = command, future
+            self._append(command)
         return command
 
-    def _new_id(self) -> str:
-        return self._clock.random_id() + self._clock.random_id()
+    def _command(self, tenant: str, request: Request) -> LoggedCommand:
+        return LoggedCommand(tenant, self._clock.random_id() + self._clock.random_id(), request)
 
-    def _take(self, most: int) -> list[_Queued]:
+    def _append(self, command: LoggedCommand) -> None:
+        self._queue.append(command)
+        self._wake.set()
+
+    def _gone(self) -> MillpondError:
+        """The error of callers that nobody answers any more."""
+        return Closed("the processor has stopped", kind="workflows_stopped", hint="ask again when the node is up")
+
+    def _take(self, most: int) -> list[Incoming]:
         with self._lock:
             return [self._queue.popleft() for _ in range(min(most, len(self._queue)))]
 
@@ -205,12 +257,12 @@ class Processor:
         """
         if self._ends is None:
             self._end_deletions()
-            self._ends = _Ends(due=self._first_due())
+            self._ends = Ends(due=self._first_due())
             return True
         batch = self._take(COMMANDS_PER_WRITE)
         looked = self._take_joined() | self._ends.unmatched
-        due, now = self._ends.due, self._clock.now_ms()
-        if batch or looked or self._went_back(now) or (due is not None and due <= now):
+        due = self._ends.due
+        if batch or looked or self._is_due(due, self._clock.now_ms()):
             self._ends = self._apply(batch, looked, due)
             return True
         if self._legacy is not None:
@@ -219,11 +271,16 @@ class Processor:
         return False
 
     def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopping.is_set():
             self._wake.clear()
-            if not self.turn():
-                assert self._ends is not None
-                self._wait(self._ends.due)
+            try:
+                if not self.turn():
+                    assert self._ends is not None
+                    self._wait(self._ends.due)
+            except Exception as error:
+                known = isinstance(error, MillpondError)
+                _LOG.warning("workflows wait: %s", error, exc_info=None if known else error)
+                self._clock.wait(self._stopping, self._clock.monotonic() + RETRY_SECONDS)
 
     def _wait(self, due: int | None) -> None:
         if due is None:
@@ -231,6 +288,9 @@ class Processor:
             return
         seconds = min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)  # the time of day may be set meanwhile
         self._clock.wait(self._wake, self._clock.monotonic() + seconds)
+
+    def _is_due(self, due: int | None, now: int) -> bool:
+        return self._went_back(now) or (due is not None and due <= now)
 
     def _went_back(self, now: int) -> bool:
         """True when the clock was ahead, by the instants of earlier writes."""
@@ -252,7 +312,7 @@ class Processor:
             return self.partition.migrate(tx, place), initialize(tx, self._clock.now_ms())
 
         try:
-            self._legacy, self.partition.initialization = self._space.write(migrate)
+            self._legacy, self.partition.initialization = self.space.write(migrate)
         except MillpondError as error:
             _LOG.error("legacy rows are left as they are, and read from there: %s", error)
             self._legacy = None
@@ -260,68 +320,64 @@ class Processor:
         step("workflows.migrated_slice")
 
     def _first_due(self) -> int | None:
-        with self._space.read() as tx:
-            self._latest = self.partition.log.head(tx).stamp_ms
+        with self.space.read() as tx:
+            self._latest = self.partition.latest_ms(tx)
             return next_due(tx)
 
-    def _apply(self, batch: list[_Queued], looked: set[Queue], due: int | None) -> _Ends:
+    def _apply(self, batch: list[Incoming], looked: set[Queue], due: int | None) -> Ends:
         """Apply commands, the timers that are due, and claims for the workers of some queues."""
         now, began = self._clock.now_ms(), self._clock.monotonic()
-        before = ends = _Ends()
+        before = ends = Ends()
 
         def write(tx: Transaction) -> None:
             nonlocal ends
             if ends is not before:  # it is run again
                 self._undo(ends)
-            ends = _Ends()
+            ends = Ends()
             rows = Batch(tx, self._recent)
-            ends.pulled = pull_back(rows, now, TIMERS_PULLED_PER_WRITE) if self._went_back(now) else 0
-            if due is not None and due <= now:
-                ends.fired = self.partition.fire(rows, self._due_commands(rows, now), now)
-            ends.applied = self.partition.apply(rows, [command for command, _ in batch], now, self._until())
+            self._work(rows, batch, due, ends, now)
             self._hand_out(rows, looked, ends, now)
             rows.end()
             step("workflows.batch_uncommitted")
             ends.due = next_due(tx)
 
         try:
-            self._space.write(write)
+            self.space.write(write)
         except Exception as error:
             self._undo(ends)
-            known = error if isinstance(error, MillpondError) else _unexpected(error)
-            self._fail(batch, known)
-            if not batch:  # timers and claims alone: they are tried again, and not at once
-                self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
-            return _Ends(due=due, unmatched=looked)
+            self._fail(batch, error)
+            return Ends(due=due, unmatched=looked)
         step("workflows.batch_committed")
         self._note_time(now, ends.pulled)
-        self._measure(ends, self._clock.monotonic() - began)
+        seconds = self._clock.monotonic() - began
         self._served = len(ends.claimed)
-        self._put_back(batch[len(ends.applied) :])
-        self._pass_on(batch[: len(ends.applied)], ends)
+        self._put_back(batch[ends.taken :])
+        self._confirm(ends)
+        if self._owning:
+            self.measures.note(ends, seconds)
+        self._answer(ends.all())
+        if any(isinstance(effect, TimersOfRunCancelled) for end in ends.all() for effect in end.effects):
+            self._end_deletions()  # of runs with more rows than one write deletes
         return ends
 
-    def _measure(self, ends: _Ends, seconds: float) -> None:
-        measures = self.measures
-        measures.commands += len(ends.applied)
-        measures.claims += len(ends.claimed)
-        measures.timers += len(ends.fired)
-        measures.failed += sum(end.unheard or isinstance(end.error, Internal) for end in ends.all())
-        measures.writes += 1
-        measures.write_seconds += seconds
+    def _work(self, rows: Batch, batch: list[Incoming], due: int | None, ends: Ends, now: int) -> None:
+        """Apply what came, and the timers that are due."""
+        ends.pulled = pull_back(rows, now, TIMERS_PULLED_PER_WRITE) if self._went_back(now) else 0
+        if due is not None and due <= now:
+            ends.fired = self.partition.fire(rows, due_timers(rows, now, TIMERS_PER_WRITE), now)
+        ends.applied = self.partition.apply(rows, cast("list[LoggedCommand]", batch), now, self._until())
+        ends.taken = len(ends.applied)
+
+    def _confirm(self, ends: Ends) -> None:
+        """Make sure of the ends of a write before anybody hears of them."""
 
     def backlog(self) -> Backlog:
         """The work that waits, as its rows have it.
 
         Raises: `Closed`, once the space is.
         """
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             return backlog_of(tx, self.partition)
-
-    @property
-    def queued(self) -> int:
-        """The number of commands that wait for their turn."""
-        return len(self._queue)
 
     def _until(self) -> Callable[[], bool]:
         """True when a write has applied commands for long enough.
@@ -338,40 +394,33 @@ class Processor:
         self._looks = 0
         return over
 
-    def _put_back(self, commands: list[_Queued]) -> None:
-        if commands:
+    def _put_back(self, batch: list[Incoming]) -> None:
+        if batch:
             with self._lock:
-                self._queue.extendleft(reversed(commands))
+                self._queue.extendleft(reversed(batch))
             self._wake.set()
 
-    def _pass_on(self, batch: list[_Queued], ends: _Ends) -> None:
-        every = ends.all()
-        self._passed_on(every)
-        if any(isinstance(effect, TimersOfRunCancelled) for end in every for effect in end.effects):
-            self._end_deletions()  # of runs with more rows than one write deletes
-        for (_, future), end in zip(batch, ends.applied, strict=True):
-            if future is not None:
-                _settle(future, end)
-
-    def _fail(self, batch: list[_Queued], error: MillpondError) -> None:
-        ends = [Applied(command, 0, error=error) for command, _ in batch]
+    def _answer(self, ends: Sequence[Applied]) -> None:
+        """Pass on what was applied, and give callers their replies."""
         self._passed_on(ends)
-        for (_, future), end in zip(batch, ends, strict=True):
+        for end in ends:
+            _, future = self._callers.pop(end.command.id, (None, None))
             if future is not None:
                 _settle(future, end)
 
-    def _due_commands(self, tx: Transaction, now: int) -> list[tuple[LoggedCommand, str]]:
-        """The commands of the timers that are due, with their runs."""
-        position = self.partition.log.head(tx).position
-        return [
-            (LoggedCommand(timer.tenant, _derived_id("timer", position, number), timer.request), str(timer.name[0]))
-            for number, timer in enumerate(take_due(tx, now, TIMERS_PER_WRITE))
-        ]
+    def _fail(self, batch: list[Incoming], error: Exception) -> None:
+        """Answer commands with the error of their write."""
+        known = error if isinstance(error, MillpondError) else _unexpected(error)
+        self._answer([Applied(cast("LoggedCommand", command), 0, error=known) for command in batch])
+        if not batch:  # timers and claims alone: they are tried again, and not at once
+            self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
 
     # -- tasks for workers that wait ------------------------------------------------------------------
 
-    def _hand_out(self, tx: Transaction, looked: set[Queue], ends: _Ends, now: int) -> None:
+    def _hand_out(self, tx: Transaction, looked: set[Queue], ends: Ends, now: int) -> None:
         """Claim tasks for workers: of the queues in which there are new tasks, or for which workers came."""
+        if not self._owning:
+            return
         queues = ends.touched = set(looked)
         for end in (*ends.fired, *ends.applied):
             for queued in end.queued:
@@ -380,55 +429,61 @@ class Processor:
                 queues.add(queue)
         for queue in sorted(queues):
             while (worker := self.workers.take(queue)) is not None:
-                claimed = self._claim(tx, worker, now) if len(ends.claimed) < CLAIMS_PER_WRITE else None
-                if claimed is None:
+                full = len(ends.claimed) + len(ends.offered) >= CLAIMS_PER_WRITE
+                if full or not self._claim(tx, worker, ends, now):
                     self.workers.give_back(worker)
-                    if len(ends.claimed) >= CLAIMS_PER_WRITE:
+                    if full:
                         ends.unmatched.add(queue)
                     break
-                ends.claimed.append(claimed)
 
-    def _claim(self, tx: Transaction, worker: Worker, now: int) -> Applied | None:
-        """The claim of the oldest task for a worker; None when nothing is queued."""
-        tenant, definition = worker.queue
-        while task := self._queues.next(
-            worker.queue, lambda _, after, limit: queued_after(tx, tenant, definition, after, limit)
-        ):
-            request = TaskClaim(
-                TaskRunId(wf_run_id=run_id(task.run), task_guid=task.guid), worker.id, worker.version
-            )  # fmt: skip
-            command = LoggedCommand(tenant, _derived_id("claim", *task.place), request)
+    def _claim(self, tx: Transaction, worker: Worker, ends: Ends, now: int) -> bool:
+        """Claim the oldest task for a worker; False when nothing is queued."""
+        while (task := self._next_task(tx, worker)) is not None:
+            command = LoggedCommand(worker.queue[0], derived_id("claim", *task.place), claim_of(task, worker))
             (end,) = self.partition.apply(tx, [command], now)
             if end.reply is not None or end.error is not None:
-                return replace(end, worker=worker)
-        return None
+                ends.claimed.append(replace(end, worker=worker))
+                return True
+        return False
 
-    def _undo(self, ends: _Ends) -> None:
+    def _next_task(self, tx: ReadTransaction, worker: Worker) -> QueuedTask | None:
+        return self._queues.next(worker.queue, lambda queue, after, limit: queued_after(tx, *queue, after, limit))
+
+    def _undo(self, ends: Ends) -> None:
         """Forget what a write did to queues and workers that was not made, or is made again."""
-        for end in reversed(ends.claimed):
-            assert end.worker is not None
-            self.workers.give_back(end.worker)
+        for worker in (*(worker for _, worker in ends.offered), *(end.worker for end in reversed(ends.claimed))):
+            assert worker is not None
+            self.workers.give_back(worker)
         for queue in ends.touched:
             self._queues.forget(queue)
         self._recent.forget()
 
     def _end_deletions(self) -> None:
         """Delete runs to their end whose deletion a crash cut off, or that were too large for one write."""
-        with self._space.read() as tx:
+        with self.space.read() as tx:
             tenants = {str(DELETION.unpack(key)[0]) for key in tx.keys(DELETION.range())}
         for tenant in tenants:
             store = RunStore(tenant, self.partition.initialization, lambda _: ())
-            with self._space.read() as tx:
+            with self.space.read() as tx:
                 runs = list(store.deletions(tx))
             for run in runs:
-                delete_run(self._space, store, run)
+                delete_run(self.space, store, run)
         if tenants:
             self._recent.forget()
 
 
-def _derived_id(kind: str, position: int, number: int) -> str:
-    """The id of a command that the processor makes: no other command has it."""
-    return hashlib.sha256(f"{kind}/{position}/{number}".encode()).hexdigest()[:32]
+def read_rows(processor: Processor, tenant: str, act: Callable[[ReadRows], T], *, wait: bool = True) -> T:
+    """The result of a function that reads a tenant's rows in a partition.
+
+    Raises: as the function; `WouldBlock`, unless it may `wait` for the space.
+    """
+    with processor.space.read(wait=wait) as tx:
+        return act(processor.partition.reads(tx, tenant))
+
+
+def claim_of(task: QueuedTask, worker: Worker) -> TaskClaim:
+    """The request that claims a task for a worker."""
+    return TaskClaim(TaskRunId(wf_run_id=run_id(task.run), task_guid=task.guid), worker.id, worker.version)
 
 
 def _settle(future: Future[Message | None], end: Applied) -> None:
@@ -438,10 +493,6 @@ def _settle(future: Future[Message | None], end: Applied) -> None:
         future.set_exception(end.error)
     else:
         future.set_result(end.reply)
-
-
-def _closed() -> Closed:
-    return Closed("the processor has stopped", kind="workflows_stopped", hint="ask again when the node is up")
 
 
 def _unexpected(error: Exception) -> Internal:

@@ -13,7 +13,6 @@ Invariants:
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, cast
@@ -37,7 +36,6 @@ __all__ = (
     "next_due",
     "pull_back",
     "set_timer",
-    "take_due",
     "take_timer",
 )
 
@@ -48,12 +46,11 @@ _TIMES = struct.Struct(">qq")
 
 @dataclass(frozen=True, slots=True)
 class DueTimer:
-    """A timer whose instant has come."""
+    """A timer whose instant has come; its name begins with its run."""
 
     tenant: str
     name: Key
     at: int
-    request: Request
 
 
 def set_timer(tx: Transaction, tenant: str, timer: TimerSet, now: int) -> None:
@@ -92,7 +89,7 @@ def pull_back(tx: Transaction, now: int, limit: int) -> int:
     for key, row in rows:
         at, since = _TIMES.unpack(row)
         tenant, *name = cast("tuple[str, ...]", TIMER_TIME.unpack(key))
-        request = take_timer(tx, tenant, tuple(name), at)
+        request = take_timer(tx, DueTimer(tenant, tuple(name), at))
         if request is None:
             raise Corrupt("a timer has no request", kind="run_row_damaged", of=repr(name))
         due = now if isinstance(request, ScheduleDue) else max(now, now + at - since)
@@ -111,45 +108,26 @@ def next_due(tx: ReadTransaction) -> int | None:
     return None if key is None else _at(TIMER.unpack(key))
 
 
-def take_due(tx: Transaction, now: int, limit: int) -> Iterator[DueTimer]:
-    """Take the timers whose instant has come, the earliest first, at most `limit`; none of them is set any more.
-
-    Raises:
-        Corrupt: a row is damaged.
-    """
-    rows = []
-    for key, request in tx.scan(TIMER.range((), (now + 1,))):
-        rows.append((key, request))
-        if len(rows) == limit:
-            break
-    for key, request in rows:
+def due_timers(tx: ReadTransaction, now: int, limit: int) -> list[DueTimer]:
+    """The timers whose instant has come, the earliest first, at most `limit`."""
+    found = []
+    for key in islice(tx.keys(TIMER.range((), (now + 1,))), limit):
         at, tenant, *name = TIMER.unpack(key)
-        delete_rows(tx, [key, TIMER_TIME.pack(tenant, *name)])
-        yield DueTimer(str(tenant), tuple(name), _at((at,)), decode_request(request))  # type: ignore[arg-type]
-
-
-def due_timers(tx: ReadTransaction, now: int, limit: int) -> list[tuple[int, str, Key]]:
-    """The instants, tenants and names of timers whose instant has come, the earliest first, at most `limit`."""
-    found: list[tuple[int, str, Key]] = []
-    for key in tx.keys(TIMER.range((), (now + 1,))):
-        at, tenant, *name = TIMER.unpack(key)
-        found.append((_at((at,)), str(tenant), tuple(name)))  # type: ignore[arg-type]
-        if len(found) == limit:
-            break
+        found.append(DueTimer(str(tenant), tuple(name), _at((at,))))  # type: ignore[arg-type]
     return found
 
 
-def take_timer(tx: Transaction, tenant: str, name: Key, at: int) -> Request | None:
+def take_timer(tx: Transaction, timer: DueTimer) -> Request | None:
     """Take one timer, as it was set for an instant; None when it was taken, cancelled or set anew since.
 
     Raises:
         Corrupt: the row is damaged.
     """
-    key = TIMER.pack(at, tenant, *name)
+    key = TIMER.pack(timer.at, timer.tenant, *timer.name)
     request = tx.get(key)
     if request is None:
         return None
-    delete_rows(tx, [key, TIMER_TIME[tenant].pack(*name)])
+    delete_rows(tx, [key, TIMER_TIME[timer.tenant].pack(*timer.name)])
     return decode_request(request)
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from enum import IntEnum
 
     from google.protobuf.timestamp_pb2 import Timestamp
-    from littlehorse.model import VariableValue, WfSpecId
+    from littlehorse.model import VariableValue
 
     from millpond.workflows.store.addresses import Address, RunPath
     from millpond.workflows.store.messages import Stored
@@ -67,9 +67,17 @@ _LENGTH = struct.Struct(">H")
 def tags_of(message: Stored, *, paths: Collection[str] = ()) -> set[bytes]:
     """The tags of an object, each without its address. A variable has those of its values at some `paths`; the empty
     path is the whole of it, of a list each item."""
-    attributes, at = _attributes(message, paths)
+    if isinstance(message, WfRun):  # with the most tags, of which few differ from run to run
+        spec, path = message.wf_spec_id, path_of(message.id)
+        codes = _run_codes(int(message.status), spec.name, spec.major_version, spec.revision, path[:-1])
+        at = _ms(message.start_time)
+    else:
+        attributes, at = _attributes(message, paths)
+        codes = tuple(_code(*parts) for parts in attributes)
+    if not codes:
+        return set()
     time = encode((at,))
-    return {_code(*parts) + time for parts in attributes}
+    return {code + time for code in codes}
 
 
 @lru_cache(4096, typed=True)  # 1 and True are equal, and have different codes
@@ -77,11 +85,16 @@ def _code(*attributes: Part) -> bytes:
     return encode(attributes)
 
 
+@lru_cache(4096)
+def _run_codes(status: int, name: str, major: int, revision: int, parent: RunPath) -> tuple[bytes, ...]:
+    parents = (None, parent_part(parent)) if parent else (None,)
+    specs = ((None, None, None), *_specs(name, major, revision))
+    return tuple(encode((state, *spec, part)) for state, spec, part in product((None, status), specs, parents))
+
+
 def _attributes(message: Stored, paths: Collection[str]) -> tuple[Iterable[Attributes], int]:
-    """The sets of attributes that an object is found by, and its time."""
+    """The sets of attributes that an object is found by, and its time; a run has a function of its own."""
     match message:
-        case WfRun():
-            return _run_attributes(message), _ms(message.start_time)
         case NodeRun() if message.HasField("external_event"):
             name = message.external_event.external_event_def_id.name
             return _open((name,), (int(message.status),)), _ms(message.arrival_time)
@@ -93,7 +106,9 @@ def _attributes(message: Stored, paths: Collection[str]) -> tuple[Iterable[Attri
             return sets - {(None,) * 4}, _ms(message.scheduled_time)
         case Variable() if paths:
             tails = islice(dict.fromkeys(_found_by(message, paths)), VALUES_INDEXED_MAX)
-            return [(*spec, *tail) for tail in tails for spec in _specs(message.wf_spec_id)], _ms(message.created_at)
+            spec = message.wf_spec_id
+            specs = _specs(spec.name, spec.major_version, spec.revision)
+            return [(*own, *tail) for tail in tails for own in specs], _ms(message.created_at)
         case ExternalEvent():
             name = message.id.external_event_def_id.name
             return _open((name,), (message.claimed,)), _ms(message.created_at)
@@ -118,21 +133,14 @@ def _open(texts: tuple[str, ...], states: tuple[Part, ...]) -> list[Attributes]:
     return [(*names, None), (*names, *states)]
 
 
-def _run_attributes(run: WfRun) -> Iterator[Attributes]:
-    path = path_of(run.id)
-    parents = (None, parent_part(path[:-1])) if len(path) > 1 else (None,)
-    specs = ((None, None, None), *_specs(run.wf_spec_id))
-    return ((status, *spec, parent) for status, spec, parent in product((None, int(run.status)), specs, parents))
-
-
 def parent_part(path: RunPath) -> bytes:
     """The parent of a run as an attribute."""
     return encode(path)
 
 
-def _specs(spec: WfSpecId) -> list[tuple[Part, Part, Part]]:
-    name = _text(spec.name)
-    return [(name, None, None), (name, spec.major_version, None), (name, spec.major_version, spec.revision)]
+def _specs(name: str, major: int, revision: int) -> list[tuple[Part, Part, Part]]:
+    text = _text(name)
+    return [(text, None, None), (text, major, None), (text, major, revision)]
 
 
 def shortened(part: Part) -> Part:

@@ -75,6 +75,10 @@ class Workers:
         """The number of workers that wait."""
         return sum(len(queue) for queue in tuple(self._queues.values()))
 
+    def queues(self) -> tuple[Queue, ...]:
+        """The queues of which workers wait for a task."""
+        return tuple(queue for queue, workers in tuple(self._queues.items()) if workers)
+
     def watch(self, look: Look) -> None:
         """Call a function with the queue of each worker that begins to wait."""
         self._watching = (*self._watching, look)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from millpond.stores.rocksdb.space import RocksSpace
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.partitions import Checkpoints
-    from millpond.workflows.processor import Applied
+    from millpond.workflows.processor import Applied, Measures
+    from millpond.workflows.tasks.queues import Workers
 
 __all__ = ("CHECKPOINT_ENTRIES", "Ownership")
 
@@ -47,9 +47,8 @@ class Ownership:
 
     def __init__(
         self, log: CommandLog, folder: Path, checkpoints: Checkpoints, clock: Clock, *,
-        wanted: Callable[[], frozenset[int]], passed_on: Callable[[int, Sequence[Applied]], None],
-        changed: Callable[[frozenset[int]], None], interval: float,
-        append: Callable[[Sequence[EventBatch]], object] | None = None,
+        wanted: Callable[[], frozenset[int]], passed_on: Callable[[Sequence[Applied]], None], workers: Workers,
+        measures: Measures, interval: float, append: Callable[[Sequence[EventBatch]], object] | None = None,
         dropped: Callable[[int], object] = lambda _: None,
     ) -> None:  # fmt: skip
         """Open the metadata. With `append`, the stories of the runs that are owned here are told to it.
@@ -57,7 +56,8 @@ class Ownership:
         `dropped` gets the number of those that had no room.
         """
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
-        self._wanted, self._passed_on, self._changed, self._interval = wanted, passed_on, changed, interval
+        self._wanted, self._interval = wanted, interval
+        self._for_followers = clock, passed_on, workers, measures
         self._append, self._dropped, self._tellers = append, dropped, dict[int, Teller]()
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}
         self._saved: dict[int, tuple[float, int]] = {}
@@ -77,7 +77,6 @@ class Ownership:
         self._saving.stop()
         followers = list(self.owned.values())
         self.owned.clear()  # first: commands that come now are for the next owner
-        self._changed(frozenset())
         until = self._clock.monotonic() + _FINISH_SECONDS
         for follower in followers:
             follower.finish(until - self._clock.monotonic())
@@ -115,14 +114,12 @@ class Ownership:
             self._tellers[number] = teller
             teller.start()
         self.owned[number] = follower
-        self._changed(frozenset(self.owned))
         return True
 
     def _lose(self, number: int) -> None:
         follower = self.owned.pop(number)
         self._stop_telling(number)
         follower.own(False)
-        self._changed(frozenset(self.owned))
         if number != METADATA:
             self._close(number)
 
@@ -131,9 +128,7 @@ class Ownership:
         if known is not None:
             return known[0]
         space = open_store(self._folder, number, self._log, self._checkpoints)
-        follower = Follower(
-            self._log, number, space, self._clock, partial(self._passed_on, number), stories=self._append is not None
-        )  # fmt: skip
+        follower = Follower(self._log, number, space, *self._for_followers, stories=self._append is not None)
         follower.start()
         self._open[number] = follower, space
         self._saved[number] = self._clock.monotonic(), follower.position

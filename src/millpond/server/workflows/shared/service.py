@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from urllib.parse import urlsplit
@@ -24,30 +23,28 @@ from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
 from millpond.server.workflows.registrations import Registrations
-from millpond.server.workflows.service import WorkflowService, changes_cluster
+from millpond.server.workflows.service import WorkflowService
 from millpond.server.workflows.shared.ownership import Ownership
 from millpond.server.workflows.shared.peers import METHODS, SERVICE, Elsewhere, Peers
 from millpond.server.workflows.shared.rows import SharedRows, answer
-from millpond.server.workflows.shared.task_dispatcher import Offers
 from millpond.server.workflows.shared.wire import parts_of, reply_from, reply_to
 from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable
 
     from google.protobuf.message import Message
-    from littlehorse.model import ScheduledTask
 
     from millpond.nodes.node import Node
     from millpond.workflows.engine import Request
     from millpond.workflows.partitions import Follower
-    from millpond.workflows.processor import Applied, ReadRows
-    from millpond.workflows.tasks.queues import Worker
+    from millpond.workflows.processor import Processor, ReadRows
 
 __all__ = ("MOVE_SECONDS", "SharedWorkflows", "peer_methods")
 
@@ -84,7 +81,6 @@ class SharedWorkflows(WorkflowService):
         """
         self._loop = asyncio.get_running_loop()
         await run_sync(self._open_log)
-        self._offers.start()
         self._ownership.start()
         self._group.start()
 
@@ -93,16 +89,15 @@ class SharedWorkflows(WorkflowService):
         config = read_client_config(Path(settings.workflows.log_config)) if settings.workflows.log_config else {}
         self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows.partitions + 1, config=config)
         objects = open_objects(settings.workflows.checkpoints, **settings.objects.bucket_config)
-        self._offers = Offers(self.workers, lambda: self._ownership.owned, self._hand, node.clock)
         self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
         self._ownership = Ownership(
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
-            node.clock, wanted=lambda: self._group.own, passed_on=self._passed_on, changed=self._owned,
-            interval=settings.workflows.checkpoint_interval / 1000,
+            node.clock, wanted=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
+            measures=self.measures, interval=settings.workflows.checkpoint_interval / 1000,
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
         )  # fmt: skip
-        self.followers = self._ownership.owned
+        self.processors = cast("dict[int, Processor]", self._ownership.owned)
 
     async def begin(self) -> None:  # type: ignore[override]
         """Nothing: `join` began it."""
@@ -112,7 +107,6 @@ class SharedWorkflows(WorkflowService):
         await run_sync(self._give_back)
 
     def _give_back(self) -> None:
-        self._offers.stop()
         self._ownership.stop()
         self._log.close()
         # Last: what was appended here is in the log, and nothing more can be, when the next owner hears of it.
@@ -148,7 +142,7 @@ class SharedWorkflows(WorkflowService):
         number = partition_of_request(tenant, whole, self._log.partitions)
 
         async def here(follower: Follower) -> Message | None:
-            return await asyncio.wrap_future(follower.submit(tenant, whole))
+            return await self._posted(follower, tenant, whole)
 
         async def there(address: str) -> Message | None:
             data = encode((number, tenant, encode_request(whole)))
@@ -172,7 +166,7 @@ class SharedWorkflows(WorkflowService):
         follower = self._ownership.owned.get(number)
         if follower is None:
             raise Elsewhere("the partition is not here", partition=number, hint="ask its owner")
-        return reply_to(await asyncio.wrap_future(follower.submit(tenant, decode_request(request))))
+        return reply_to(await self._posted(follower, tenant, decode_request(request)))
 
     async def _where(
         self, number: int, here: Callable[[Follower], Awaitable[T]], there: Callable[[str], Awaitable[T]]
@@ -214,8 +208,7 @@ class SharedWorkflows(WorkflowService):
             raise Uncertain("the partition moved while it was read", kind="partition_moving", partition=number,
                             hint="read again")  # fmt: skip
         follower.wait_until(self._log.end(number), _BEHIND_SECONDS)
-        with follower.space.read() as tx:
-            return act(follower.partition.reads(tx, tenant))
+        return read_rows(follower, tenant, act)
 
     def _remote(self, number: int, tenant: str, request: bytes) -> bytes:
         async def here(follower: Follower) -> bytes:
@@ -240,30 +233,6 @@ class SharedWorkflows(WorkflowService):
         if not self._is_here(number):
             raise Elsewhere("the partition is not here", partition=number, hint="ask its owner")
         return await self._answered(number, tenant, request)
-
-    # -- what follows from commands -------------------------------------------------------------------
-
-    def _passed_on(self, number: int, applied: Sequence[Applied]) -> None:
-        """Called by the partition's thread."""
-        if number == METADATA and any(map(changes_cluster, applied)):
-            self.cluster_version += 1
-        if number in self._ownership.owned:
-            self._offers.queued(number, applied)
-            self._pass_on([end for end in applied if end.effects])
-
-    def _owned(self, owned: frozenset[int]) -> None:
-        self._offers.own(owned - {METADATA})
-
-    def _hand(self, worker: Worker, task: ScheduledTask) -> None:
-        """Called by the threads of partitions."""
-        if self._loop is not None:
-            with suppress(RuntimeError):  # the loop has ended
-                self._loop.call_soon_threadsafe(self._handed_out, worker, task)
-
-    def _handed_out(self, worker: Worker, task: ScheduledTask) -> None:
-        promised = self._handed.get(worker)
-        if promised is not None and not promised.done():
-            promised.set_result(task)
 
 
 def peer_methods(workflows: SharedWorkflows) -> Service[SharedWorkflows]:
