@@ -66,8 +66,8 @@ class AgeSettings(ABC):
 
     def holding(self, queue: str, job_set: str) -> AgeRule:
         """The ages that hold for a job set by rules; None where the pond's own do."""
-        found = {rule.job_set: rule for rule in self.rules(queue)}
-        return AgeRule(queue, job_set).over(found.get(job_set)).over(found.get(None))
+        rules = {rule.job_set: rule for rule in self.rules(queue)}
+        return AgeRule(queue, job_set).over(rules.get(job_set)).over(rules.get(None))
 
     @abstractmethod
     def rules(self, queue: str | None = None) -> list[AgeRule]:
@@ -94,14 +94,14 @@ class StoredAges(AgeSettings):
         """
         try:
             rules = map(_FORM.decode, self._store.notes.read(NoteKind.AGES).values())
-            found = [rule for rule in rules if queue in (None, rule.queue)]
+            matching = [rule for rule in rules if queue in (None, rule.queue)]
         except FormError as error:
             raise Corrupt("a rule about the ages of events cannot be read", kind="events_damaged") from error
-        return sorted(found, key=lambda rule: (rule.queue, rule.job_set is not None, rule.job_set or ""))
+        return sorted(matching, key=lambda rule: (rule.queue, rule.job_set is not None, rule.job_set or ""))
 
     def _put(self, rule: AgeRule) -> None:
-        name, known = note_name(rule.queue, rule.job_set), self._store.notes.read(NoteKind.AGES)
-        if name not in known and len(known) >= RULES_MAX:
+        name, notes = note_name(rule.queue, rule.job_set), self._store.notes.read(NoteKind.AGES)
+        if name not in notes and len(notes) >= RULES_MAX:
             raise Unavailable(
                 "there are as many rules about the ages of events as there may be", kind="event_ages_full",
                 rules_max=RULES_MAX, hint="set one for a queue instead of its job sets",

@@ -111,8 +111,8 @@ class Ages:
         own = AgeRule(*stream, self.compress_after_ms, self.retention_ms)
         if not self.rules:
             return own
-        found = AgeRule(*stream).over(self.rules.get((stream.queue, stream.job_set)))
-        return found.over(self.rules.get((stream.queue, None))).over(own)
+        rule = AgeRule(*stream).over(self.rules.get((stream.queue, stream.job_set)))
+        return rule.over(self.rules.get((stream.queue, None))).over(own)
 
     def after_ms(self, work: Work, stream: StreamName) -> int:
         """The age of a kind of work on a stream, or `OFF`."""

@@ -75,8 +75,8 @@ def _check_registry(store: StreamStore, work: Work) -> Iterator[Report]:
             if index is None or (due.day != _oldest(index, work) and not hidden):
                 again = store.due(work, DAY_MAX, after, limit=_PAGE)
                 if due in again and store.index(due.stream) == index:
-                    found = f"{due.stream} has no such work on {format_day(due.day)}"
-                    yield problem("registry", work.value, found, _REMEDY)
+                    fault = f"{due.stream} has no such work on {format_day(due.day)}"
+                    yield problem("registry", work.value, fault, _REMEDY)
                     continue
             yield checked("registry")
         after = page[-1]

@@ -141,8 +141,8 @@ class ClientJobs:
 
     def _listed(self) -> set[str]:
         if self._marked is None:
-            found = self._folder.iterdir() if self._folder.is_dir() else ()
-            self._marked = {file.name for file in found if not file.name.startswith(".")}
+            files = self._folder.iterdir() if self._folder.is_dir() else ()
+            self._marked = {file.name for file in files if not file.name.startswith(".")}
         return self._marked
 
     def _add(self, mark: _Mark) -> None:

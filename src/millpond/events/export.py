@@ -117,7 +117,7 @@ class _RowGroups:
     def add(self, batch: pa.RecordBatch) -> None:
         self._pending.append(batch)
         self._count += batch.num_rows
-        size = sum(one.nbytes for one in self._pending)
+        size = sum(batch_.nbytes for batch_ in self._pending)
         if size >= ROW_GROUP_BYTES or self._count >= ROW_GROUP_EVENTS:
             self._write()
         elif len(self._pending) == _BATCHES_MAX:

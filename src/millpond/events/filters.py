@@ -93,32 +93,32 @@ def filter_of(filters: Filters | None) -> EventFilter:
         return ALL
     if not isinstance(filters, Mapping):
         raise Invalid("filters are a mapping", kind="event_filter", filters=shown(filters), hint=_HINT)
-    wanted: dict[str, frozenset[str]] = {}
-    for name, given in filters.items():
+    parsed: dict[str, frozenset[str]] = {}
+    for name, values in filters.items():
         if not is_filter(name):
             raise Invalid("there is no such filter of events", kind="event_filter", filter=shown(name), hint=_HINT)
-        wanted[name] = _values(name, given)
-    _check_size(wanted)
-    return EventFilter(tuple(sorted(wanted.items(), key=itemgetter(0))))
+        parsed[name] = _values(name, values)
+    _check_size(parsed)
+    return EventFilter(tuple(sorted(parsed.items(), key=itemgetter(0))))
 
 
-def _values(name: str, given: str | Iterable[str]) -> frozenset[str]:
+def _values(name: str, texts: str | Iterable[str]) -> frozenset[str]:
     try:
-        values = frozenset((given,) if isinstance(given, str) else given)
+        values = frozenset((texts,) if isinstance(texts, str) else texts)
         f"{name}{''.join(values)}".encode()
     except (TypeError, ValueError):
         values = frozenset()
     if not values:
         raise Invalid(
-            "a filter of events has a text, or several", kind="event_filter", filter=shown(name), value=shown(given),
+            "a filter of events has a text, or several", kind="event_filter", filter=shown(name), value=shown(texts),
             hint=_HINT,
         )  # fmt: skip
     return values
 
 
-def _check_size(wanted: Mapping[str, frozenset[str]]) -> None:
-    count = sum(map(len, wanted.values()))
-    size = sum(len(text.encode()) for name, values in wanted.items() for text in (name, *values))
+def _check_size(filters: Mapping[str, frozenset[str]]) -> None:
+    count = sum(map(len, filters.values()))
+    size = sum(len(text.encode()) for name, values in filters.items() for text in (name, *values))
     if count > FILTER_VALUES_MAX or size > FILTER_BYTES_MAX:
         raise Invalid(
             "the filters of events are too many, or too long", kind="event_filter", values=count,

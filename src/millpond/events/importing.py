@@ -84,10 +84,10 @@ def import_file(
         Invalid: the file, a column or an event is not understood. `NotFound`: there is no such file.
         Uncertain: some may be stored. Import the file again.
     """
-    place, given = Path(file), {"queue": queue, "job_set": job_set}
+    place, names = Path(file), {"queue": queue, "job_set": job_set}
     source, done = f"file:{_checksum(place)}", Imported()
     row = 0
-    for stream, events in _appends(place, {name: text for name, text in given.items() if text is not None}):
+    for stream, events in _appends(place, {name: text for name, text in names.items() if text is not None}):
         done += streams.append(*stream, events, source=source, positions=range(row, row + len(events)))
         row += len(events)
         advance(len(events))
@@ -100,10 +100,10 @@ def _checksum(file: Path) -> str:
     return checksum_file(file)
 
 
-def _appends(file: Path, given: dict[str, str]) -> Iterator[tuple[StreamName, list[NewEvent]]]:
+def _appends(file: Path, names: dict[str, str]) -> Iterator[tuple[StreamName, list[NewEvent]]]:
     """The events of a file that are appended together, in its order, each time with their stream."""
-    for batch in _batches(file, given):
-        rows = zip(*(_values(batch, name, given) for name in _TYPES), strict=True)
+    for batch in _batches(file, names):
+        rows = zip(*(_values(batch, name, names) for name in _TYPES), strict=True)
         for stream, group in groupby(rows, key=lambda values: StreamName(values[0], values[1])):
             events: list[NewEvent] = []
             size = 0
@@ -133,21 +133,21 @@ def _batches(file: Path, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
         ) from error  # fmt: skip
 
 
-def _check_columns(schema: pa.Schema, names: list[str], given: dict[str, str]) -> None:
-    for name, (fits, wanted) in _TYPES.items():
-        if name not in names and name not in ("kind", "headers", *given):
-            hint = f"give --{name.replace('_', '-')}" if name in ("queue", "job_set") else f"it is {wanted}"
+def _check_columns(schema: pa.Schema, names: list[str], defaults: dict[str, str]) -> None:
+    for name, (fits, type_) in _TYPES.items():
+        if name not in names and name not in ("kind", "headers", *defaults):
+            hint = f"give --{name.replace('_', '-')}" if name in ("queue", "job_set") else f"it is {type_}"
             raise Invalid("a column is missing", kind="event_column", column=name, hint=hint)
         if name in names and not fits(schema.field(name).type):
             raise Invalid(
                 "a column has another type", kind="event_column", column=name, type=schema.field(name).type,
-                hint=f"it is {wanted}",
+                hint=f"it is {type_}",
             )  # fmt: skip
 
 
-def _values(batch: pa.RecordBatch, name: str, given: dict[str, str]) -> list[Any]:
-    if name in given or name not in batch.schema.names:
-        return [given.get(name, "")] * batch.num_rows
+def _values(batch: pa.RecordBatch, name: str, defaults: dict[str, str]) -> list[Any]:
+    if name in defaults or name not in batch.schema.names:
+        return [defaults.get(name, "")] * batch.num_rows
     column = batch.column(name)
     if column.null_count and name not in ("kind", "headers"):
         raise Invalid(

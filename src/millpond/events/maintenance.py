@@ -202,14 +202,14 @@ class EventMaintenance:
     ) -> Iterable[StreamName] | None:
         """The same streams, of which no day is in the future any more: a clock that was ahead made such days."""
         latest = day_of(self._store.now_ms()) + 1
-        known = None if streams is None else dict.fromkeys(streams)
+        selected = None if streams is None else dict.fromkeys(streams)
         ahead = due_streams(self._store, Work.COMPRESS, DAY_MAX, Due(latest, StreamName("", "")))
         for _, stream in ahead:
             if stopping.is_set():
                 break
-            if (known is None or stream in known) and self._store.pull_back(stream, latest):
+            if (selected is None or stream in selected) and self._store.pull_back(stream, latest):
                 _LOG.warning("days of %s lay in the future, and are pulled back: a clock was ahead", stream)
-        return known
+        return selected
 
     def _run(
         self, due: Iterable[tuple[StreamName, int]], stopping: threading.Event,

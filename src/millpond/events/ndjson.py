@@ -139,8 +139,8 @@ def event_of_stream_line(line: bytes) -> tuple[int, Event | None, dict[str, Any]
     Raises:
         Invalid: the line is not what a node sends.
     """
-    found = _parse(line)
-    return int(found.get("stream", 0)), _event_of(found) if "id" in found else None, found
+    parsed = _parse(line)
+    return int(parsed.get("stream", 0)), _event_of(parsed) if "id" in parsed else None, parsed
 
 
 def event_of_line(line: bytes) -> Event | dict[str, Any]:
@@ -149,8 +149,8 @@ def event_of_line(line: bytes) -> Event | dict[str, Any]:
     Raises:
         Invalid: the line is not what a node sends.
     """
-    found = _parse(line)
-    return _event_of(found) if "id" in found else found
+    parsed = _parse(line)
+    return _event_of(parsed) if "id" in parsed else parsed
 
 
 def _parse(line: bytes) -> dict[str, Any]:
@@ -160,11 +160,11 @@ def _parse(line: bytes) -> dict[str, Any]:
         raise Invalid("a line is no event", kind="event_line", reason=error) from error
 
 
-def _event_of(found: dict[str, Any]) -> Event:
+def _event_of(parsed: dict[str, Any]) -> Event:
     try:
-        text = found.get("payload")
-        payload = base64.b64decode(found["payload_base64"]) if text is None else str(text).encode()
-        headers = found.get("headers") or NO_HEADERS
-        return Event(parse_id(found["id"]), int(found["time_ms"]), payload, found["kind"], headers)
+        text = parsed.get("payload")
+        payload = base64.b64decode(parsed["payload_base64"]) if text is None else str(text).encode()
+        headers = parsed.get("headers") or NO_HEADERS
+        return Event(parse_id(parsed["id"]), int(parsed["time_ms"]), payload, parsed["kind"], headers)
     except (KeyError, ValueError, TypeError) as error:
         raise Invalid("a line is no event", kind="event_line", reason=error) from error

@@ -34,7 +34,7 @@ PASSWORD = "MILLPOND_REDIS_PASSWORD"
 """The environment variable with the password of Redis."""
 
 
-def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules | None = None) -> StreamStore:
+def open_streams(space: Space, clock: Clock, url: str = "", rules: StreamRules | None = None) -> StreamStore:
     """The streams of a pond, whose space this is; `given` is the URL of a Redis.
 
     Raises:
@@ -42,14 +42,14 @@ def open_streams(space: Space, clock: Clock, given: str = "", rules: StreamRules
     """
     with space.read() as tx:
         row, here = tx.get(PLACE.packed), _has_streams(tx)
-    if not given and row is None:
+    if not url and row is None:
         return EmbeddedStore(space, clock, rules)
-    if given and row is None and here:
+    if url and row is None and here:
         raise Invalid(
             "the pond has its streams of events in its own folder", kind="events_place",
             hint="leave events_store out, or make a new pond for Redis",
         )  # fmt: skip
-    return _redis_store(space, clock, given, row, rules)
+    return _redis_store(space, clock, url, row, rules)
 
 
 def check_place(space: Space, store: StreamStore) -> Report:
@@ -57,8 +57,8 @@ def check_place(space: Space, store: StreamStore) -> Report:
     here = check_streams(space)
     if isinstance(store, EmbeddedStore):
         return here
-    found = here + check_store(store)
-    return found + store.check() if isinstance(store, Checkable) else found
+    report = here + check_store(store)
+    return report + store.check() if isinstance(store, Checkable) else report
 
 
 def _has_streams(tx: ReadTransaction) -> bool:
@@ -79,9 +79,9 @@ def open_redis(url: str, clock: Clock, rules: StreamRules | None = None) -> Redi
     return RedisStore(url, clock, rules, password=os.environ.get(PASSWORD))
 
 
-def _redis_store(space: Space, clock: Clock, given: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:
+def _redis_store(space: Space, clock: Clock, url: str, row: bytes | None, rules: StreamRules | None) -> StreamStore:
     try:
-        store = open_redis(given or (row or b"").decode(), clock, rules)
+        store = open_redis(url or (row or b"").decode(), clock, rules)
     except UnicodeDecodeError as error:
         raise Corrupt("the place of the streams cannot be read", kind="events_damaged") from error
     noted = store.location.encode()

@@ -136,5 +136,5 @@ def read_rows(
 def _matching_rows(
     index: StreamIndex, events: list[Event], days: Sequence[Day], schema: pa.Schema, matching: EventFilter
 ) -> Iterator[pa.RecordBatch]:
-    if found := matching.select(events):
-        yield event_rows(index.stream, found, days, schema)
+    if selected := matching.select(events):
+        yield event_rows(index.stream, selected, days, schema)

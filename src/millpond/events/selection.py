@@ -24,7 +24,7 @@ def named_streams(events: EventsLike, queue: str, job_sets: Sequence[str]) -> li
     """
     patterns = [job_set for job_set in job_sets if "*" in job_set or "?" in job_set]
     there = [stream.job_set for stream in events.streams(queue)] if patterns else []
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for job_set in job_sets:
         matching = fnmatch.filter(there, job_set) if job_set in patterns else [job_set]
         if not matching:
@@ -32,8 +32,8 @@ def named_streams(events: EventsLike, queue: str, job_sets: Sequence[str]) -> li
                 "no job set is named so", kind="stream_not_found", queue=queue, job_set=job_set,
                 hint=f"see: millpond events list {queue}",
             )  # fmt: skip
-        found |= dict.fromkeys(matching)
-    return [StreamName(queue, job_set) for job_set in found]
+        names |= dict.fromkeys(matching)
+    return [StreamName(queue, job_set) for job_set in names]
 
 
 def named_indexes(events: EventsLike, queue: str | None, job_sets: Sequence[str]) -> Iterator[StreamIndex]:

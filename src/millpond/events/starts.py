@@ -30,13 +30,13 @@ def start_place(text: str, index: Callable[[], StreamIndex | None]) -> int:
     if text == "" or is_id(text):
         return parse_id(text)
     try:
-        wanted = None if text == NEWEST else place_before(parse_instant(text))
+        place = None if text == NEWEST else place_before(parse_instant(text))
     except Invalid as error:
         raise Invalid(
             "this is no place in a stream of events", kind="event_id", id=shown(text),
             hint="take the id of an event that you read, a time such as 2026-11-24T10:00:00Z, or 'newest'; "
             "an empty one is the start",
         ) from error  # fmt: skip
-    found = index()
-    last_id = 0 if found is None else found.last_id
-    return last_id if wanted is None else min(wanted, last_id)
+    current = index()
+    last_id = 0 if current is None else current.last_id
+    return last_id if place is None else min(place, last_id)

@@ -54,9 +54,9 @@ class WaitingBatches(AsyncBatches[T]):
             Closed: the watch or the store was closed. Corrupt: what is stored is damaged.
         """
         while True:
-            state, found = self.state, self.poll()
-            if found or self.state != state or self._watchers.is_due(due):
-                return found
+            state, batch = self.state, self.poll()
+            if batch or self.state != state or self._watchers.is_due(due):
+                return batch
             if (places := self.places()) is not None:
                 self._watchers.wait(places, due)
 
@@ -65,8 +65,8 @@ class WaitingBatches(AsyncBatches[T]):
         loop = asyncio.get_running_loop()
         due = None if seconds is None else loop.time() + seconds
         while True:
-            state, found = self.state, await self.poll_async()
-            if found or self.state != state or (due is not None and loop.time() >= due):
-                return found
+            state, batch = self.state, await self.poll_async()
+            if batch or self.state != state or (due is not None and loop.time() >= due):
+                return batch
             if (places := self.places()) is not None:
                 await self._watchers.wait_async(places, None if due is None else due - loop.time())

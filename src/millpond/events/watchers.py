@@ -82,11 +82,11 @@ class _Tail:
         """The events of the ring after a place; None when the ring begins later, or ends there."""
         if place >= self.after or not self.pages or place < self.pages[0].before:
             return None
-        found: list[Event] = []
+        events: list[Event] = []
         for page in self.pages:
             if page.events[-1].number > place:
-                found += page.events[bisect_right(page.events, place, key=_NUMBER) :]
-        return found
+                events += page.events[bisect_right(page.events, place, key=_NUMBER) :]
+        return events
 
 
 Place = tuple[_Tail, int]
@@ -365,17 +365,17 @@ class Watch(WaitingBatches[Event]):
     def _accepted(self, page: Page) -> list[Event]:
         """The events of a page. When there are none, the watch takes from the ring from now on."""
         self.gaps += page.gap
-        found = self._wanted(page.events, page.after)
+        selected = self._wanted(page.events, page.after)
         if not page.events and self._tail is None:
             self._tail = self._watchers.join(self.stream, self._place)
-        return found
+        return selected
 
     def _wanted(self, events: list[Event], after: int) -> list[Event]:
         """Those of the next events that match, as many as the share holds; the watch is behind them, or at `after`."""
-        wanted = self._matching.select(events)
-        given = _within(wanted, self._watchers.share)
-        self._place = after if len(given) == len(wanted) else given[-1].number
-        return given
+        selected = self._matching.select(events)
+        share = _within(selected, self._watchers.share)
+        self._place = after if len(share) == len(selected) else share[-1].number
+        return share
 
     def close(self) -> None:
         """End the watch; closing twice is harmless."""

@@ -89,9 +89,9 @@ class Registry:
 
     def of(self, *scopes: Scope) -> tuple[Keyspace, ...]:
         """The keyspaces of these scopes, of all when none is named, in the order of their keys."""
-        wanted = scopes or tuple(Scope)
-        found = [keyspace for keyspace in self._keyspaces.values() if keyspace.scope in wanted]
-        return tuple(sorted(found, key=lambda keyspace: keyspace.packed))
+        selected = scopes or tuple(Scope)
+        keyspaces = [keyspace for keyspace in self._keyspaces.values() if keyspace.scope in selected]
+        return tuple(sorted(keyspaces, key=lambda keyspace: keyspace.packed))
 
     def find(self, key: bytes) -> Keyspace | None:
         """The keyspace a key belongs to; None when it is registered nowhere."""

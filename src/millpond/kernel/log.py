@@ -176,9 +176,9 @@ class Log(Generic[E]):
         """
         last = self.head(tx)
         if record.position <= last.position:
-            known = self.at(tx, record.position)
-            if known is not None and known.chain != record.chain:
-                raise _forked(record, known.chain)
+            stored = self.at(tx, record.position)
+            if stored is not None and stored.chain != record.chain:
+                raise _forked(record, stored.chain)
             return False
         if record.position > last.position + 1:
             raise Conflict(
@@ -204,19 +204,19 @@ class Log(Generic[E]):
         while records := self.read(tx, after, _PAGE_ENTRIES):
             for record in records:
                 yield checked("log entry")
-                yield from (problem("log", record.position, found, remedy, counted=False)
-                            for found in self._faults(before, after, record))  # fmt: skip
+                yield from (problem("log", record.position, fault, remedy, counted=False)
+                            for fault in self._faults(before, after, record))  # fmt: skip
                 before, after = record, record.position
         if after != head.position or (before is not None and before.chain != head.chain):
-            found = f"the log ends at {after}, its head says {head.position}"
-            yield problem("log", head.position, found, remedy, counted=False)
+            fault = f"the log ends at {after}, its head says {head.position}"
+            yield problem("log", head.position, fault, remedy, counted=False)
 
     def _faults(self, before: Record[E] | None, after: int, record: Record[E]) -> Iterator[str]:
         if record.position != after + 1:
             yield f"the next entry is {record.position}, not {after + 1}"
         # Of the oldest entry of a trimmed log nobody knows the chain before it.
-        known = "" if record.position == 1 else None if before is None else before.chain
-        if known is not None and record.chain != self.chain_after(known, record):
+        chain = "" if record.position == 1 else None if before is None else before.chain
+        if chain is not None and record.chain != self.chain_after(chain, record):
             yield "it does not follow from the entry before it"
         if before is not None and record.stamp_ms < before.stamp_ms:
             yield "it is older than the entry before it"

@@ -80,8 +80,8 @@ class Operation:
     def parameters(self) -> list[inspect.Parameter]:
         """The parameters of the method, but for its object, with their types."""
         hints = get_type_hints(self.function, include_extras=True)
-        _, *found = inspect.signature(self.function).parameters.values()
-        return [parameter.replace(annotation=hints[parameter.name]) for parameter in found]
+        _, *parameters = inspect.signature(self.function).parameters.values()
+        return [parameter.replace(annotation=hints[parameter.name]) for parameter in parameters]
 
     @property
     def result(self) -> Any:
@@ -105,8 +105,8 @@ class Operation:
         """
         segments = self.path.strip("/").split("/")
         in_path = {segment[1:-1] for segment in segments if segment.startswith("{")}
-        known = {**arguments, **names}
-        path = [str(known[segment[1:-1]]) if segment.startswith("{") else segment for segment in segments]
+        values = {**arguments, **names}
+        path = [str(values[segment[1:-1]]) if segment.startswith("{") else segment for segment in segments]
         query: dict[str, Any] = {}
         body: dict[str, Any] = {}
         for name, value in arguments.items():

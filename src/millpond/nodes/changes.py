@@ -260,7 +260,7 @@ class Changes:
         return bool(facts["role"] == "primary" and facts["ready"])
 
     def _wait(self, true: Callable[[], bool], seconds: float) -> bool:
-        return self._heard.wait_for(true, self._now() + seconds, lambda found: found or self._node.stopping)
+        return self._heard.wait_for(true, self._now() + seconds, lambda is_true: is_true or self._node.stopping)
 
     def _done(self, *also: str) -> ListChange:
         current = self._current()

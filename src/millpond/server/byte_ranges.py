@@ -44,12 +44,12 @@ def ranged(
 
 
 def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
-    found = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "").replace(" ", ""))
+    match = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "").replace(" ", ""))
     wanted = tag_wanted(request)
-    if not found or (wanted is not None and wanted != tag):
+    if not match or (wanted is not None and wanted != tag):
         return 0, size
-    start = int(found[1])
-    stop = min(int(found[2]) + 1, size) if found[2] else size
+    start = int(match[1])
+    stop = min(int(match[2]) + 1, size) if match[2] else size
     return (start, stop) if start < stop else (0, size)
 
 

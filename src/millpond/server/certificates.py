@@ -90,14 +90,14 @@ class Certificates:
 
     def _stamped(self) -> list[tuple[int, int, int] | None]:
         """The versions of the files; None for one that is not there."""
-        found: list[tuple[int, int, int] | None] = []
+        stamps: list[tuple[int, int, int] | None] = []
         for name in (self._settings.tls.cert, self._settings.tls.key, self._settings.tls.client_ca):
             try:
                 file = Path(name).stat()
-                found.append((file.st_ino, file.st_mtime_ns, file.st_size))
+                stamps.append((file.st_ino, file.st_mtime_ns, file.st_size))
             except OSError:
-                found.append(None)
-        return found
+                stamps.append(None)
+        return stamps
 
     def _fitting(self) -> _Read:
         settings = self._settings

@@ -107,15 +107,15 @@ def _operation(route: Route, schema: Schemas) -> dict[str, Any]:
 
 
 def _fields(fields: Iterable[Field], place: str, schema: Schemas) -> list[dict[str, Any]]:
-    found = []
+    described_fields = []
     for field in fields:
         shown, required = schema(field.type), field.default is msgspec.NODEFAULT
         default = {} if required or field.default is None else {"default": field.default}
-        found.append({
+        described_fields.append({
             "name": field.name.replace("_", "-") if place == "header" else field.name, "in": place,
             "required": required, "description": shown.pop("description", ""), "schema": shown | default,
         })  # fmt: skip
-    return found
+    return described_fields
 
 
 def _answers(route: Route, schema: Schemas) -> dict[str, Any]:

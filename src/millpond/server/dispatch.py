@@ -232,8 +232,8 @@ class Application:
         if path in self._plain:
             return self._plain[path], {}
         for pattern, methods in self._shaped.get(_beginning(path), ()):
-            if found := pattern.match(path):
-                return methods, found.groupdict()
+            if match := pattern.match(path):
+                return methods, match.groupdict()
         return {}, {}
 
 

@@ -16,8 +16,8 @@ _MAPS = "/v1/maps/"
 
 def incarnation_of(headers: list[tuple[bytes, bytes]]) -> str | None:
     """The incarnation that the headers of a request name."""
-    wanted = INCARNATION_HEADER.lower().encode()
-    return next((value.decode("latin-1") for name, value in headers if name == wanted), None)
+    header = INCARNATION_HEADER.lower().encode()
+    return next((value.decode("latin-1") for name, value in headers if name == header), None)
 
 
 async def check_incarnation(request: Request) -> None:
@@ -27,18 +27,18 @@ async def check_incarnation(request: Request) -> None:
 
     Raises: `NotFound`, kind `map_dropped`; as `Node.need_ready`.
     """
-    wanted = request.headers.get(INCARNATION_HEADER)
+    incarnation = request.headers.get(INCARNATION_HEADER)
     name = request.path_params.get("name")
-    if wanted is None or name is None or not request.url.path.startswith(_MAPS):
+    if incarnation is None or name is None or not request.url.path.startswith(_MAPS):
         return
     node: Node = request.app.state.node
     if not node.answers:
         await run_sync(node.need_ready)  # it may not know of the map yet
-    if not await run_sync(_is_there, node, name, wanted):
+    if not await run_sync(_is_there, node, name, incarnation):
         raise dropped_map(name)
 
 
 def _is_there(node: Node, name: str, incarnation: str) -> bool:
     with node.pond.space.read() as tx:
-        known = known_map(tx, name.lower())
-    return known is not None and known.incarnation == incarnation
+        definition = known_map(tx, name.lower())
+    return definition is not None and definition.incarnation == incarnation

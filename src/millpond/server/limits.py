@@ -69,11 +69,11 @@ async def admitted(request: Request, needs: RouteNeeds, decide: Callable[[Reques
     return Request(request.scope, _counted(request, check))
 
 
-def parameter_unknown(name: str, known: Iterable[str]) -> Invalid:
+def parameter_unknown(name: str, names: Iterable[str]) -> Invalid:
     """The error for a parameter of a query that a route does not know."""
     return Invalid(
         "the route does not know this parameter", kind="parameter_unknown", parameter=shown(name),
-        known=", ".join(sorted(known)) or "none", hint="see /docs, and name those that are known",
+        known=", ".join(sorted(names)) or "none", hint="see /docs, and name those that are known",
     )  # fmt: skip
 
 

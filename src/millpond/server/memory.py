@@ -127,8 +127,8 @@ class Room:
     def keep(self, total: int) -> None:
         """Give back what is held beyond so many bytes."""
         if self.held > total:
-            given, self.held = self.held - total, total
-            self.budget.turns.give(self.name, given)
+            surplus, self.held = self.held - total, total
+            self.budget.turns.give(self.name, surplus)
 
 
 def put_room(scope: Scope, room: Room) -> None:

@@ -198,11 +198,11 @@ class Metrics:
 
     def _of(self, route: str, method: str, status: int | str) -> tuple[Counter, Histogram]:
         """The series of one kind of request: finding them by their labels takes longer than counting."""
-        known = self._known.get((route, method, status))
-        if known is None:
+        labelled = self._known.get((route, method, status))
+        if labelled is None:
             series = self.requests.labels(route, method, status), self.seconds.labels(route, method)
-            known = self._known[route, method, status] = series
-        return known
+            labelled = self._known[route, method, status] = series
+        return labelled
 
 
 def _template(scope: Scope) -> str:
@@ -260,10 +260,10 @@ class _State(Collector):
         repositories = self._node.pond.repositories
         yield _gauge("versions_deletions", "Deletions since compactions and commits.", repositories.sensor.total())
         with suppress(MillpondError), repositories.space.read() as tx:  # the page answers without the database
-            found = count_layers(tx)
-            yield _gauge("versions_branches", "Branches of repositories.", found.branches)
-            yield _gauge("versions_sealed_layers", "Sealed layers of all branches.", found.sealed)
-            yield _gauge("versions_sealed_layers_max", "Sealed layers of one branch, at most.", found.sealed_max)
+            layers = count_layers(tx)
+            yield _gauge("versions_branches", "Branches of repositories.", layers.branches)
+            yield _gauge("versions_sealed_layers", "Sealed layers of all branches.", layers.sealed)
+            yield _gauge("versions_sealed_layers_max", "Sealed layers of one branch, at most.", layers.sealed_max)
 
     def _of_maps(self) -> Iterator[Metric]:
         status = self._node.merger.status()
@@ -287,7 +287,7 @@ class _State(Collector):
     def _snapshot_ages(self) -> dict[str, float]:
         pond, now = self._node.pond, self._node.clock.now_ms()
         with pond.space.read() as tx:
-            current = [(definition, found.manifest) for definition, found in current_snapshots(tx)]
+            current = [(definition, snapshot.manifest) for definition, snapshot in current_snapshots(tx)]
         frozen: dict[tuple[str, str], int] = {}
         for definition, manifest in current:
             place = definition.incarnation, manifest

@@ -90,8 +90,8 @@ class Parameters:
         Raises: `Invalid`, kind `request_invalid`; as `Request.body`.
         """
         arguments = dict(request.scope["path_params"])
-        for name, given in self._given.items():
-            arguments[name] = given(request)
+        for name, values in self._given.items():
+            arguments[name] = values(request)
         if self.body is not None:
             arguments[self.body.name] = await self._body(request, self.body)
         if self.query:
@@ -148,8 +148,8 @@ def _taken(place: str, values: Any, type_: Any) -> Any:
         return msgspec.convert(values, type_, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
         reason, _, path = str(error).partition(" - at `$")
-        found = _MISSING.search(reason)
-        where = f"{place}{path.rstrip('`')}{f'.{found[1]}' if found else ''}"
+        match = _MISSING.search(reason)
+        where = f"{place}{path.rstrip('`')}{f'.{match[1]}' if match else ''}"
         raise _not_understood(where, reason) from None
 
 

@@ -60,5 +60,5 @@ def put_presence(scope: MutableMapping[str, Any], presence: Presence) -> None:
 
 def presence_in(scope: MutableMapping[str, Any]) -> Presence:
     """The presence of a request's sender; of one without a connection, it lasts."""
-    found: Presence | None = scope.get(_PRESENCE)
-    return Presence() if found is None else found
+    presence: Presence | None = scope.get(_PRESENCE)
+    return Presence() if presence is None else presence

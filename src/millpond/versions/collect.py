@@ -245,9 +245,9 @@ def _end_uploads(site: Site) -> None:
     now = site.clock.now_ms()
 
     def end(tx: Transaction) -> None:
-        for found in list(open_uploads(tx, site.uid)):
-            if now >= found.created_ms + OPEN_MS_MAX:
-                tx.delete(UPLOAD[site.uid].pack(found.id))
+        for upload in list(open_uploads(tx, site.uid)):
+            if now >= upload.created_ms + OPEN_MS_MAX:
+                tx.delete(UPLOAD[site.uid].pack(upload.id))
 
     site.space.write(end)
     step("collect.uploads_ended")
@@ -298,9 +298,9 @@ class LocalWork:
         if len(self._parts) > 1:
             self._parts = [np.unique(np.concatenate(self._parts))]
         hashes = hash_keys(pa.array(names, pa.string()))
-        known = self._parts[0]
-        at = np.minimum(np.searchsorted(known, hashes), max(0, len(known) - 1))
-        return known[at] == hashes if len(known) else np.zeros(len(names), np.bool_)
+        part = self._parts[0]
+        at = np.minimum(np.searchsorted(part, hashes), max(0, len(part) - 1))
+        return part[at] == hashes if len(part) else np.zeros(len(names), np.bool_)
 
 
 def old_objects(infos: Iterable[ObjectInfo], before: int, uploads: Container[str]) -> Iterator[ObjectInfo]:
@@ -336,17 +336,17 @@ def _blocks(infos: Iterator[ObjectInfo]) -> Iterator[list[ObjectInfo]]:
 
 def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbage, grace_ms: int) -> None:
     """Delete ranges and indexes that no row has named for the grace time; those that were named meanwhile stay."""
-    found = Unneeded.of(
+    unreferenced = Unneeded.of(
         site,
         (info.name for folder in ("ranges", "indexes") for info in site.ranges.list(folder) if info.name not in needed),
     )
-    due = found.before(site.clock.now_ms() - grace_ms)
-    garbage.retained = len(found.since) - len(due)
+    due = unreferenced.before(site.clock.now_ms() - grace_ms)
+    garbage.retained = len(unreferenced.since) - len(due)
     if garbage.dry_run:
         _count(garbage, due)
         return
     gone = _delete_ranges(site, state, garbage, due) if due else []
-    found.note(site, gone)
+    unreferenced.note(site, gone)
 
 
 def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:

@@ -177,6 +177,6 @@ def results_of(page: Callable[[str], Page[T]]) -> Iterator[T]:
     """All results of a listing, but for common prefixes; `page` brings the page behind a place."""
     after, more = "", True
     while more:
-        found = page(after)
-        yield from (result for result in found.results if not isinstance(result, CommonPrefix))
-        after, more = found.next_offset, found.has_more
+        page_ = page(after)
+        yield from (result for result in page_.results if not isinstance(result, CommonPrefix))
+        after, more = page_.next_offset, page_.has_more

@@ -64,8 +64,8 @@ def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
                 path = "_".join(address.run)
                 run = rows.get(WfRun, (path,))
                 yield checked("run")
-                for found in [] if run is None else _faults(tx, rows, run, path):
-                    yield problem("run", f"{tenant}/{path}", found, _REMEDY, counted=False)
+                for fault in [] if run is None else _faults(tx, rows, run, path):
+                    yield problem("run", f"{tenant}/{path}", fault, _REMEDY, counted=False)
 
 
 def _faults(tx: ReadTransaction, rows: ReadRows, run: WfRun, path: str) -> Iterator[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
@@ -119,11 +120,11 @@ def _do(batch: Batch, rows: dict[bytes, bytes], step: Step) -> None:
             for key in gone:
                 del rows[key]
         case TakenBack(steps):
-            batch.begin()
             failed = dict(rows)
-            for inner in steps:
-                _do(batch, failed, inner)
-            batch.undo()
+            with suppress(RuntimeError), batch.command():
+                for inner in steps:
+                    _do(batch, failed, inner)
+                raise RuntimeError
         case Look(keys, reverse):
             found = sorted(((key, value) for key, value in rows.items() if keys.holds(key)), reverse=reverse)
             assert list(batch.scan(keys, reverse=reverse)) == found

@@ -34,8 +34,8 @@ def check_streams(space: Space) -> Report:
             report += attempt("stream", key.hex(), lambda key=key, row=row: _check(tx, key, row), _REMEDY)  # type: ignore[misc]
         report += attempt("registry", "events/due", lambda: _check_registry(tx), _REMEDY)
         for keyspace in (SEGMENT, BATCH, SOURCE):
-            for found in _orphans(tx, keyspace):
-                report += found
+            for orphan in _orphans(tx, keyspace):
+                report += orphan
     return report
 
 

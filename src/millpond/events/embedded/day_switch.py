@@ -66,13 +66,13 @@ def switch_segments(
 
 def switch_together(space: Space, switches: Sequence[Switch]) -> list[DaySegment | None]:
     """As `Together.switch_many`."""
-    for one in switches:
-        check = Continuity([day for segment in one.seen for day in segment.days])
-        check.add(read_header(one.batch))
+    for switch in switches:
+        check = Continuity([day for segment in switch.seen for day in segment.days])
+        check.add(read_header(switch.batch))
         check.end()
 
     def change(tx: Transaction) -> list[DaySegment | None]:
-        return [_switched(tx, one) for one in switches]
+        return [_switched(tx, switch) for switch in switches]
 
     outputs = space.write(change)
     step("events.segment_switched")
@@ -93,21 +93,21 @@ def _switched(tx: Transaction, switch: Switch) -> DaySegment | None:
 def _replace_rows(tx: Transaction, keys: Keys, seen: Sequence[DaySegment], data: bytes) -> None:
     check_listed(tx, keys, seen)
     header = read_header(data)
-    found = _rows_until(tx, keys, header)
-    rest = decode(found[-1][1], header.last_id) if found else []
+    rows = _rows_until(tx, keys, header)
+    rest = decode(rows[-1][1], header.last_id) if rows else []
     if (
-        not found
-        or read_header(found[0][1]).first_id != header.first_id
-        or sum(read_header(row).events for _, row in found) != header.events + len(rest)
+        not rows
+        or read_header(rows[0][1]).first_id != header.first_id
+        or sum(read_header(row).events for _, row in rows) != header.events + len(rest)
     ):
         raise moved(keys)
-    for key, _ in found:
+    for key, _ in rows:
         tx.delete(key)
     step("events.rows_deleted")
     tx.put(keys.batches.pack(header.last_id), data)
     if rest:
         # The batch ends within a row: what is left of the row stays, under the key that it had.
-        tx.put(found[-1][0], encode(rest))
+        tx.put(rows[-1][0], encode(rest))
 
 
 def _rows_until(tx: ReadTransaction, keys: Keys, header: Header) -> list[tuple[bytes, bytes]]:
@@ -135,8 +135,8 @@ def check_listed(tx: ReadTransaction, keys: Keys, seen: Sequence[DaySegment]) ->
     Raises: `Fenced`.
     """
     start, stop = seen[0].days[-1].day, seen[-1].days[-1].day + 1
-    found = [to_segment(listed.about) for listed in keys.series.between(tx, start, stop)]
-    if found != list(seen):
+    segments = [to_segment(listed.about) for listed in keys.series.between(tx, start, stop)]
+    if segments != list(seen):
         raise moved(keys)
 
 

@@ -49,12 +49,12 @@ def due_streams(tx: ReadTransaction, work: Work, day: int, after: Due | None, li
         keys = keys._replace(start=DUE.pack(work.value, after.day, *_parts(after.stream)) + b"\x00")
     if keys.stop is not None and keys.start >= keys.stop:
         return []
-    found: list[Due] = []
+    due: list[Due] = []
     for key in islice(tx.keys(keys), limit):
         _, due_day, *parts = DUE.unpack(key)
         assert isinstance(due_day, int)
-        found.append(Due(due_day, _name_of(tx, parts)))
-    return found
+        due.append(Due(due_day, _name_of(tx, parts)))
+    return due
 
 
 def list_streams(tx: ReadTransaction, queue: str | None, after: StreamName | None, limit: int) -> list[StreamName]:

@@ -75,7 +75,7 @@ class EmbeddedStore:
         self, cursors: Mapping[StreamName, int], due: float | None, interrupted: Callable[[], bool] = never
     ) -> set[StreamName]:
         """See `StreamStore.follow`."""
-        return self._news.wait_for(lambda: self._with_news(cursors), due, lambda found: bool(found) or interrupted())
+        return self._news.wait_for(lambda: self._with_news(cursors), due, lambda news: bool(news) or interrupted())
 
     def _with_news(self, cursors: Mapping[StreamName, int]) -> set[StreamName]:
         """The streams with events after their cursors."""

@@ -111,19 +111,19 @@ def append_batches(
 
 def _checked(batches: Sequence[EventBatch]) -> dict[StreamName, list[Joined]]:
     """The batches of each stream, joined and checked; one by one only where one is wrong, to name its event."""
-    given: dict[StreamName, list[tuple[int, EventBatch]]] = {}
+    members_of: dict[StreamName, list[tuple[int, EventBatch]]] = {}
     try:
         for number, batch in enumerate(batches):
-            given.setdefault(batch.stream, []).append((number, batch))
-        found = {stream: joined(members) for stream, members in given.items()}
-        for members in found.values():
+            members_of.setdefault(batch.stream, []).append((number, batch))
+        batches_of = {stream: joined(members) for stream, members in members_of.items()}
+        for members in batches_of.values():
             for member in members:
                 member.batch.check()
     except (MillpondError, TypeError, ValueError, AttributeError):
         for batch in batches:
             batch.check()
         raise
-    return found
+    return batches_of
 
 
 def _flights(queues: dict[StreamName, deque[_Delivery]]) -> Iterator[list[tuple[StreamName, list[_Delivery]]]]:

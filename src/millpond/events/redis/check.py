@@ -47,8 +47,8 @@ def check_keys(servers: Servers, place: Place) -> Report:
 def _check_heads(servers: Servers, place: Place, names: Sequence[bytes]) -> Report:
     """Compare heads with the registry and the list of streams."""
     calls: list[Call] = []
-    known = [_work_days(row) for row in _heads(servers, place, names)]
-    for name, days in zip(names, known, strict=True):
+    days_of = [_work_days(row) for row in _heads(servers, place, names)]
+    for name, days in zip(names, days_of, strict=True):
         shard = place.shard_of(name)
         get = Call(shard, (b"GET", place.head(name)))
         listed = [
@@ -58,17 +58,17 @@ def _check_heads(servers: Servers, place: Place, names: Sequence[bytes]) -> Repo
         calls += [get, *listed, Call(shard, (b"ZSCORE", place.names(shard), name)), get]
     replies = servers.run(calls, repeat=True)
     report = Report()
-    for at, (name, days) in enumerate(zip(names, known, strict=True)):
+    for at, (name, days) in enumerate(zip(names, days_of, strict=True)):
         before, *scores, listed_name, after = replies[at * _HEAD_CALLS : (at + 1) * _HEAD_CALLS]
         if before is None or before != after or _work_days(before) != days:
             continue
         for work, day, score in zip(Work, days, scores, strict=True):
             if day != NO_DAY and score is None:
-                found = f"the registry lacks it under {work.value}"
-                report += problem("stream", name.decode("ascii", "replace"), found, _REMEDY, counted=False)
+                fault = f"the registry lacks it under {work.value}"
+                report += problem("stream", name.decode("ascii", "replace"), fault, _REMEDY, counted=False)
         if listed_name is None:
-            found = "the list of streams lacks it"
-            report += problem("stream", name.decode("ascii", "replace"), found, _REMEDY)
+            fault = "the list of streams lacks it"
+            report += problem("stream", name.decode("ascii", "replace"), fault, _REMEDY)
     return report
 
 

@@ -65,8 +65,8 @@ def switch_segments(
 
 def _listed(servers: Servers, keys: StreamKeys, seen: Sequence[DaySegment]) -> list[Listed]:
     """The segments as the index lists them, with their rows, if they are what was seen."""
-    found = read_index(servers, keys)
-    listed = {one.segment: one for one in found[1]} if found else {}
+    index = read_index(servers, keys)
+    listed = {row.segment: row for row in index[1]} if index else {}
     if any(segment not in listed for segment in seen):
         raise _moved(keys)
     return [listed[segment] for segment in seen]
@@ -105,11 +105,11 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
     """As `StreamStore.expire`."""
     total = 0
     while True:
-        found = read_index(servers, keys)
-        if found is None:
+        index = read_index(servers, keys)
+        if index is None:
             return total
         due = [
-            one.segment.days[-1].day for one in found[1]
+            one.segment.days[-1].day for one in index[1]
             if one.segment.state is State.COMPRESSED and one.segment.days[-1].day <= day
         ]  # fmt: skip
         keys_used = (keys.head, keys.index, keys.raw, keys.sources, *keys.due, keys.names)
@@ -122,7 +122,7 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
         if outcome == b"done":
             return total
         if outcome == b"trim":
-            partly_due = next((one for one in found[1] if one.row == row), None)
+            partly_due = next((one for one in index[1] if one.row == row), None)
             if partly_due is not None:
                 total += _trim(servers, keys, partly_due, day, token)
 
@@ -153,10 +153,10 @@ def _trim(servers: Servers, keys: StreamKeys, listed: Listed, day: int, token: s
 def delete_days(servers: Servers, keys: StreamKeys, now_ms: int) -> int:
     """As `StreamStore.delete`: one script, so nothing is left to be done."""
     while True:
-        found = read_index(servers, keys)
-        if found is None:
+        index = read_index(servers, keys)
+        if index is None:
             return 0
-        days = [one.segment.days[-1].day for one in found[1] if one.segment.state is State.COMPRESSED]
+        days = [row.segment.days[-1].day for row in index[1] if row.segment.state is State.COMPRESSED]
         keys_used = (keys.head, keys.index, keys.raw, *keys.due, *map(keys.batches_of, days))
         call = script_call(DELETE, keys.shard, keys_used, (now_ms, keys.name, *days))
         ((count, outcome),) = servers.run([call], repeat=False)
@@ -197,8 +197,8 @@ def erase_events(servers: Servers, keys: StreamKeys, remains: Remains, token: st
 
 def _changed_meanwhile(servers: Servers, keys: StreamKeys, listed: Listed) -> int:
     """Nothing dropped, when a segment was replaced while it was read; else its batches are damaged."""
-    found = read_index(servers, keys)
-    if found is not None and listed in found[1]:
+    index = read_index(servers, keys)
+    if index is not None and listed in index[1]:
         raise Corrupt(
             "the batches of a stream do not hold what its index says", kind="events_damaged", stream=keys.stream,
             hint="restore the streams from a copy of Redis",

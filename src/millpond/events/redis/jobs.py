@@ -77,8 +77,8 @@ class RedisQueues:
         (names,) = self._servers.run([self._call(b"HKEYS")], repeat=True)
         start = b"" if after is None else after.encode()
         page = list(islice((name for name in sorted(names) if name > start), limit))
-        found = self._servers.run([self._call(b"HMGET", *page)], repeat=True)[0] if page else []
-        return [row for row in found if row is not None]
+        rows = self._servers.run([self._call(b"HMGET", *page)], repeat=True)[0] if page else []
+        return [row for row in rows if row is not None]
 
     def _call(self, command: bytes, *arguments: Argument) -> Call:
         return Call(_QUEUES_SHARD, (command, self._key, *arguments))
@@ -104,10 +104,12 @@ class RedisClaims:
 
     def take(self, queue: str, jobs: Iterable[str], holder: str) -> set[str]:
         """See `ClaimRows.take`."""
-        wanted, own = list(jobs), holder.encode()
-        calls = [self._call(b"SET", queue, _turn(job), own, *_UNLESS_THERE, int(TURN_SECONDS * 1000)) for job in wanted]
+        job_ids, own = list(jobs), holder.encode()
+        calls = [
+            self._call(b"SET", queue, _turn(job), own, *_UNLESS_THERE, int(TURN_SECONDS * 1000)) for job in job_ids
+        ]
         there = self._servers.run(calls, repeat=True)
-        return {job for job, other in zip(wanted, there, strict=True) if other in (None, own)}
+        return {job for job, other in zip(job_ids, there, strict=True) if other in (None, own)}
 
     def give_back(self, queue: str, jobs: Iterable[str]) -> None:
         """See `ClaimRows.give_back`."""

@@ -44,14 +44,14 @@ class Marks:
             Unavailable: a server is out of reach.
         """
         keys = {shard: self._place.lost(shard) for shard in range(SHARDS)}
-        found = dict(zip(keys, self._run([Call(shard, (b"GET", key)) for shard, key in keys.items()]), strict=True))
-        missing = [shard for shard, mark in found.items() if mark is None]
+        rows = dict(zip(keys, self._run([Call(shard, (b"GET", key)) for shard, key in keys.items()]), strict=True))
+        missing = [shard for shard, mark in rows.items() if mark is None]
         new = {shard: self._now(shard) if shard in self._known else id_bytes(0) for shard in missing}
         there = self._run([Call(shard, (b"SET", keys[shard], mark, b"NX", b"GET")) for shard, mark in new.items()])
-        found |= {shard: other or new[shard] for shard, other in zip(missing, there, strict=True)}
+        rows |= {shard: other or new[shard] for shard, other in zip(missing, there, strict=True)}
         with self._lock:
-            lost = [shard for shard, mark in found.items() if self._known.get(shard, mark) != mark]
-            self._known |= found
+            lost = [shard for shard, mark in rows.items() if self._known.get(shard, mark) != mark]
+            self._known |= rows
             self._losses.count += bool(lost)
         if lost:
             _LOG.error("Redis lost all of its keys, and the streams of %s of %s shards", len(lost), SHARDS)

@@ -29,11 +29,11 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
     keys_used = (keys.head, keys.index, keys.raw, keys.lost)
     call = script_call(READ, keys.shard, keys_used, (id_bytes(after), bytes_max, keys.batches))
     (reply,) = servers.run([call], repeat=True)
-    lost, found = int.from_bytes(reply[0], "big"), reply[1:]
+    lost, rest = int.from_bytes(reply[0], "big"), reply[1:]
     is_lost = 0 < after < lost
-    if not found:
+    if not rest:
         return Page([], max(after, lost), gap=is_lost)
-    head = Head.decode(found[0])
+    head = Head.decode(rest[0])
     if head.last_id == after:
         return Page([], after)
     if head.last_id < after:
@@ -41,7 +41,7 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
     cursor = max(after, head.dropped_id)
     events: list[Event] = []
     reference = b""
-    for id_, row in zip(found[2::2], found[3::2], strict=True):
+    for id_, row in zip(rest[2::2], rest[3::2], strict=True):
         if id_ == _REFERENCE:
             reference = row
             continue
@@ -50,7 +50,7 @@ def read_page(servers: Servers, keys: StreamKeys, after: int, bytes_max: int) ->
             cursor = events[-1].number
     # The newest events may have been deleted: a reader that found no others is behind them.
     cursor = cursor if events else head.last_id
-    return Page(events, cursor, bool(found[1]), is_lost or 0 < after < head.dropped_id)
+    return Page(events, cursor, bool(rest[1]), is_lost or 0 < after < head.dropped_id)
 
 
 def _base(id_: bytes, row: bytes) -> int:

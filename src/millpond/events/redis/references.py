@@ -34,11 +34,11 @@ class References:
 
     def learn(self, head: bytes, answer: bytes, row: bytes) -> None:
         """Note what was answered about a reference: its id and the row, or only the id when it is the row appended."""
-        found = answer[_ID_BYTES:] or row
-        if is_reference(found):
+        content = answer[_ID_BYTES:] or row
+        if is_reference(content):
             while len(self._rows) >= STREAMS_MAX:
                 self._rows.pop(next(iter(self._rows)), None)
-            self._rows[head] = found, _NUMBERS.pack(answer[:_ID_BYTES], *_ROW.unpack_from(found))
+            self._rows[head] = content, _NUMBERS.pack(answer[:_ID_BYTES], *_ROW.unpack_from(content))
 
     def forget(self, head: bytes) -> None:
         """Drop a reference that is another one by now."""

@@ -118,7 +118,7 @@ def parse_segment(row: bytes) -> Listed:
 
 def index_of(stream: StreamName, head: Head, listed: Sequence[Listed]) -> StreamIndex:
     """The index of a stream."""
-    segments = [one.segment for one in listed]
+    segments = [row.segment for row in listed]
     if head.open is not None:
         segments.append(DaySegment(State.OPEN, (head.open,), head.open_stored))
     return StreamIndex(stream, tuple(segments), head.last_id, head.last_day, head.dropped_id)

@@ -138,13 +138,13 @@ class Servers:
         }  # fmt: skip
 
     def _connections_to(self, address: Address) -> Connections:
-        if (found := self._connections.get(address)) is not None:
-            return found
+        if (connections := self._connections.get(address)) is not None:
+            return connections
         with self._lock:
-            found = self._connections.get(address)
-            if found is None:
-                found = self._connections[address] = Connections(self.options(address))
-            return found
+            connections = self._connections.get(address)
+            if connections is None:
+                connections = self._connections[address] = Connections(self.options(address))
+            return connections
 
     def run(self, calls: Sequence[Call], *, repeat: bool) -> list[Any]:
         """The answers to calls, in their order; calls to one shard are made in their order.
@@ -155,8 +155,8 @@ class Servers:
         """
         replies: dict[int, Any] = {}
         self.discover()
-        if len(calls) == 1 and (found := self._answer(calls[0], repeat=repeat)) is not _NO_ANSWER:
-            return [found]
+        if len(calls) == 1 and (answer := self._answer(calls[0], repeat=repeat)) is not _NO_ANSWER:
+            return [answer]
         for start in range(0, len(calls), FLIGHT_CALLS):
             try:
                 self._run_flight(calls, range(start, min(start + FLIGHT_CALLS, len(calls))), replies, repeat=repeat)
@@ -377,8 +377,8 @@ class Servers:
             Invalid: a server evicts keys, or is too old.
         """
         error: Exception | None = None
-        known = [address for address in dict.fromkeys(self._routes) if address is not None]
-        for address in dict.fromkeys([*known, *self.location.seeds]):
+        addresses = [address for address in dict.fromkeys(self._routes) if address is not None]
+        for address in dict.fromkeys([*addresses, *self.location.seeds]):
             try:
                 routes = self._routes_by(address)
             except (redis.exceptions.RedisError, OSError) as failure:

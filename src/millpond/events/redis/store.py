@@ -92,8 +92,8 @@ class RedisStore:
 
     def index(self, stream: StreamName) -> StreamIndex | None:
         """See `StreamStore.index`."""
-        found = read_index(self._servers, self._place.keys_of(stream))
-        return None if found is None else index_of(stream, *found)
+        index = read_index(self._servers, self._place.keys_of(stream))
+        return None if index is None else index_of(stream, *index)
 
     def streams(self, queue: str | None = None, after: StreamName | None = None, *, limit: int) -> list[StreamName]:
         """See `StreamStore.streams`."""

@@ -80,12 +80,12 @@ class Followers:
         """As `StreamStore.follow`."""
         followed = {stream: self._entered(self._place.keys_of(stream)) for stream in cursors}
         try:
-            if found := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:
-                return found
+            if streams := {stream for stream, after in cursors.items() if followed[stream].last_id > after}:
+                return streams
             if due is None or self._clock.monotonic() < due:
                 self._servers.discover()
-                self._listen([one.keys for one in followed.values()])
-            self._look([one.keys for one in followed.values()])
+                self._listen([entry.keys for entry in followed.values()])
+            self._look([entry.keys for entry in followed.values()])
             with self._news:
                 self._clock.wait_for(
                     self._news, lambda: self._closed or interrupted() or bool(_with_news(followed, cursors)), due
@@ -94,8 +94,8 @@ class Followers:
                 return _with_news(followed, cursors)
         finally:
             with self._news:
-                for one in followed.values():
-                    self._leave(one)
+                for entry in followed.values():
+                    self._leave(entry)
 
     def wake(self) -> None:
         """Let followers look whether they are interrupted."""
@@ -115,49 +115,49 @@ class Followers:
     def _entered(self, keys: StreamKeys) -> _Followed:
         with self._news:
             self._check_open()
-            one = self._followed.setdefault(keys.head, _Followed(keys))
-            one.users += 1
-            return one
+            entry = self._followed.setdefault(keys.head, _Followed(keys))
+            entry.users += 1
+            return entry
 
-    def _leave(self, one: _Followed) -> None:
+    def _leave(self, entry: _Followed) -> None:
         """End one use of a stream; it lingers where a listener is subscribed to it, which forgets it in time."""
-        one.users -= 1
-        one.left = self._clock.monotonic()
-        channel = one.keys.head
-        if one.users == 0 and not any(channel in listener.channels for listener in self._listeners.values()):
+        entry.users -= 1
+        entry.left = self._clock.monotonic()
+        channel = entry.keys.head
+        if entry.users == 0 and not any(channel in listener.channels for listener in self._listeners.values()):
             self._followed.pop(channel, None)
 
     def _note(self, channel: bytes, last_id: int, before: int = -1) -> None:
         """Note the last id of a stream; one that is less than what was known, `before`, is believed from its head."""
         with self._news:
-            one = self._followed.get(channel)
-            if one is not None and (last_id > one.last_id or last_id < one.last_id == before):
-                one.last_id = last_id
+            entry = self._followed.get(channel)
+            if entry is not None and (last_id > entry.last_id or last_id < entry.last_id == before):
+                entry.last_id = last_id
                 self._news.notify_all()
 
     def _look(self, streams: Iterable[StreamKeys]) -> None:
         """Read the last ids of streams."""
         keys = list(streams)
         with self._news:
-            known = {channel: one.last_id for channel, one in self._followed.items()}
-        rows = self._servers.run([Call(one.shard, (b"GET", one.head)) for one in keys], repeat=True)
-        for one, row in zip(keys, rows, strict=True):
+            last_ids = {channel: entry.last_id for channel, entry in self._followed.items()}
+        rows = self._servers.run([Call(entry.shard, (b"GET", entry.head)) for entry in keys], repeat=True)
+        for entry, row in zip(keys, rows, strict=True):
             last_id = 0 if row is None else Head.decode(row).last_id
-            self._note(one.head, last_id, known.get(one.head, -1))
-        if absent := [one for one, row in zip(keys, rows, strict=True) if row is None]:
+            self._note(entry.head, last_id, last_ids.get(entry.head, -1))
+        if absent := [entry for entry, row in zip(keys, rows, strict=True) if row is None]:
             self._look_for_losses(absent)
 
     def _look_for_losses(self, absent: Sequence[StreamKeys]) -> None:
         """Note up to which ids streams that are not there were lost."""
-        calls = [Call(one.shard, (b"GET", one.lost)) for one in absent]
+        calls = [Call(entry.shard, (b"GET", entry.lost)) for entry in absent]
         marks = self._servers.run(calls, repeat=True)
         if None in marks:
             self._servers.settle()
             marks = self._servers.run(calls, repeat=True)
         with self._news:
             for keys, mark in zip(absent, marks, strict=True):
-                if (one := self._followed.get(keys.head)) is not None:
-                    one.lost = max(one.lost, int.from_bytes(mark or b"", "big"))
+                if (entry := self._followed.get(keys.head)) is not None:
+                    entry.lost = max(entry.lost, int.from_bytes(mark or b"", "big"))
             self._news.notify_all()
 
     def _listen(self, streams: Iterable[StreamKeys]) -> None:
@@ -210,16 +210,16 @@ class Followers:
         """Look at the heads of what is followed here; leave channels that are not, or whose shard is elsewhere."""
         now = self._clock.monotonic()
         with self._news:
-            for channel, one in list(self._followed.items()):
-                if one.users == 0 and now - one.left > LINGER_SECONDS:
+            for channel, entry in list(self._followed.items()):
+                if entry.users == 0 and now - entry.left > LINGER_SECONDS:
                     del self._followed[channel]
-            streams = [one.keys for one in self._followed.values() if one.users]
+            streams = [entry.keys for entry in self._followed.values() if entry.users]
         self._look([keys for keys in streams if keys.head in listener.channels])
         self._listen(streams)
         with self._news:
             here = {
-                channel for channel, one in self._followed.items()
-                if self._servers.address_of(one.keys.shard) == address
+                channel for channel, entry in self._followed.items()
+                if self._servers.address_of(entry.keys.shard) == address
             }  # fmt: skip
             for channel in listener.channels - here:
                 _unsubscribe(listener, channel)

@@ -126,15 +126,15 @@ def parse_manifest(text: bytes, folder: Path | str) -> PartManifest:
         if number not in (PART_FORMAT, UNSALTED_FORMAT):
             raise unknown_format(folder, number)
         payload = parse_object(text)
-        wanted = payload.pop("checksum", None)
+        stated = payload.pop("checksum", None)
         manifest = _MANIFEST.build(payload)
     except (FormError, RecursionError) as error:
         raise Corrupt(
             "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
         ) from error
-    found = _checksum(payload)
-    if found != wanted:
-        raise _damaged(folder, MANIFEST, found, wanted)
+    actual = _checksum(payload)
+    if actual != stated:
+        raise _damaged(folder, MANIFEST, actual, stated)
     return manifest
 
 
@@ -164,15 +164,15 @@ def verify_part(folder: Path) -> PartManifest:
     Raises: `Corrupt` naming the file that is damaged.
     """
     manifest = read_manifest(folder)
-    for name, wanted in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
+    for name, stated in (("data.mdb", manifest.data_checksum), ("touched.arrow", manifest.touched_checksum)):
         try:
-            found = checksum_file(folder / name)
+            actual = checksum_file(folder / name)
         except FileNotFoundError as error:
             raise Corrupt(
                 "a file of the part is missing", kind="part_file_missing", file=name, folder=folder
             ) from error
-        if found != wanted:
-            raise _damaged(folder, name, found, wanted)
+        if actual != stated:
+            raise _damaged(folder, name, actual, stated)
     return manifest
 
 

@@ -152,14 +152,14 @@ class PartialPart:
         head = self.head
         if head is None or self.size < head.total:
             raise Corrupt("the part ends early", kind="part_stream", folder=self.folder.name, bytes=self.size)
-        for file, wanted in (
+        for file, stated in (
             (self._touched, head.manifest.touched_checksum), (self._data, head.manifest.data_checksum),
         ):  # fmt: skip
-            found = file.checksum()
-            if found != wanted:
+            actual = file.checksum()
+            if actual != stated:
                 raise Corrupt(
                     "the part was damaged on its way", kind="upload_damaged", part=head.manifest.id,
-                    file=file.path.name, found=found, wanted=wanted, hint="send it again",
+                    file=file.path.name, found=actual, wanted=stated, hint="send it again",
                 )  # fmt: skip
         return head.manifest
 

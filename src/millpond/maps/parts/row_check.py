@@ -232,18 +232,18 @@ _VALUE_FAULTS = (
 
 def _big_endian(data: npt.NDArray[np.uint8], offsets: I64) -> I64:
     """The number in the first four bytes of each row."""
-    found = np.empty(len(offsets) - 1, np.int64)
-    _fours(data, offsets, found)
-    return found
+    numbers = np.empty(len(offsets) - 1, np.int64)
+    _fours(data, offsets, numbers)
+    return numbers
 
 
 @kernel
-def _fours(data, offsets, found):  # type: ignore[no-untyped-def]
-    for i in range(len(found)):
+def _fours(data, offsets, numbers):  # type: ignore[no-untyped-def]
+    for i in range(len(numbers)):
         number = np.int64(0)
         for k in range(4):
             number = number << np.int64(8) | np.int64(data[offsets[i] + k])
-        found[i] = number
+        numbers[i] = number
 
 
 @kernel
@@ -352,7 +352,7 @@ def _clashes(offsets, data, starts, stops, keys, numbered, repeated):  # type: i
     number = -1
     for i in range(len(offsets) - 1):
         length = offsets[i + 1] - offsets[i] - less
-        found = np.int64(data[offsets[i] + length]) << np.int64(8) | data[offsets[i] + length + 1] if numbered else 0
+        clash = np.int64(data[offsets[i] + length]) << np.int64(8) | data[offsets[i] + length + 1] if numbered else 0
         same = i > 0
         k = 0
         while same and k < length:
@@ -363,8 +363,8 @@ def _clashes(offsets, data, starts, stops, keys, numbered, repeated):  # type: i
             if order == 0 or (numbered and order > 0):
                 return False
         # The number of a row that is repeated from the rows before was checked there.
-        number = found if i < repeated else number + 1 if same else 0
-        if numbered and found != number:
+        number = clash if i < repeated else number + 1 if same else 0
+        if numbered and clash != number:
             return False
     return True
 
@@ -373,11 +373,11 @@ def _clashes(offsets, data, starts, stops, keys, numbered, repeated):  # type: i
 def _order(keys, starts, stops, i):  # type: ignore[no-untyped-def]
     """Below 0 when key `i - 1` sorts before key `i`, 0 when they are equal."""
     first, second = starts[i - 1], starts[i]
-    one, other = stops[i - 1] - first, stops[i] - second
-    for k in range(min(one, other)):
+    length, other = stops[i - 1] - first, stops[i] - second
+    for k in range(min(length, other)):
         if keys[first + k] != keys[second + k]:
             return np.int64(keys[first + k]) - np.int64(keys[second + k])
-    return one - other
+    return length - other
 
 
 @kernel

@@ -50,20 +50,20 @@ def validate_part(folder: Path, manifest: PartManifest, definition: MapDefinitio
     tables = row_tables(definition)
     file = check_file(folder / "data.mdb", {table: table == HASHED for table in tables})
     _same(folder, "tables", {table.name: table.rows for table in file.tables}, manifest.tables)
-    found = _Found(definition, manifest)
+    content = _Found(definition, manifest)
     ordered = {table.name: table for table in file.tables}
     for name in manifest.tables:
-        found.read(folder, file, ordered[name])
-    _same(folder, "rows", found.rows, manifest.rows)
-    _same(folder, "least", found.least, manifest.least)
-    _same(folder, "greatest", found.greatest, manifest.greatest)
-    _same(folder, "longest_session", found.longest, manifest.longest_session)
-    if manifest.format == PART_FORMAT and found.id.hexdigest() != manifest.id:
+        content.read(folder, file, ordered[name])
+    _same(folder, "rows", content.rows, manifest.rows)
+    _same(folder, "least", content.least, manifest.least)
+    _same(folder, "greatest", content.greatest, manifest.greatest)
+    _same(folder, "longest_session", content.longest, manifest.longest_session)
+    if manifest.format == PART_FORMAT and content.id.hexdigest() != manifest.id:
         raise Corrupt(
             "the part has an id that its rows do not make", kind="part_other", part=manifest.id, map=manifest.map,
-            found=found.id.hexdigest(), hint="seal its rows again",
+            found=content.id.hexdigest(), hint="seal its rows again",
         )  # fmt: skip
-    _check_touched(folder, found.key_hashes)
+    _check_touched(folder, content.key_hashes)
 
 
 def _same(folder: Path, name: str, found: object, stated: object) -> None:
@@ -149,9 +149,9 @@ class _Found:
         self.key_hashes.append(rows.key_hashes)
         self.longest = max(self.longest, rows.longest)
         if rows.least:
-            known = self.least or rows.least, self.greatest or rows.greatest
-            self.least = [min(pair) for pair in zip(known[0], rows.least, strict=True)]
-            self.greatest = [max(pair) for pair in zip(known[1], rows.greatest, strict=True)]
+            bounds = self.least or rows.least, self.greatest or rows.greatest
+            self.least = [min(pair) for pair in zip(bounds[0], rows.least, strict=True)]
+            self.greatest = [max(pair) for pair in zip(bounds[1], rows.greatest, strict=True)]
 
 
 def _pieces(offsets: I64) -> Iterator[tuple[int, int]]:
@@ -181,12 +181,12 @@ def _column(rows: tuple[bytes, ...]) -> Bytes:
 
 def _check_touched(folder: Path, pieces: list[U64]) -> None:
     """Check that `touched.arrow` names the keys with these hashes, each once, in any order."""
-    wanted = np.concatenate(pieces)
-    found = hash_keys(read_touched(folder))
-    if np.array_equal(found, wanted):
+    expected = np.concatenate(pieces)
+    hashes = hash_keys(read_touched(folder))
+    if np.array_equal(hashes, expected):
         return
     # Rows of several tables, or of clashing keys, are not in the order of their keys.
-    if not np.array_equal(np.sort(found), np.unique(wanted)):
+    if not np.array_equal(np.sort(hashes), np.unique(expected)):
         raise Corrupt(
             "a file of the part is damaged", kind="part_damaged", file=TOUCHED_FILE, folder=folder,
             reason="it does not name the keys of the rows, each once",

@@ -95,7 +95,7 @@ class AcceptedParts:
 def _stamp(folder: Path) -> _Stamp | None:
     """The files as the system knows them, wherever their folder is moved; None when one is missing."""
     try:
-        found = [(folder / name).stat() for name in _FILES]
+        statuses = [(folder / name).stat() for name in _FILES]
     except OSError:
         return None
-    return tuple(_File(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in found)
+    return tuple(_File(status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns) for status in statuses)

@@ -133,15 +133,15 @@ class _Creation:
         rows = tuple(self._store(piece) for piece in write_pieces(fetched, self._scratch / "piece.arrow"))
         fetched.unlink()
         step("backup.rows_stored")
-        known = (
-            {} if last is None else {found.name: found for found in stored_objects(self._place, last, self._scratch)}
+        earlier = (
+            {} if last is None else {stored.name: stored for stored in stored_objects(self._place, last, self._scratch)}
         )
-        objects = [found for info in self._listed() if (found := self._object(info, known)) is not None]
+        objects = [stored for info in self._listed() if (stored := self._object(info, earlier)) is not None]
         file = self._scratch / "objects.gz"
         write_objects(file, objects)
         return StoredOwn(
             kinds=tuple(facts["only_here"]), pond_format=POND_FORMAT, rows=rows, objects=self._store(file),
-            objects_bytes=sum(found.file.bytes for found in objects),
+            objects_bytes=sum(stored.file.bytes for stored in objects),
         )  # fmt: skip
 
     def _listed(self) -> Iterator[ObjectInfo]:
@@ -150,13 +150,13 @@ class _Creation:
             yield from page
             after = page[-1].name
 
-    def _object(self, info: ObjectInfo, known: dict[str, StoredObject]) -> StoredObject | None:
+    def _object(self, info: ObjectInfo, earlier: dict[str, StoredObject]) -> StoredObject | None:
         """An object, stored; None when it was collected meanwhile. What has a name never changes."""
-        found = known.get(info.name)
-        if found is not None and found.file.bytes == info.size:
+        stored = earlier.get(info.name)
+        if stored is not None and stored.file.bytes == info.size:
             self._report.files_reused += 1
             self._report.bytes_reused += info.size
-            return found
+            return stored
         try:
             file = self._source.fetch(ObjectFile(info.name), self._scratch / "object").file
         except NotFound:

@@ -192,8 +192,8 @@ def find_backup(place: ObjectStore, id_: str | None) -> Backup:
         except (NotFound, Invalid) as error:
             if error.kind not in ("object_not_found", "object_name"):
                 raise
-    elif found := list_backups(place):
-        return found[-1]
+    elif backups := list_backups(place):
+        return backups[-1]
     raise NotFound(
         "there is no such backup", kind="backup_not_found", place=place.where, backup=id_,
         hint="'millpond backup list PLACE' shows those that are there",
@@ -208,7 +208,7 @@ def _read(place: ObjectStore, name: str) -> Backup:
     row = place.get(name).to_pybytes()
     try:
         number = format_of(row)
-        return next((form for known, form in _EARLIER.items() if known == number), _FORM).decode(row)
+        return next((form for version, form in _EARLIER.items() if version == number), _FORM).decode(row)
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,
@@ -263,10 +263,10 @@ def fetch_object(place: Objects, name: str, target: Path, checksum: str | None =
             file.write([chunk])
     finally:
         file.close()
-    if checksum is not None and (found := file.checksum()) != checksum:
+    if checksum is not None and (actual := file.checksum()) != checksum:
         raise Corrupt(
             "a file of the backup is not what was stored", kind="backup_damaged", object=name, place=place.where,
-            found=found, hint="restore another backup: 'millpond backup list PLACE'",
+            found=actual, hint="restore another backup: 'millpond backup list PLACE'",
         )  # fmt: skip
     return target
 
@@ -297,8 +297,8 @@ _OBJECT = JsonForm(StoredObject)
 def write_objects(file: Path, objects: Iterable[StoredObject]) -> None:
     """Write a list of objects as JSON lines in gzip: the same objects are always the same bytes."""
     with disk_errors(file), file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
-        for found in objects:
-            sink.write(_OBJECT.encode(found) + b"\n")
+        for stored in objects:
+            sink.write(_OBJECT.encode(stored) + b"\n")
 
 
 def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[StoredObject]:

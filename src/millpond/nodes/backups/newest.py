@@ -33,6 +33,6 @@ class NewestBackup:
         """
         where = self._settings.objects.backups
         place = open_objects(where, **(self._settings.objects.bucket_config if where.startswith("s3://") else {}))
-        found = newest_backup(place, self._pond.log.pond_id)
-        self.created_ms = -inf if found is None else found.created_ms
-        return None if found is None else found.id
+        newest = newest_backup(place, self._pond.log.pond_id)
+        self.created_ms = -inf if newest is None else newest.created_ms
+        return None if newest is None else newest.id

@@ -47,7 +47,7 @@ def check_backup(
     problems: list[str] = []
     files = {file.checksum: file for file in backup.files()}
     try:
-        files |= {found.file.checksum: found.file for found in stored_objects(place, backup, scratch)}
+        files |= {stored.file.checksum: stored.file for stored in stored_objects(place, backup, scratch)}
     except MillpondError as error:
         problems.append(f"the list of objects: {error.message}")
     for file in files.values():
@@ -105,6 +105,6 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
 
 def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from map(file_name, backup.files())
-    yield from (file_name(found.file) for found in stored_objects(place, backup, scratch))
+    yield from (file_name(stored.file) for stored in stored_objects(place, backup, scratch))
     for entry in log_entries(place, backup, scratch):
         yield from (name for part_id in part_ids([entry]) for name in part_names(part_id))

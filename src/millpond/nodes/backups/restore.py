@@ -65,10 +65,10 @@ def restore_backup(
         Corrupt: the backup is damaged, or what was restored does not verify. The folder stays as it was.
         Unavailable: the place cannot be reached, or the disk is full.
     """
-    wanted = backup.position if position is None else position
-    if not backup.earliest <= wanted <= backup.position:
+    target = backup.position if position is None else position
+    if not backup.earliest <= target <= backup.position:
         raise Invalid(
-            "the backup does not reach to this position", kind="restore_position", position=wanted, backup=backup.id,
+            "the backup does not reach to this position", kind="restore_position", position=target, backup=backup.id,
             first=backup.earliest, last=backup.position, hint="'millpond backup list PLACE' shows each one's end",
         )  # fmt: skip
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
@@ -76,30 +76,30 @@ def restore_backup(
                       hint="name a folder that does not exist")  # fmt: skip
     assembly = folder.with_name(f"{folder.name}.restoring")
     remove_tree(assembly)
-    restored = _assembled(place, backup, assembly, clock, wanted, advance)
+    restored = _assembled(place, backup, assembly, clock, target, advance)
     step("restore.assembled")
     if folder.exists():
         folder.rmdir()
     assembly.rename(folder)
     sync(folder.parent)
     step("restore.renamed")
-    return Restored(folder, wanted, *restored)
+    return Restored(folder, target, *restored)
 
 
 def _assembled(
-    place: Objects, backup: Backup, folder: Path, clock: Clock, wanted: int,
+    place: Objects, backup: Backup, folder: Path, clock: Clock, target: int,
     advance: Callable[[int], object],
 ) -> tuple[int, int]:  # fmt: skip
     """Assemble the pond in a folder and verify it; its maps and rows."""
     with open_pond(folder, clock=clock, events_reports=False) as pond:  # its events would stand before those that come
-        peer = BackupPeer(place, backup, folder / "fetched", wanted)
+        peer = BackupPeer(place, backup, folder / "fetched", target)
         sources = PartSources(folder, _NoUploads(), lambda: [peer])
         applier = LogApplier(pond, sources, clock, stopping=threading.Event(), report=lambda _what: None)
         pond.log.join(backup.pond)
         applier.clone(peer)
         step("restore.cloned")
         at = pond.log.position()[0]
-        while at < wanted:
+        while at < target:
             applier.next_page(peer, 0)
             pond.merge()
             before, at = at, pond.log.position()[0]

@@ -379,8 +379,8 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
 
 
 def _backups(node: JobContext, _stopping: threading.Event) -> Outcome:
-    found = node.newest_backup.look()
-    return Outcome(f"the newest is {found}" if found else "there is no backup of this pond")
+    newest = node.newest_backup.look()
+    return Outcome(f"the newest is {newest}" if newest else "there is no backup of this pond")
 
 
 def _orphans(node: JobContext, _stopping: threading.Event) -> Outcome:
@@ -412,10 +412,10 @@ def _compare(node: JobContext, stopping: threading.Event) -> Outcome:
     if node.follower.role != "replica":
         others = ": the replicas compare themselves with it" if node.follower.role == "primary" else ""
         return Outcome(f"{node.follower.role}{others}")
-    found = node.comparing.compare(stopping)
-    if found is None:
+    findings = node.comparing.compare(stopping)
+    if findings is None:
         return Outcome("equal to the primary; nothing changed since")
-    own = [finding for finding in found.findings if finding.node == node.url]
+    own = [finding for finding in findings.findings if finding.node == node.url]
     equal = sum(finding.state == "agrees" for finding in own)
     behind = sum(finding.state == "behind" for finding in own)
     summary = f"{_of(equal, len(own), 'map')} equal to the primary's"

@@ -102,10 +102,10 @@ class MaintenanceOrders:
             return past.changed_ms >= last
         if self._pond.log.applied(pond_map.name) < past.changed:
             return False  # what was loaded is not in the shard yet: look again next time
-        known = past.oldest.get(act)
-        if known is None or known[0] != past.changed or (known[2] is not None and known[2] < last):
-            known = past.oldest[act] = (past.changed, last, _oldest(pond_map, column, last))
-        return known[2] is not None and known[2] < before
+        oldest = past.oldest.get(act)
+        if oldest is None or oldest[0] != past.changed or (oldest[2] is not None and oldest[2] < last):
+            oldest = past.oldest[act] = (past.changed, last, _oldest(pond_map, column, last))
+        return oldest[2] is not None and oldest[2] < before
 
     # -- the log --------------------------------------------------------------------------------------
 
@@ -164,9 +164,9 @@ def _column(definition: MapDefinition, act: str) -> str | None:
 
 def _oldest(pond_map: Map, column: str, since_ms: int) -> int | None:
     """The least time of a row that is not before `since_ms`."""
-    found = [
+    times = [
         int(pc.min(batch.column(0)).cast("int64").as_py())
         for batch in pond_map.scan([(column, ">=", since_ms)], [column])
         if batch.num_rows
     ]
-    return min(found, default=None)
+    return min(times, default=None)

@@ -93,8 +93,8 @@ class Fence:
     def epoch_next(self) -> int:
         """An epoch later than all that this node knows of."""
         with self._lock:
-            known = [max(word.nodes.epoch, word.promised) for word in self._heard.values()]
-            return max(self.current.epoch, self.promise.epoch, *known, 0) + 1
+            epochs = [max(word.nodes.epoch, word.promised) for word in self._heard.values()]
+            return max(self.current.epoch, self.promise.epoch, *epochs, 0) + 1
 
     def newer(self) -> tuple[str, ...]:
         """The nodes that have a list of a later epoch, the latest first; or another one of this epoch, with most."""
@@ -119,8 +119,8 @@ class Fence:
     def deposed(self) -> bool:
         """True when this node knows of an epoch after its own, promised or begun."""
         with self._lock:
-            known = [max(word.nodes.epoch, word.promised) for word in self._heard.values()]
-            return max(self.promise.epoch, *known, 0) > self.current.epoch
+            epochs = [max(word.nodes.epoch, word.promised) for word in self._heard.values()]
+            return max(self.promise.epoch, *epochs, 0) > self.current.epoch
 
     def _adopted_by(self) -> tuple[str, ...]:
         """The nodes of the current list that have it, this one included."""

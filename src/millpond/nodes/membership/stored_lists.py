@@ -63,8 +63,8 @@ class StoredLists:
         """
 
         def act(tx: Transaction) -> Entry:
-            known = node_list(tx)
-            if (0 if known is None else known.epoch) != epoch:
+            current = node_list(tx)
+            if (0 if current is None else current.epoch) != epoch:
                 raise Conflict(
                     "the list of nodes has changed meanwhile", kind="nodes_changed", epoch=epoch,
                     hint="look at 'millpond node status', and begin again",

@@ -54,14 +54,14 @@ class Comparing:
             if at == self._equal_at:
                 return None
             peer = self._follower.peers()[0]
-            found = self._compared(peer, None, stopping)
-            again = [finding.map for finding in self._wrong(found)]
+            agreement = self._compared(peer, None, stopping)
+            again = [finding.map for finding in self._wrong(agreement)]
             if again and not stopping.is_set():
-                found = _joined(found, self._compared(peer, again, stopping))
+                agreement = _joined(agreement, self._compared(peer, again, stopping))
             if not stopping.is_set():
-                self.differing = tuple(self._wrong(found))
-                self._equal_at = at if found.ok else None
-            return found
+                self.differing = tuple(self._wrong(agreement))
+                self._equal_at = at if agreement.ok else None
+            return agreement
 
     def mended(self) -> None:
         """Look again, when something was found to differ and the node was repaired."""
@@ -73,9 +73,9 @@ class Comparing:
         self._follower.pull(int(peer.node()["position"]), PULL_SECONDS)
         return agreement([peer, self._local_peer], self._clock, maps=maps, seconds=MAP_SECONDS, stopping=stopping)
 
-    def _wrong(self, found: Agreement) -> list[Finding]:
+    def _wrong(self, agreement: Agreement) -> list[Finding]:
         """The findings that concern this node: the primary reports its own damage itself."""
-        return [finding for finding in found.differing if finding.node == self._local_peer.url]
+        return [finding for finding in agreement.differing if finding.node == self._local_peer.url]
 
 
 def _joined(first: Agreement, again: Agreement) -> Agreement:
@@ -84,7 +84,7 @@ def _joined(first: Agreement, again: Agreement) -> Agreement:
     return Agreement((*retained, *again.findings))
 
 
-def _in_words(found: Finding) -> str:
-    if found.state == "differs":
-        return found.reason or f"its {found.rows:,} rows are others"
-    return f"{found.state}, {found.reason}"
+def _in_words(finding: Finding) -> str:
+    if finding.state == "differs":
+        return finding.reason or f"its {finding.rows:,} rows are others"
+    return f"{finding.state}, {finding.reason}"

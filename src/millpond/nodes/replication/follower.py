@@ -245,8 +245,8 @@ class Follower:
     def _ending(self) -> bool:
         return self._stopping.is_set() or self._phase != "running"
 
-    def _behind(self, wanted: int, reason: object) -> Unavailable:
-        return node_behind(wanted, self._pond.log.position()[0], reason)
+    def _behind(self, target: int, reason: object) -> Unavailable:
+        return node_behind(target, self._pond.log.position()[0], reason)
 
     # -- the thread -----------------------------------------------------------------------------------
 

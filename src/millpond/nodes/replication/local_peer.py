@@ -102,7 +102,7 @@ class LocalPeer:
                 seen, last = entries[-1].position if entries else applied, max([last, *about])
             if definition.incarnation not in self._orders:
                 there = {map.definition.incarnation for map in self._pond.maps()}
-                self._orders = {known: order for known, order in self._orders.items() if known in there}
+                self._orders = {name: order for name, order in self._orders.items() if name in there}
             self._orders[definition.incarnation] = seen, last
         return last
 
@@ -131,8 +131,8 @@ class LocalPeer:
             raise _slow(name, at, position)
 
 
-def _slow(name: str, position: int, wanted: int) -> Unavailable:
+def _slow(name: str, position: int, target: int) -> Unavailable:
     return Unavailable(
-        "not everything has been merged yet", kind="merge_slow", map=name, position=position, wanted=wanted,
+        "not everything has been merged yet", kind="merge_slow", map=name, position=position, wanted=target,
         hint="ask again; 'millpond parts' shows what waits, and what was quarantined",
     )  # fmt: skip

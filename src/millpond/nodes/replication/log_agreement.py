@@ -106,18 +106,18 @@ def _surplus(others: Sequence[Participant], names: Sequence[str] | None) -> list
     """Maps that only a peer has."""
     if names is None:
         return []
-    found = []
+    surplus = []
     for peer in others:
         try:
             listed = [description["name"] for description in peer.maps()]
         except Unavailable:
             continue  # its failure is reported for every map already
-        found += [
+        surplus += [
             Finding(map=name, node=peer.url, state="differs", reason="the primary has no such map")
             for name in listed
             if name not in names
         ]
-    return found
+    return surplus
 
 
 class _Comparison:
@@ -128,33 +128,33 @@ class _Comparison:
 
     def compare(self, others: Sequence[Participant]) -> list[Finding]:
         """The primary's finding, then one for each of the others."""
-        wanted = self._ask(self.primary, int(self.primary.node()["position"]))
-        if isinstance(wanted, Finding):
-            return [wanted]
-        found = [self._finding(self.primary, wanted, "agrees")]
+        expected = self._ask(self.primary, int(self.primary.node()["position"]))
+        if isinstance(expected, Finding):
+            return [expected]
+        findings = [self._finding(self.primary, expected, "agrees")]
         if others:
             with ThreadPoolExecutor(len(others), "compare") as pool:
-                found += pool.map(lambda peer: self._compare_one(peer, wanted), others)
-        return found
+                findings += pool.map(lambda peer: self._compare_one(peer, expected), others)
+        return findings
 
     def _left(self) -> float:
         return 0.0 if self.stopping.is_set() else self.until - self.clock.monotonic()
 
-    def _compare_one(self, peer: Participant, wanted: dict[str, Any]) -> Finding:
+    def _compare_one(self, peer: Participant, expected: dict[str, Any]) -> Finding:
         while True:
-            answer = self._ask(peer, wanted["position"])
+            answer = self._ask(peer, expected["position"])
             if isinstance(answer, Finding):
                 return answer
-            if answer["position"] >= wanted["entry"] and wanted["position"] >= answer["entry"]:
-                same = (answer["rows"], answer["digest"]) == (wanted["rows"], wanted["digest"])
+            if answer["position"] >= expected["entry"] and expected["position"] >= answer["entry"]:
+                same = (answer["rows"], answer["digest"]) == (expected["rows"], expected["digest"])
                 return self._finding(peer, answer, "agrees" if same else "differs")
             if self._left() <= 0:
-                behind = max(wanted["entry"] - answer["entry"], 0)
+                behind = max(expected["entry"] - answer["entry"], 0)
                 return self._finding(peer, answer, "behind", behind=behind, reason="the map changes all the time")
             # The map moved on between the two questions: catch the primary where this node is now, or was.
             self.clock.wait(self.stopping, self.clock.monotonic() + _PAUSE_SECONDS)
             again = self._ask(self.primary, answer["position"])
-            wanted = wanted if isinstance(again, Finding) else again
+            expected = expected if isinstance(again, Finding) else again
 
     def _ask(self, peer: Participant, position: int) -> dict[str, Any] | Finding:
         """A peer's digest when it has applied everything up to a position; a finding when it does not get there."""

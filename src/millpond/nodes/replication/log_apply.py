@@ -160,14 +160,14 @@ class LogApplier:
             return unknown
 
     def _apply(self, entries: Sequence[Entry]) -> None:
-        known, _ = self._pond.log.position()
-        for some in _in_batches([entry for entry in entries if entry.position > known]):
+        position, _ = self._pond.log.position()
+        for some in _in_batches([entry for entry in entries if entry.position > position]):
             parts = self._sources.parts(some)
             for entry in some:
                 if self._stopping.is_set():
                     return
-                wanted = {str(part["id"]) for part in entry.body.get("parts", ())}
-                self._pond.log.enter(entry, {part: folder for part, folder in parts.items() if part in wanted})
+                part_ids = {str(part["id"]) for part in entry.body.get("parts", ())}
+                self._pond.log.enter(entry, {part: folder for part, folder in parts.items() if part in part_ids})
                 self.pulled += 1
                 self._report("applied")
 

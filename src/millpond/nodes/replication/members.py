@@ -76,11 +76,11 @@ class Members:
         Raises: `Invalid`, kind `node_unknown`, for one that is not a member: whoever may order a repair may not send
             this node, with its token, anywhere.
         """
-        wanted = url.rstrip("/")
-        known = next((peer for peer in self.peers if peer.url == wanted), None)
+        address = url.rstrip("/")
+        known = next((peer for peer in self.peers if peer.url == address), None)
         if known is None:
             raise Invalid(
-                "this is no other node of the pond", kind="node_unknown", node=wanted,
+                "this is no other node of the pond", kind="node_unknown", node=address,
                 nodes=", ".join(self.others) or "none",
                 hint="name one of `nodes.urls` as it stands there, or add it to the settings of this node first",
             )  # fmt: skip
@@ -88,14 +88,14 @@ class Members:
 
     def refresh(self) -> bool:
         """Adopt the list of the log; True when it is another one. Connections to nodes that stay are kept open."""
-        found = self._list_here()
-        if found == self.current:
+        current = self._list_here()
+        if current == self.current:
             return False
-        if found.primary == self.own:
+        if current.primary == self.own:
             self.stored.may_append()
-        self.fence.adopt(found)
-        known = {peer.url: peer for peer in self.peers}
-        self.peers = [known.get(url) or self._connected(url) for url in self.others]
+        self.fence.adopt(current)
+        by_url = {peer.url: peer for peer in self.peers}
+        self.peers = [by_url.get(url) or self._connected(url) for url in self.others]
         step("nodes.adopted")
         return True
 

@@ -55,11 +55,11 @@ class PartSources:
 
         Raises: as `part`, of the first that could not be had.
         """
-        wanted = part_ids(entries)
-        if len(wanted) <= 1:
-            return {part_id: self.part(part_id) for part_id in wanted}
-        with ThreadPoolExecutor(min(FETCHES_AT_ONCE, len(wanted)), "fetch-part") as pool:
-            return dict(zip(wanted, pool.map(self.part, wanted), strict=True))
+        needed = part_ids(entries)
+        if len(needed) <= 1:
+            return {part_id: self.part(part_id) for part_id in needed}
+        with ThreadPoolExecutor(min(FETCHES_AT_ONCE, len(needed)), "fetch-part") as pool:
+            return dict(zip(needed, pool.map(self.part, needed), strict=True))
 
     def part(self, part_id: str) -> Path:
         """A checked folder of one part.

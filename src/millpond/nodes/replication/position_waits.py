@@ -103,15 +103,15 @@ class PositionWaits:
         return wait.seen.position
 
 
-def _held(wanted: int) -> Unavailable:
+def _held(target: int) -> Unavailable:
     return Unavailable(
-        "replication is paused on the node", kind="node_held", wanted=wanted, hint="millpond jobs resume replicate"
+        "replication is paused on the node", kind="node_held", wanted=target, hint="millpond jobs resume replicate"
     )
 
 
-def node_behind(wanted: int, position: int, reason: object) -> Unavailable:
+def node_behind(target: int, position: int, reason: object) -> Unavailable:
     """The node lacks entries up to a position."""
     return Unavailable(
-        "the node has not caught up", kind="node_behind", wanted=wanted, position=position, reason=reason,
+        "the node has not caught up", kind="node_behind", wanted=target, position=position, reason=reason,
         hint="it goes on by itself; ask again",
     )  # fmt: skip

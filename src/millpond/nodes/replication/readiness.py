@@ -101,9 +101,9 @@ class Readiness:
             if joined_at is not None:
                 self._sound, self._remembered = False, max(self._remembered, joined_at)
             self._peers, self._leads = tuple(peers), leads
-            for known in (self._first, self._first_sound, self._latest):
-                for url in known.keys() - set(peers):
-                    del known[url]
+            for positions in (self._first, self._first_sound, self._latest):
+                for url in positions.keys() - set(peers):
+                    del positions[url]
 
     @property
     def sound(self) -> bool:
@@ -141,8 +141,8 @@ class Readiness:
     def richest(self) -> str | None:
         """The peer with the largest position, a sound one first; None while none was heard."""
         with self._lock:
-            known = self._latest.items()
-            return max(known, key=lambda pair: (pair[1].position, pair[1].sound), default=(None, None))[0]
+            positions = self._latest.items()
+            return max(positions, key=lambda pair: (pair[1].position, pair[1].sound), default=(None, None))[0]
 
     def position_of(self, url: str) -> int:
         """The position that a peer told last."""

@@ -189,8 +189,8 @@ class Repairs:
                 _LOG.info("%s", error)  # expected: the comparison waits for maintenance
 
     def _compare(self, repair: _Repair, peer: Peer) -> None:
-        found = agreement([peer, self._local_peer], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
-        for finding in found.findings:
+        result = agreement([peer, self._local_peer], self._clock, seconds=COMPARE_SECONDS, stopping=self._stopping)
+        for finding in result.findings:
             self._go_on()
             if finding.state == "differs" and finding.reason is None:
                 clone_map(self._pond, peer, finding.map)

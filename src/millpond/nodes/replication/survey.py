@@ -113,8 +113,8 @@ class Survey:
             status = peer.exchange(self._status_for(peer.url))
             check_protocol(self.protocol, status)
         except MillpondError as error:
-            known = self.failures.get(peer.url)
-            if known is None or known.kind != error.kind:
+            earlier = self.failures.get(peer.url)
+            if earlier is None or earlier.kind != error.kind:
                 _LOG.info("%s", error)
             with self._lock:
                 self.failures[peer.url] = error
@@ -177,10 +177,10 @@ class Survey:
         self._leases.hear(url, status.position)
         position, member = self._soundness.own_position(), url in self._members.urls
         with self._lock:
-            known = member or url in self._heard or len(self._heard) < STRANGERS_MAX
-            if known:
+            accepted = member or url in self._heard or len(self._heard) < STRANGERS_MAX
+            if accepted:
                 self._heard[url] = Heard(status, self._clock.monotonic(), max(position - status.position, 0))
-        if known and (position == 0 or status.pond == self._soundness.pond_id()):
+        if accepted and (position == 0 or status.pond == self._soundness.pond_id()):
             # A node of another pond has no say; one that is empty does not know yet which pond is its own.
             self._members.fence.hear(url, status.word)
         with self._lock:

@@ -85,7 +85,7 @@ class LoadCommit:
         self, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str, rejected: int,
         stream: tuple[str, int] | None, may: Callable[[str], bool],
     ) -> LoadResult:  # fmt: skip
-        here, known, maps = self._find(parts, brought, may)
+        here, positions, maps = self._find(parts, brought, may)
         self._check_owned(load, may)
         stream = None if stream is None else self._scoped(stream, maps, may)
         with self._pond.space.read() as tx:
@@ -94,13 +94,13 @@ class LoadCommit:
             self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
             unsynced=brought.keys(),
         )  # fmt: skip
-        return result if entered else replace(result, duplicate_parts=result.duplicate_parts + known)
+        return result if entered else replace(result, duplicate_parts=result.duplicate_parts + positions)
 
     def chain_at(self, position: int) -> str:
         """The chain of the log at a position, which other nodes must have there; empty when it is not retained."""
         with self._pond.space.read() as tx:
-            found = entry_at(tx, position)
-        return "" if found is None else found.chain
+            entry = entry_at(tx, position)
+        return "" if entry is None else entry.chain
 
     def _check_owned(self, load: str, may: Callable[[str], bool]) -> None:
         """Refuse the id of a load that belongs to others: its result is for them.
@@ -131,7 +131,7 @@ class LoadCommit:
         """Those that are here, or brought, in their order, how many are known, and the maps of all."""
         here: dict[str, PartFile] = dict(brought)
         maps: set[str] = set()
-        known = 0
+        positions = 0
         for part in parts:
             folder = None if part in brought else self._receiver.uploaded(part)
             file = here.get(part) or (None if folder is None else PartFile(str(folder), read_manifest(folder)))
@@ -140,11 +140,11 @@ class LoadCommit:
                 here[part] = file
                 maps.add(file.manifest.map)
             elif file is None and name is not None and may(name):
-                known += 1
+                positions += 1
                 maps.add(name)
             else:
                 raise NotFound(
                     "a part of the load was not uploaded", kind="part_not_uploaded", part=part,
                     hint="upload it first; uploads that no load enters expire",
                 )  # fmt: skip
-        return [here[part] for part in parts if part in here], known, maps
+        return [here[part] for part in parts if part in here], positions, maps

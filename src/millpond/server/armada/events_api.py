@@ -137,32 +137,32 @@ async def messages(
 async def _stored(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     while after < place.last_id:
-        found = await means.watching.read(place.stream, after, place.last_id, place.mark)
-        if found.gap and forms.marker is not None:
+        piece = await means.watching.read(place.stream, after, place.last_id, place.mark)
+        if piece.gap and forms.marker is not None:
             yield [forms.marker(format_id(after), pb.Marker.GAP)]
-        yield found.encoded(forms.encode)
-        if not found.events:
+        yield piece.encoded(forms.encode)
+        if not piece.events:
             return
-        after = found.after
+        after = piece.after
 
 
 async def _live(means: Means, place: Place, forms: Forms) -> AsyncGenerator[list[bytes], None]:
     after = place.after
     async with aclosing(means.watching.slices(place.stream, after, place.last_id, place.mark)) as slices:
-        async for found in slices:
+        async for piece in slices:
             if forms.marker is not None:
-                yield [forms.marker(format_id(after), which) for which in _markers(found)]
-            if found is not None:
-                yield found.encoded(forms.encode)
-                after = found.after
+                yield [forms.marker(format_id(after), which) for which in _markers(piece)]
+            if piece is not None:
+                yield piece.encoded(forms.encode)
+                after = piece.after
 
 
-def _markers(found: Slice | None) -> list[pb.Marker]:
+def _markers(piece: Slice | None) -> list[pb.Marker]:
     """The markers that come before the events of a slice."""
-    if found is None:
+    if piece is None:
         return [pb.Marker.ALIVE]
-    gap = [pb.Marker.GAP] if found.gap else []
-    return gap if found.events else [*gap, pb.Marker.CAUGHT_UP]
+    gap = [pb.Marker.GAP] if piece.gap else []
+    return gap if piece.events else [*gap, pb.Marker.CAUGHT_UP]
 
 
 def _get_job_set_events(call: Call[Means], request: pb.JobSetRequest) -> AsyncGenerator[list[bytes], None]:
@@ -178,8 +178,8 @@ def _watch(call: Call[Means], request: pb.WatchRequest) -> AsyncGenerator[list[b
 async def _found(call: Call[Means], query: JobSetQuery) -> AsyncGenerator[list[bytes], None]:
     place = await find_place(call.service, call.caller, query)
     forms = _ALL if call.metadata.get(WATCH_KEY) == WATCH_ALL else _PLAIN
-    async with aclosing(messages(call.service, place, forms, watch=query.watch)) as found:
-        async for group in found:
+    async with aclosing(messages(call.service, place, forms, watch=query.watch)) as groups:
+        async for group in groups:
             yield group
 
 

@@ -113,9 +113,9 @@ def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
 def _cancel(call: Call[Means], request: pb.JobCancelRequest) -> pb.CancellationResult:
     stream = _stream(call, request.queue, request.job_set_id)
     _check_reason(call, request.reason)
-    wanted = [*request.job_ids, *([request.job_id] if request.job_id else [])]
+    job_ids = [*request.job_ids, *([request.job_id] if request.job_id else [])]
     change = pb.Cancellation(requestor=call.user)
-    cancelled = _append(call, stream, wanted or None, ("cancelling", "cancelled"), change)
+    cancelled = _append(call, stream, job_ids or None, ("cancelling", "cancelled"), change)
     return pb.CancellationResult(cancelled_ids=cancelled)
 
 
@@ -130,42 +130,42 @@ def _cancel_set(call: Call[Means], request: pb.JobSetCancelRequest) -> Empty:
 
 def _states(filtered: Iterable[Any]) -> set[JobState]:
     """The states of a filter; all of them where it names none."""
-    wanted = set(filtered)
-    unknown = wanted - set(_FILTERS)
-    if unknown or (pb.JobState.PENDING in wanted) != (pb.JobState.RUNNING in wanted):
+    states = set(filtered)
+    unknown = states - set(_FILTERS)
+    if unknown or (pb.JobState.PENDING in states) != (pb.JobState.RUNNING in states):
         raise Invalid(
-            "the filter of states is not understood", kind="job_states", states=", ".join(map(str, sorted(wanted))),
+            "the filter of states is not understood", kind="job_states", states=", ".join(map(str, sorted(states))),
             hint="QUEUED, or PENDING and RUNNING together, or all three",
         )  # fmt: skip
-    return {state for name in wanted or set(_FILTERS) for state in _FILTERS[name]}
+    return {state for name in states or set(_FILTERS) for state in _FILTERS[name]}
 
 
 def _reprioritize(call: Call[Means], request: pb.JobReprioritizeRequest) -> pb.JobReprioritizeResponse:
     stream = _stream(call, request.queue, request.job_set_id)
     change = pb.Reprioritization(new_priority=request.new_priority, requestor=call.user)
-    wanted = list(request.job_ids) or None
-    changed = set(_append(call, stream, wanted, ("reprioritizing", "reprioritized"), change))
-    if wanted is None:
+    job_ids = list(request.job_ids) or None
+    changed = set(_append(call, stream, job_ids, ("reprioritizing", "reprioritized"), change))
+    if job_ids is None:
         return pb.JobReprioritizeResponse(reprioritization_results={f"all jobs in job set {stream.job_set}": ""})
-    return pb.JobReprioritizeResponse(reprioritization_results=_results(wanted, changed))
+    return pb.JobReprioritizeResponse(reprioritization_results=_results(job_ids, changed))
 
 
 def _preempt(call: Call[Means], request: pb.JobPreemptRequest) -> pb.PreemptionResult:
     stream = _stream(call, request.queue, request.job_set_id)
     _check_reason(call, request.reason)
-    wanted = list(request.job_ids)
+    job_ids = list(request.job_ids)
     change = pb.Cancellation(requestor=call.user)
     ended = pb.Preempted(requestor=call.user)
-    preempted = set(_append(call, stream, wanted, ("preempting", "preempted"), change, last=ended))
-    return pb.PreemptionResult(preemption_results=_results(wanted, preempted))
+    preempted = set(_append(call, stream, job_ids, ("preempting", "preempted"), change, last=ended))
+    return pb.PreemptionResult(preemption_results=_results(job_ids, preempted))
 
 
-def _results(wanted: Iterable[str], changed: set[str]) -> Mapping[str, str]:
-    return {job_id: "" if job_id in changed else "the job is not active in the job set" for job_id in wanted}
+def _results(job_ids: Iterable[str], changed: set[str]) -> Mapping[str, str]:
+    return {job_id: "" if job_id in changed else "the job is not active in the job set" for job_id in job_ids}
 
 
 def _append(
-    call: Call[Means], stream: StreamName, wanted: Sequence[str] | None, kinds: tuple[str, str], change: Message,
+    call: Call[Means], stream: StreamName, job_ids: Sequence[str] | None, kinds: tuple[str, str], change: Message,
     of_state: Callable[[JobState], bool] = lambda _: True, *, last: Message | None = None,
 ) -> list[str]:  # fmt: skip
     """Append two events for each active job of some, or of all in a state; the jobs."""
@@ -174,7 +174,7 @@ def _append(
     now_ms, (first, second) = means.node.clock.now_ms(), kinds
 
     def chosen(active: Mapping[str, JobState]) -> list[str]:
-        jobs = active if wanted is None else dict.fromkeys(job_id for job_id in wanted if job_id in active)
+        jobs = active if job_ids is None else dict.fromkeys(job_id for job_id in job_ids if job_id in active)
         return [job_id for job_id in jobs if of_state(active[job_id])]
 
     def events(job_id: str) -> Sequence[NewEvent]:

@@ -134,13 +134,13 @@ class Watching:
             Unavailable: the node is stopping, or the storage is out of reach.
             Corrupt: what is stored is damaged.
         """
-        while (found := await self.read(stream, after, known, mark)).events:
-            yield found
-            after = found.after
-        yield found
+        while (piece := await self.read(stream, after, known, mark)).events:
+            yield piece
+            after = piece.after
+        yield piece
         try:
-            with self._watchers.watch(stream, found.after) as watch:
-                async with aclosing(self._live(watch, stream, found.after, mark)) as live:
+            with self._watchers.watch(stream, piece.after) as watch:
+                async with aclosing(self._live(watch, stream, piece.after, mark)) as live:
                     async for coming in live:
                         yield coming
         except Closed as error:
@@ -159,22 +159,22 @@ class Watching:
                 yield None
             # Only the place is held while a slice is sent: a client that is slow holds no more than that.
             while after < place:
-                found = await self.read(stream, after, place, mark)
-                after = max(found.after, after)
-                if not found.events and not found.gap:
+                piece = await self.read(stream, after, place, mark)
+                after = max(piece.after, after)
+                if not piece.events and not piece.gap:
                     break
-                yield found
+                yield piece
 
     async def read(self, stream: StreamName, after: int, known: int = 0, mark: int = 0) -> Slice:
         """The slice after an id; one without events at the end of the stream, which is not before the `known` id.
 
         Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
         """
-        found = await self._shared(stream, after, mark)
-        if not found.events and found.after < known:
+        piece = await self._shared(stream, after, mark)
+        if not piece.events and piece.after < known:
             # The read may have begun before these events were there; the next one began after it.
-            found = await self._shared(stream, after, mark)
-        return found
+            piece = await self._shared(stream, after, mark)
+        return piece
 
     async def _shared(self, stream: StreamName, after: int, mark: int) -> Slice:
         if self._closed is not None:

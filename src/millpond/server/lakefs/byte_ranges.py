@@ -27,13 +27,13 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
         return None
     if not _RANGES.fullmatch(header):
         raise wrong_parameter("Range", f'string doesn\'t match the regular expression "{_FORM}"', place="header")
-    found = _ONE.fullmatch(header)
-    if found is None or not (found[1] or found[2]):
+    match = _ONE.fullmatch(header)
+    if match is None or not (match[1] or match[2]):
         raise ApiError(416, "Requested Range Not Satisfiable")  # several, or one that names no byte
-    if found[1]:
-        start, stop = int(found[1]), min(int(found[2]) + 1 if found[2] else size, size)
+    if match[1]:
+        start, stop = int(match[1]), min(int(match[2]) + 1 if match[2] else size, size)
     else:
-        start, stop = max(0, size - int(found[2])), size
+        start, stop = max(0, size - int(match[2])), size
     if start >= stop:
         raise ApiError(416, "Requested Range Not Satisfiable", headers={"Content-Range": f"bytes */{size}"})
     return start, stop

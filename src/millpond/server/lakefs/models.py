@@ -48,7 +48,7 @@ def page_answer(page: Page[T], write: Callable[[T | CommonPrefix], Any]) -> Resp
 
 def written_page(page: Page[str], write: Callable[[CommonPrefix], Any]) -> Response:
     """A page whose results are JSON already, but for the common prefixes, which `write` writes."""
-    results = [to_json(write(one)).decode() if isinstance(one, CommonPrefix) else one for one in page.results]
+    results = [to_json(write(item)).decode() if isinstance(item, CommonPrefix) else item for item in page.results]
     empty = listing(results, has_more=page.has_more, next_offset=page.next_offset) | {"results": []}
     return Response(b"%b%b]}" % (to_json(empty).removesuffix(b"]}"), ",".join(results).encode()), headers=HEADERS)
 

@@ -31,25 +31,25 @@ _INLINE = frozenset((
 
 def stats_model(site: Site, entry: Entry, *, metadata: bool = True, urls: Urls | None = None) -> dict[str, Any]:
     """An object."""
-    found = {
+    model = {
         "path": entry.path, "path_type": "object", "physical_address": physical_address(site.namespace, entry.address),
         "checksum": entry.checksum, "size_bytes": entry.size, "mtime": entry.mtime,
         "metadata": dict(entry.metadata) if metadata else {}, "content_type": entry.content_type,
     }  # fmt: skip
     if urls is not None:
-        found["physical_address"], found["physical_address_expiry"] = urls.reading(entry)
-    return found
+        model["physical_address"], model["physical_address_expiry"] = urls.reading(entry)
+    return model
 
 
 def listed_model(
-    site: Site, found: Entry | CommonPrefix, *, metadata: bool = True, urls: Urls | None = None
+    site: Site, item: Entry | CommonPrefix, *, metadata: bool = True, urls: Urls | None = None
 ) -> dict[str, Any]:
     """An object, or a common prefix, of a listing."""
-    if isinstance(found, CommonPrefix):
+    if isinstance(item, CommonPrefix):
         return {
-            "path": found.path, "path_type": "common_prefix", "physical_address": "", "checksum": "", "mtime": 0,
+            "path": item.path, "path_type": "common_prefix", "physical_address": "", "checksum": "", "mtime": 0,
         }  # fmt: skip
-    model = stats_model(site, found, metadata=metadata, urls=urls)
+    model = stats_model(site, item, metadata=metadata, urls=urls)
     if not model["metadata"]:
         del model["metadata"]
     return model
@@ -106,8 +106,8 @@ def _has_escapes(column: pa.Array) -> bool:
     if data is None:
         return False
     ends = np.frombuffer(offsets, np.int32)
-    found = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
-    return bool(((found < ord(" ")) | (found == ord('"')) | (found == ord("\\"))).any())
+    content = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
+    return bool(((content < ord(" ")) | (content == ord('"')) | (content == ord("\\"))).any())
 
 
 def stats_answer(site: Site, entry: Entry, status: int = 201) -> Response:

@@ -116,7 +116,7 @@ def need_of(method: str) -> Need:
     """
     if method in _FREE:
         return Need(None)
-    resource = next((found for word, found in _RESOURCES if word in method), ACLResource.ACL_WORKFLOW)
+    resource = next((resource_ for word, resource_ in _RESOURCES if word in method), ACLResource.ACL_WORKFLOW)
     if method.startswith(_READS) or method in _READING:
         return Need(resource, ACLAction.READ)
     if method in _WRITING or (method.startswith(("Put", "Delete", "Migrate")) and method not in _RUNNING):
@@ -196,10 +196,10 @@ class Access:
         """The caller, with what it may do."""
         self._look()
         name = principal_of(caller)
-        found = Principal()
-        found.CopyFrom(await self._principal(name))
-        found.id.CopyFrom(PrincipalId(id=name))
-        return found
+        principal_row = Principal()
+        principal_row.CopyFrom(await self._principal(name))
+        principal_row.id.CopyFrom(PrincipalId(id=name))
+        return principal_row
 
     def _look(self) -> None:
         """Forget everything when something has changed."""
@@ -211,8 +211,8 @@ class Access:
     async def _get(self, act: Callable[[ReadRows], T]) -> tuple[T, bool]:
         """The result of a function of the rows of no tenant; True if it may be retained."""
         version = self._service.cluster_version
-        found = await self._service.get(CLUSTER, act)
-        return found, version == self._service.cluster_version == self._version
+        row = await self._service.get(CLUSTER, act)
+        return row, version == self._service.cluster_version == self._version
 
     async def _need_tenant(self, tenant: str) -> None:
         row, keep = await self._get(lambda rows: rows.get(Tenant, (tenant,)))
@@ -226,15 +226,15 @@ class Access:
             self._tenants.add(tenant)
 
     async def _principal(self, name: str) -> Principal:
-        found = self._principals.get(name)
-        if found is not None:
-            return found
+        cached = self._principals.get(name)
+        if cached is not None:
+            return cached
         row, keep = await self._get(lambda rows: rows.get(Principal, (name,)) or rows.get(Principal, (ANONYMOUS,)))
-        found = anonymous() if row is None else row
+        cached = anonymous() if row is None else row
         if keep:
             _make_room(self._principals)
-            self._principals[name] = found
-        return found
+            self._principals[name] = cached
+        return cached
 
     async def _load_allowed(self, name: str, tenant: str) -> frozenset[tuple[int, int]]:
         version = self._version

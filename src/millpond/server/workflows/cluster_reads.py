@@ -53,9 +53,9 @@ def _principals(rows: ReadRows) -> Iterator[tuple[Key, Principal]]:
 def _with(rows: Iterable[tuple[Key, Any]], key: Key, row: Message) -> Iterator[tuple[Key, Any]]:
     """Rows in their order, and one more unless it is among them."""
     last: Key | None = None
-    for place, found in merge(rows, [(key, row)], key=_place):  # of equals, those of the first come first
+    for place, item in merge(rows, [(key, row)], key=_place):  # of equals, those of the first come first
         if place != last:
-            yield place, found
+            yield place, item
         last = place
 
 
@@ -64,26 +64,26 @@ def _place(row: tuple[Key, Any]) -> Key:
 
 
 def _get_tenant(rows: ReadRows, name: TenantId) -> Tenant:
-    found = rows.get(Tenant, key_of(name))
-    if found is None and name.id == DEFAULT_TENANT:
+    tenant = rows.get(Tenant, key_of(name))
+    if tenant is None and name.id == DEFAULT_TENANT:
         return Tenant(id=name)
-    return _needed(found, name)
+    return _needed(tenant, name)
 
 
 def _get_principal(rows: ReadRows, name: PrincipalId) -> Principal:
-    found = rows.get(Principal, key_of(name))
-    return anonymous() if found is None and name.id == ANONYMOUS else _needed(found, name)
+    principal = rows.get(Principal, key_of(name))
+    return anonymous() if principal is None and name.id == ANONYMOUS else _needed(principal, name)
 
 
 def _get_quota(rows: ReadRows, name: QuotaId) -> Quota:
     return _needed(rows.get(Quota, key_of(name)), name)
 
 
-def _needed(found: Any, name: Message) -> Any:
-    if found is None:
+def _needed(row: Any, name: Message) -> Any:
+    if row is None:
         raise NotFound("no object with this id", kind="workflow_object", type=type(name).__name__.removesuffix("Id"),
                        id="/".join(map(str, key_of(name))))  # fmt: skip
-    return found
+    return row
 
 
 def _search_tenants(rows: ReadRows, request: SearchTenantRequest) -> Message:
@@ -106,19 +106,19 @@ def _search_principals(rows: ReadRows, request: SearchPrincipalRequest) -> Messa
             return is_admin(row) is request.is_admin
         return not request.HasField("tenant_id") or request.tenant_id in row.per_tenant_acls
 
-    found = ((encode(key), row.id) for key, row in _principals(rows) if is_wanted(row))
-    return page_of(PrincipalIdList, found, request)
+    principals = ((encode(key), row.id) for key, row in _principals(rows) if is_wanted(row))
+    return page_of(PrincipalIdList, principals, request)
 
 
 def _search_quotas(rows: ReadRows, request: SearchQuotaRequest) -> Message:
     """Quotas: of a tenant, of a principal, or all."""
     prefix: Key = (request.tenant_id,) if request.HasField("tenant_id") else ()
     principal = request.principal.id if request.HasField("principal") else None
-    found = (
+    quotas = (
         (encode(key), row.id) for key, row in rows.list(Quota, prefix)
         if principal is None or row.id.principal.id == principal
     )  # fmt: skip
-    return page_of(QuotaIdList, found, request)
+    return page_of(QuotaIdList, quotas, request)
 
 
 CLUSTER_READS: Final[dict[type[Message], Callable[[ReadRows, Any], Message]]] = {

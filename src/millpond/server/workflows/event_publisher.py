@@ -102,8 +102,8 @@ class Teller:
             try:
                 self._tell()
             except Exception as error:
-                known = isinstance(error, MillpondError)
-                _LOG.warning("stories of runs stay for the next owner: %s", error, exc_info=None if known else error)
+                is_ours = isinstance(error, MillpondError)
+                _LOG.warning("stories of runs stay for the next owner: %s", error, exc_info=None if is_ours else error)
 
     def turn(self) -> int:
         """Tell one page of the stories that wait; how many there were.
@@ -156,8 +156,8 @@ class Teller:
         try:
             self.drop()
         except Exception as error:
-            known = isinstance(error, MillpondError)
-            _LOG.warning("stories of runs cannot be dropped: %s", error, exc_info=None if known else error)
+            is_ours = isinstance(error, MillpondError)
+            _LOG.warning("stories of runs cannot be dropped: %s", error, exc_info=None if is_ours else error)
 
     def _delete(self, place: StoryPlace, dropped: bool) -> None:
         self._space.write(lambda tx: (drop_stories if dropped else delete_stories)(tx, place))

@@ -190,14 +190,14 @@ async def _worker_group(call: _Call, name: TaskDefId) -> TaskWorkerGroup:
     """
     service, tenant = call.service, call.tenant
     defined = await service.get(tenant, lambda rows: rows.get(TaskDef, (name.name,)))
-    found = [] if defined is None else await service.registered.everywhere(tenant, name.name)
-    if not found:
+    workers = [] if defined is None else await service.registered.everywhere(tenant, name.name)
+    if not workers:
         raise NotFound("no worker of this task registered lately", kind="workflow_object", type="TaskWorkerGroup",
                        id=name.name)  # fmt: skip
     group = TaskWorkerGroup(id=TaskWorkerGroupId(task_def_id=name))
-    group.created_at.FromMilliseconds(min(one.began_ms for one in found))
+    group.created_at.FromMilliseconds(min(one.began_ms for one in workers))
     hosts = _hosts(service)
-    for one in found:
+    for one in workers:
         worker = group.task_workers[one.worker]
         worker.task_worker_id = one.worker
         worker.hosts.extend(hosts)

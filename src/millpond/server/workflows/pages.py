@@ -18,7 +18,7 @@ LIMIT_DEFAULT = 100
 _BOOKMARK = b"\x02"
 
 
-def page_of(page_type: type[Message], found: Iterable[tuple[bytes, Message]], request: Any) -> Message:
+def page_of(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], request: Any) -> Message:
     """A page of rows with their places, which come in order.
 
     Raises: `Invalid` for a limit or a bookmark that is none.
@@ -26,7 +26,7 @@ def page_of(page_type: type[Message], found: Iterable[tuple[bytes, Message]], re
     limit, after = limit_of(request), _after(request)
     page: Any = page_type()
     last = b""
-    for place, row in found:
+    for place, row in rows:
         if after is not None and place <= after:
             continue
         if len(page.results) == limit:

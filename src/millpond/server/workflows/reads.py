@@ -154,10 +154,10 @@ def _get(rows: ReadRows, name: Message) -> Message:
     """
     kind = GETS[type(name)]
     key = key_of(name)
-    found = rows.get(kind, key)
-    if found is None or is_retired(found):
+    row = rows.get(kind, key)
+    if row is None or is_retired(row):
         raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id="/".join(map(str, key)))
-    return shown(found)
+    return shown(row)
 
 
 def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
@@ -166,10 +166,10 @@ def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
     Raises: `NotFound`.
     """
     prefix = (request.name, request.major_version) if request.HasField("major_version") else (request.name,)
-    found = newest_spec(spec for _, spec in rows.list(WfSpec, prefix) if not is_retired(spec))
-    if found is None:
+    newest = newest_spec(spec for _, spec in rows.list(WfSpec, prefix) if not is_retired(spec))
+    if newest is None:
         raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.name)
-    return found
+    return newest
 
 
 def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> UserTaskDef:
@@ -177,10 +177,10 @@ def _latest_user_task(rows: ReadRows, request: GetLatestUserTaskDefRequest) -> U
 
     Raises: `NotFound`.
     """
-    found = max(rows.list(UserTaskDef, (request.name,)), key=lambda row: row[0], default=None)
-    if found is None:
+    newest = max(rows.list(UserTaskDef, (request.name,)), key=lambda row: row[0], default=None)
+    if newest is None:
         raise NotFound("no user task is defined by this name", kind="user_task_def", name=request.name)
-    return found[1]
+    return newest[1]
 
 
 def _evolution(rows: ReadRows, request: ValidateStructDefEvolutionRequest) -> ValidateStructDefEvolutionResponse:
@@ -199,15 +199,15 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
         prefix += (request.thread_run_number,)
     if not prefix[0]:
         raise Invalid("no run is named", kind="run_id", value="", hint="name the run")
-    found = ((encode(key), shown(row)) for key, row in rows.list(kind, prefix))
-    return page_of(page_type, found, request)
+    objects = ((encode(key), shown(row)) for key, row in rows.list(kind, prefix))
+    return page_of(page_type, objects, request)
 
 
 # -- searches ---------------------------------------------------------------------------------------------
 
 
-def _search(rows: ReadRows, wanted: Wanted, page_type: type[Message], request: Any) -> Message:
-    found = rows.search(wanted, limit=limit_of(request), bookmark=request.bookmark or None)
+def _search(rows: ReadRows, query: Wanted, page_type: type[Message], request: Any) -> Message:
+    found = rows.search(query, limit=limit_of(request), bookmark=request.bookmark or None)
     page: Any = page_type(results=[address.id() for address in found.addresses])
     if found.bookmark is not None:
         page.bookmark = found.bookmark
@@ -223,9 +223,9 @@ def _times(request: Any) -> dict[str, int]:
     return {name: instant_of(request, field) for name, field in fields.items() if request.HasField(field)}
 
 
-def _timed(wanted: Wanted, request: Any) -> Wanted:
+def _timed(query: Wanted, request: Any) -> Wanted:
     times = _times(request)
-    return Wanted(wanted.kind, wanted.attributes, times.get("start_ms"), times.get("stop_ms"))
+    return Wanted(query.kind, query.attributes, times.get("start_ms"), times.get("stop_ms"))
 
 
 def _id(row: Any) -> Message:
@@ -247,11 +247,11 @@ def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
     if request.variable_filters:
         return filtered_runs(rows, request, limit_of(request))
     parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
-    wanted = Wanted.runs(
+    query = Wanted.runs(
         status=_given(request, "status"), spec=request.wf_spec_name or None,
         major=_given(request, "wf_spec_major_version"), revision=_given(request, "wf_spec_revision"), parent=parent,
     )  # fmt: skip
-    return _search(rows, _timed(wanted, request), WfRunIdList, request)
+    return _search(rows, _timed(query, request), WfRunIdList, request)
 
 
 def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message:
@@ -264,17 +264,17 @@ def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message
         raise Invalid("a search for a variable needs a specification, a name and a value", kind="search",
                       spec=request.wf_spec_name, variable=request.var_name,
                       hint="values may be STR, INT, BOOL or DOUBLE")  # fmt: skip
-    wanted = Wanted.variables(
+    query = Wanted.variables(
         request.wf_spec_name, request.var_name, value, major=_given(request, "wf_spec_major_version"),
         revision=_given(request, "wf_spec_revision"),
     )  # fmt: skip
-    return _search(rows, wanted, VariableIdList, request)
+    return _search(rows, query, VariableIdList, request)
 
 
 def _search_tasks(rows: ReadRows, request: SearchTaskRunRequest) -> Message:
     """Task runs of a definition."""
-    wanted = Wanted.tasks(_need(request.task_def_name, "task_def_name"), _given(request, "status"))
-    return _search(rows, _timed(wanted, request), TaskRunIdList, request)
+    query = Wanted.tasks(_need(request.task_def_name, "task_def_name"), _given(request, "status"))
+    return _search(rows, _timed(query, request), TaskRunIdList, request)
 
 
 def _count_tasks(rows: ReadRows, request: CountTaskRunRequest) -> Message:
@@ -296,48 +296,48 @@ def _count_nodes(rows: ReadRows, request: CountNodeRunRequest) -> Message:
     if not request.HasField("wf_spec_filter"):
         return Count(value=rows.count_nodes(Wanted.runs()))
     spec = request.wf_spec_filter
-    wanted = Wanted.runs(
+    query = Wanted.runs(
         spec=_need(spec.wf_spec_name, "wf_spec_name"), major=_given(spec, "wf_spec_major_version"),
         revision=_given(spec, "wf_spec_revision"),
     )  # fmt: skip
-    return Count(value=rows.count_nodes(wanted))
+    return Count(value=rows.count_nodes(query))
 
 
 def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
     """Node runs that wait, or waited, for an external event."""
     name = _need(request.external_event_def.name, "external_event_def")
     # The field has no presence, and no node that waits is STARTING.
-    wanted = Wanted.waiting_nodes(name, request.status or None)
-    return _search(rows, _timed(wanted, request), NodeRunIdList, request)
+    query = Wanted.waiting_nodes(name, request.status or None)
+    return _search(rows, _timed(query, request), NodeRunIdList, request)
 
 
 def _search_events(rows: ReadRows, request: SearchExternalEventRequest) -> Message:
     """External events of a definition."""
     name = _need(request.external_event_def_id.name, "external_event_def_id")
-    wanted = Wanted.external_events(name, claimed=_given(request, "is_claimed"))
-    return _search(rows, _timed(wanted, request), ExternalEventIdList, request)
+    query = Wanted.external_events(name, claimed=_given(request, "is_claimed"))
+    return _search(rows, _timed(query, request), ExternalEventIdList, request)
 
 
 def _search_thrown(rows: ReadRows, request: SearchWorkflowEventRequest) -> Message:
     """Workflow events of a definition."""
-    wanted = Wanted.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
-    return _search(rows, _timed(wanted, request), WorkflowEventIdList, request)
+    query = Wanted.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
+    return _search(rows, _timed(query, request), WorkflowEventIdList, request)
 
 
 def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Message:
     """User tasks by status, definition, user and group."""
-    wanted = Wanted.user_tasks(
+    query = Wanted.user_tasks(
         status=_given(request, "status"), definition=_given(request, "user_task_def_name"),
         user=_given(request, "user_id"), group=_given(request, "user_group"),
     )  # fmt: skip
-    return _search(rows, _timed(wanted, request), UserTaskRunIdList, request)
+    return _search(rows, _timed(query, request), UserTaskRunIdList, request)
 
 
 def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) -> Message:
     """Correlated events of a definition."""
     name = _need(request.external_event_def_id.name, "external_event_def_id")
-    wanted = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
-    keys, bookmark = rows.search_free(wanted, limit=limit_of(request), bookmark=request.bookmark or None)
+    query = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
+    keys, bookmark = rows.search_free(query, limit=limit_of(request), bookmark=request.bookmark or None)
     page = CorrelatedEventIdList(bookmark=bookmark)
     for key, definition in keys:
         event = ExternalEventDefId(name=cast("str", definition))
@@ -350,10 +350,10 @@ def _search_schedules(rows: ReadRows, request: SearchScheduledWfRunRequest) -> M
 
     Raises: `Invalid` when there are more than `LIMIT_MAX`.
     """
-    wanted = wanted_schedules(
+    query = wanted_schedules(
         _need(request.wf_spec_name, "wf_spec_name"), _given(request, "major_version"), _given(request, "revision")
     )
-    keys, more = rows.search_free(wanted, limit=LIMIT_MAX, bookmark=None)
+    keys, more = rows.search_free(query, limit=LIMIT_MAX, bookmark=None)
     if more is not None:
         raise Invalid("more schedules than one answer holds", kind="search_limit", limit=LIMIT_MAX,
                       hint="name a version")  # fmt: skip
@@ -378,12 +378,12 @@ def _definitions(kind: type[Message], page_type: type[Message]) -> Read:
         start = request.prefix if "prefix" in fields and request.HasField("prefix") else ""
         task = request.task_def_name if "task_def_name" in fields and request.HasField("task_def_name") else None
         listed = rows.list(kind, () if name is None else (name,))
-        found = (
+        definitions = (
             (encode(_parts(key)), _id(row)) for key, row in listed
             if str(key[0]).startswith(start) and not is_retired(row)
             and (task is None or _has_task(cast("WfSpec", row), task))
         )  # fmt: skip
-        return page_of(page_type, found, request)
+        return page_of(page_type, definitions, request)
 
     return search
 

@@ -58,8 +58,8 @@ class Registrations:
             return
         now, place = self._clock.now_ms(), (tenant, task, worker)
         self._forget(now)
-        known = self._seen.pop(place, None)
-        self._seen[place] = Registration(worker, now if known is None else known.began_ms, now)
+        earlier = self._seen.pop(place, None)
+        self._seen[place] = Registration(worker, now if earlier is None else earlier.began_ms, now)
         if len(self._seen) > REGISTERED_MAX:
             del self._seen[next(iter(self._seen))]
 
@@ -67,7 +67,8 @@ class Registrations:
         """The workers of a task, by their ids."""
         self._forget(self._clock.now_ms())
         return sorted(
-            (found for place, found in self._seen.items() if place[:2] == (tenant, task)), key=lambda one: one.worker
+            (registration for place, registration in self._seen.items() if place[:2] == (tenant, task)),
+            key=lambda registration_: registration_.worker,
         )
 
     async def everywhere(self, tenant: str, task: str) -> list[Registration]:
@@ -82,7 +83,13 @@ class Registrations:
     async def for_peer(self, request: bytes) -> bytes:
         """The workers that registered here, for another process."""
         _, tenant, task = parts_of(request)
-        return encode(tuple(part for one in self.of(tenant, task) for part in (one.worker, one.began_ms, one.seen_ms)))
+        return encode(
+            tuple(
+                part
+                for registration in self.of(tenant, task)
+                for part in (registration.worker, registration.began_ms, registration.seen_ms)
+            )
+        )
 
     def _forget(self, now: int) -> None:
         """Forget those that were silent for too long: the first ones."""
@@ -93,11 +100,11 @@ class Registrations:
             del self._seen[first]
 
 
-def merged(found: Iterable[Registration]) -> list[Registration]:
+def merged(registrations: Iterable[Registration]) -> list[Registration]:
     """The registrations of several processes: of each worker one, by their ids."""
     whole: dict[str, Registration] = {}
-    for one in found:
-        known = whole.get(one.worker, one)
-        began, seen = min(known.began_ms, one.began_ms), max(known.seen_ms, one.seen_ms)
-        whole[one.worker] = Registration(one.worker, began, seen)
+    for registration in registrations:
+        earlier = whole.get(registration.worker, registration)
+        began, seen = min(earlier.began_ms, registration.began_ms), max(earlier.seen_ms, registration.seen_ms)
+        whole[registration.worker] = Registration(registration.worker, began, seen)
     return [whole[worker] for worker in sorted(whole)]

@@ -35,16 +35,16 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
     Raises:
         Invalid: no such specification, or a filter names no variable of its first thread.
     """
-    wanted = _candidates(rows, request)
+    query = _candidates(rows, request)
     page, bookmark, left = WfRunIdList(), request.bookmark or None, CANDIDATES_MAX
     while left > 0:
         chunk = min(left, _AT_ONCE)
-        found = rows.search(wanted, limit=chunk, bookmark=bookmark)
+        found = rows.search(query, limit=chunk, bookmark=bookmark)
         for number, address in enumerate(found.addresses):
             if not _fits(rows, request, address):
                 continue
             if len(page.results) == limit:  # the page that follows begins with this one
-                begin = rows.search(wanted, limit=number, bookmark=bookmark).bookmark if number else bookmark
+                begin = rows.search(query, limit=number, bookmark=bookmark).bookmark if number else bookmark
                 page.bookmark = begin or b""
                 return page
             page.results.append(_run_of(address))
@@ -73,27 +73,27 @@ def _candidates(rows: ReadRows, request: SearchWfRunRequest) -> Wanted:
     major = request.wf_spec_major_version if request.HasField("wf_spec_major_version") else None
     revision = request.wf_spec_revision if request.HasField("wf_spec_revision") else None
     declared = _declared(rows, request, major, revision)
-    for given in request.variable_filters:
-        if given.var_name not in declared:
+    for variable_filter in request.variable_filters:
+        if variable_filter.var_name not in declared:
             raise Invalid("the first thread of the specification has no such variable", kind="search",
-                          spec=request.wf_spec_name, variable=given.var_name)  # fmt: skip
+                          spec=request.wf_spec_name, variable=variable_filter.var_name)  # fmt: skip
     index = next(
-        ((given.var_name, part) for given in request.variable_filters
-         if all(found.searchable for found in declared[given.var_name])
-         and (part := value_part(given.value)) is not None),
+        ((variable_filter.var_name, part) for variable_filter in request.variable_filters
+         if all(variable.searchable for variable in declared[variable_filter.var_name])
+         and (part := value_part(variable_filter.value)) is not None),
         None,
     )  # fmt: skip
     if index is None:
         status = request.status if request.HasField("status") else None
         parent = path_of(request.parent_wf_run_id) if request.HasField("parent_wf_run_id") else None
-        wanted = Wanted.runs(
+        query = Wanted.runs(
             status=status, spec=request.wf_spec_name, major=major, revision=revision, parent=parent
         )  # fmt: skip
     else:
-        wanted = _by_variable(request.wf_spec_name, index, major, revision)
+        query = _by_variable(request.wf_spec_name, index, major, revision)
     times = [instant_of(request, name) if request.HasField(name) else None
              for name in ("earliest_start", "latest_start")]  # fmt: skip
-    return Wanted(wanted.kind, wanted.attributes, *times)
+    return Wanted(query.kind, query.attributes, *times)
 
 
 def _by_variable(spec: str, index: tuple[str, Part], major: int | None, revision: int | None) -> Wanted:
@@ -117,9 +117,9 @@ def _declared(
 
 
 def _run_of(address: Address) -> WfRunId:
-    found = type(address)(address.run, Kind.RUN).id()
-    assert isinstance(found, WfRunId)
-    return found
+    run_name = type(address)(address.run, Kind.RUN).id()
+    assert isinstance(run_name, WfRunId)
+    return run_name
 
 
 def _fits(rows: ReadRows, request: SearchWfRunRequest, address: Address) -> bool:
@@ -133,7 +133,10 @@ def _fits(rows: ReadRows, request: SearchWfRunRequest, address: Address) -> bool
             request.parent_wf_run_id
         ):
             return False
-    return all(_has(rows.get(Variable, (path, 0, given.var_name)), given.value) for given in request.variable_filters)
+    return all(
+        _has(rows.get(Variable, (path, 0, variable_filter.var_name)), variable_filter.value)
+        for variable_filter in request.variable_filters
+    )
 
 
 def _has(variable: Variable | None, value: object) -> bool:

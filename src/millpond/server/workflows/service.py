@@ -125,8 +125,8 @@ class WorkflowService:
         if self._node.role == "replica":
             return
         with self._node.pond.space.read() as tx:
-            known = initialization(tx) is not None or tx.get(LEGACY_LOG) is not None
-        if known or self._node.settings.workflows.store != "pond":
+            is_there = initialization(tx) is not None or tx.get(LEGACY_LOG) is not None
+        if is_there or self._node.settings.workflows.store != "pond":
             await self.begin()
 
     async def join(self) -> None:
@@ -176,13 +176,13 @@ class WorkflowService:
         self._handed[worker] = task
         self.workers.wait(worker)
         try:
-            found = await task
+            result = await task
         finally:
             # A task that is claimed for it already costs one timeout.
             self.workers.withdraw(worker)
             self._handed.pop(worker, None)
-        assert isinstance(found, ScheduledTask)
-        return found
+        assert isinstance(result, ScheduledTask)
+        return result
 
     def hosts(self) -> list[str]:
         """The addresses that workers poll: this node, as others reach it."""
@@ -226,7 +226,7 @@ class WorkflowService:
             event.set()
 
     async def thrown(
-        self, tenant: str, run: str, wanted: Callable[[WorkflowEvent], bool], seconds: float
+        self, tenant: str, run: str, fits: Callable[[WorkflowEvent], bool], seconds: float
     ) -> WorkflowEvent | None:  # fmt: skip
         """The first event of a run that is wanted, thrown already or within some seconds; None after that."""
         signal = asyncio.Event()
@@ -236,9 +236,9 @@ class WorkflowService:
             async with asyncio.timeout(seconds):
                 while True:
                     signal.clear()
-                    found = await self.read(tenant, lambda rows: _first(rows, run, wanted))
-                    if found is not None:
-                        return found
+                    event = await self.read(tenant, lambda rows: _first(rows, run, fits))
+                    if event is not None:
+                        return event
                     with suppress(TimeoutError):
                         async with asyncio.timeout(self.look_again_seconds):
                             await signal.wait()
@@ -270,6 +270,6 @@ def _settle(future: asyncio.Future[Message | None] | None, end: Applied) -> None
         future.set_result(end.reply)
 
 
-def _first(rows: ReadRows, run: str, wanted: Callable[[WorkflowEvent], bool]) -> WorkflowEvent | None:
-    found = [event for _, event in rows.list(WorkflowEvent, (run,)) if wanted(event)]
-    return min(found, key=lambda event: (event.created_at.ToNanoseconds(), event.id.number), default=None)
+def _first(rows: ReadRows, run: str, fits: Callable[[WorkflowEvent], bool]) -> WorkflowEvent | None:
+    events = [event for _, event in rows.list(WorkflowEvent, (run,)) if fits(event)]
+    return min(events, key=lambda event: (event.created_at.ToNanoseconds(), event.id.number), default=None)

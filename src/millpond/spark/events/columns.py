@@ -81,8 +81,8 @@ class RowForm:
         ]  # fmt: skip
         return pa.RecordBatch.from_arrays([_as(column, count) for column in columns], schema=STAGED)
 
-    def _name(self, rows: pa.RecordBatch, name: str, given: str | None) -> pa.Array:
-        return pa.repeat(given, rows.num_rows) if given is not None else _whole(rows, name).cast(pa.string())
+    def _name(self, rows: pa.RecordBatch, name: str, stated: str | None) -> pa.Array:
+        return pa.repeat(stated, rows.num_rows) if stated is not None else _whole(rows, name).cast(pa.string())
 
     def _source(self, rows: pa.RecordBatch) -> pa.Array:
         if "topic" in self.columns:

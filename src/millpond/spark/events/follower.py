@@ -72,8 +72,8 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> Offset:  # noqa: N802 - Spark's name
         """The start of a new query."""
-        start, found = self.settings.start, self._indexes()
-        return _offset({name: max(min(start, index.last_id), index.dropped_id) for name, index in found.items()})
+        start, indexes = self.settings.start, self._indexes()
+        return _offset({name: max(min(start, index.last_id), index.dropped_id) for name, index in indexes.items()})
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
         """As many events as the option says, or all."""
@@ -98,7 +98,7 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _ends(self, cursors: Cursors) -> Cursors:
         """The last ids of streams with news, those first that are furthest behind."""
-        found = {}
+        ends = {}
         for name, index in self._indexes().items():
             after = cursors.get(name, 0)
             if index.last_id < after:
@@ -108,8 +108,8 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )  # fmt: skip
             end = index.last_id if self._target is None else min(index.last_id, self._target.get(name, 0))
             if end > after:
-                found[name] = end
-        return dict(sorted(found.items(), key=lambda item: cursors.get(item[0], 0)))
+                ends[name] = end
+        return dict(sorted(ends.items(), key=lambda item: cursors.get(item[0], 0)))
 
     def _admitted(self, cursors: Cursors, ends: Cursors, events_max: int) -> Cursors:
         """Ends within which there are so many events: each stream has an equal part of what the others left."""
@@ -137,13 +137,13 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _indexes(self) -> dict[StreamName, StreamIndex]:
         now = self.clock.monotonic()
         if now - self._looked_at >= POLL_SECONDS:
-            found = {}
+            indexes = {}
             for name in self.selection.streams(self._store):
                 index = self._store.index(name)
                 if index is not None:
-                    found[name] = index
-                    _check_count(len(found))
-            self._seen, self._looked_at = found, now
+                    indexes[name] = index
+                    _check_count(len(indexes))
+            self._seen, self._looked_at = indexes, now
         return self._seen
 
     @property
@@ -184,11 +184,11 @@ class EventsFollower(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if not isinstance(partition, EventSlices):
             return  # Spark's own: there is nothing to read
         with self.place.open() as store:
-            for one in partition.slices:
-                for page in read_pages(store, one, self.selection.matching):
+            for slice_ in partition.slices:
+                for page in read_pages(store, slice_, self.selection.matching):
                     if page.gap and self.settings.fail_on_expired:
-                        raise _expired(one.stream, one.after)
-                    rows = rows_of(page, one)
+                        raise _expired(slice_.stream, slice_.after)
+                    rows = rows_of(page, slice_)
                     if rows is not None:
                         yield from in_batches(rows.select(self.columns))
 

@@ -100,8 +100,8 @@ class _Job:
             while some := list(islice(due, ROUND_STREAMS)):
                 tasks = max(-(-len(some) // TASK_STREAMS), min(len(some), self._spark.defaultParallelism))
                 rows: Any = self._spark.parallelize(some, tasks)
-                for one in rows.mapPartitions(done).collect():
-                    report += one
+                for row in rows.mapPartitions(done).collect():
+                    report += row
         return report
 
 

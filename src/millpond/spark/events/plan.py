@@ -80,29 +80,29 @@ def planned(slices: Iterable[Slice]) -> list[EventSlices]:
     tasks: list[EventSlices] = []
     some: list[Slice] = []
     size = 0
-    for one in slices:
-        if some and size + one.bytes > TASK_BYTES:
+    for slice_ in slices:
+        if some and size + slice_.bytes > TASK_BYTES:
             tasks.append(EventSlices(tuple(some)))
             some, size = [], 0
-        some.append(one)
-        size += one.bytes
+        some.append(slice_)
+        size += slice_.bytes
     return [*tasks, EventSlices(tuple(some))] if some else tasks
 
 
-def read_pages(store: Streams, one: Slice, matching: EventFilter) -> Iterator[Page]:
+def read_pages(store: Streams, slice_: Slice, matching: EventFilter) -> Iterator[Page]:
     """The pages with the events of a slice that match; the last may go beyond it."""
-    after = one.after
-    while after < one.until:
-        page = read_matching(store, one.stream, after, matching)
+    after = slice_.after
+    while after < slice_.until:
+        page = read_matching(store, slice_.stream, after, matching)
         yield page
         if not page.more:
             return
         after = page.after
 
 
-def rows_of(page: Page, one: Slice) -> pa.RecordBatch | None:
+def rows_of(page: Page, slice_: Slice) -> pa.RecordBatch | None:
     """The events of a page that are in the slice, as rows."""
     events = page.events
-    if events and events[-1].number > one.until:
-        events = [event for event in events if event.number <= one.until]
-    return event_rows(one.stream, events, [one.day]) if events else None
+    if events and events[-1].number > slice_.until:
+        events = [event for event in events if event.number <= slice_.until]
+    return event_rows(slice_.stream, events, [slice_.day]) if events else None

@@ -32,9 +32,9 @@ class EventsReader(DataSourceReader):
         if not isinstance(partition, EventSlices):
             return  # Spark's own: there is nothing to read
         with self.place.open() as store:
-            for one in partition.slices:
-                for page in read_pages(store, one, self.selection.matching):
-                    rows = rows_of(page, one)
+            for slice_ in partition.slices:
+                for page in read_pages(store, slice_, self.selection.matching):
+                    rows = rows_of(page, slice_)
                     if rows is not None:
                         yield from in_batches(rows.select(self.columns))
 

@@ -52,7 +52,9 @@ class Selection:
     def streams(self, store: Streams) -> Iterator[StreamName]:
         """The streams that are wanted; some of them may not be there."""
         if self.queues is not None and self.job_sets is not None:
-            yield from (StreamName(queue, one) for queue in sorted(self.queues) for one in sorted(self.job_sets))
+            yield from (
+                StreamName(queue, job_set) for queue in sorted(self.queues) for job_set in sorted(self.job_sets)
+            )
             return
         for queue in (None,) if self.queues is None else sorted(self.queues):
             after: StreamName | None = None
@@ -67,59 +69,59 @@ class Selection:
     def pushed(self, filters: Iterable[Filter]) -> tuple[Selection, list[Filter]]:
         """The selection that also obeys those of the filters that it can, and the others."""
         selection, left = self, []
-        for one in filters:
-            found = selection._obeying(one)
-            if found is None:
-                left.append(one)
+        for filter_ in filters:
+            subset = selection._obeying(filter_)
+            if subset is None:
+                left.append(filter_)
             else:
-                selection = found
+                selection = subset
         return selection, left
 
-    def _obeying(self, one: Filter) -> Selection | None:
-        column, values = _compared(one)
-        if column == "queue" and _are(values, str) and isinstance(one, EqualTo | In):
+    def _obeying(self, filter_: Filter) -> Selection | None:
+        column, values = _compared(filter_)
+        if column == "queue" and _are(values, str) and isinstance(filter_, EqualTo | In):
             return replace(self, queues=_both(self.queues, values))
-        if column == "job_set" and _are(values, str) and isinstance(one, EqualTo | In):
+        if column == "job_set" and _are(values, str) and isinstance(filter_, EqualTo | In):
             return replace(self, job_sets=_both(self.job_sets, values))
-        if column == "kind" and _are(values, str) and isinstance(one, EqualTo | In):
+        if column == "kind" and _are(values, str) and isinstance(filter_, EqualTo | In):
             return self._of_kinds(values)
-        if column == "day" and _are(values, datetime.date) and not isinstance(one, In):
-            return self._in_days(one, (values[0] - _EPOCH).days)  # type: ignore[operator]
-        if column == "id" and _are(values, str) and not isinstance(one, In):
-            return self._in_ids(one, str(values[0]))
+        if column == "day" and _are(values, datetime.date) and not isinstance(filter_, In):
+            return self._in_days(filter_, (values[0] - _EPOCH).days)  # type: ignore[operator]
+        if column == "id" and _are(values, str) and not isinstance(filter_, In):
+            return self._in_ids(filter_, str(values[0]))
         return None
 
     def _of_kinds(self, values: tuple[object, ...]) -> Selection | None:
-        wanted = self.matching.query
-        kinds = _both(frozenset(wanted["kind"]) if "kind" in wanted else None, values)
+        query = self.matching.query
+        kinds = _both(frozenset(query["kind"]) if "kind" in query else None, values)
         try:
-            return replace(self, matching=filter_of(wanted | {"kind": sorted(kinds or ())}))
+            return replace(self, matching=filter_of(query | {"kind": sorted(kinds or ())}))
         except Invalid:
             return None  # none is left, or they are too many: Spark does it
 
-    def _in_days(self, one: Filter, day: int) -> Selection:
-        first = {EqualTo: day, GreaterThan: day + 1, GreaterThanOrEqual: day}.get(type(one), 0)
-        last = {EqualTo: day, LessThan: day - 1, LessThanOrEqual: day}.get(type(one), DAY_MAX)
+    def _in_days(self, filter_: Filter, day: int) -> Selection:
+        first = {EqualTo: day, GreaterThan: day + 1, GreaterThanOrEqual: day}.get(type(filter_), 0)
+        last = {EqualTo: day, LessThan: day - 1, LessThanOrEqual: day}.get(type(filter_), DAY_MAX)
         return replace(self, first_day=max(self.first_day, first), last_day=min(self.last_day, last))
 
-    def _in_ids(self, one: Filter, text: str) -> Selection | None:
+    def _in_ids(self, filter_: Filter, text: str) -> Selection | None:
         try:
             id_ = parse_id(text)
         except Invalid:
             return None  # texts are compared: Spark does it
         if not text:
             return None
-        after = {EqualTo: id_ - 1, GreaterThan: id_, GreaterThanOrEqual: id_ - 1}.get(type(one), 0)
-        until = {EqualTo: id_, LessThan: id_ - 1, LessThanOrEqual: id_}.get(type(one), ID_MAX)
+        after = {EqualTo: id_ - 1, GreaterThan: id_, GreaterThanOrEqual: id_ - 1}.get(type(filter_), 0)
+        until = {EqualTo: id_, LessThan: id_ - 1, LessThanOrEqual: id_}.get(type(filter_), ID_MAX)
         return replace(self, after=max(self.after, after), until=min(self.until, until))
 
 
-def _compared(one: Filter) -> tuple[str | None, tuple[object, ...]]:
+def _compared(filter_: Filter) -> tuple[str | None, tuple[object, ...]]:
     """The column and the values of a comparison; no column where it is something else."""
-    if isinstance(one, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
-        return (one.attribute[0], (one.value,)) if len(one.attribute) == 1 else (None, ())
-    if isinstance(one, In):
-        return (one.attribute[0], tuple(one.value)) if len(one.attribute) == 1 else (None, ())
+    if isinstance(filter_, EqualTo | GreaterThan | GreaterThanOrEqual | LessThan | LessThanOrEqual):
+        return (filter_.attribute[0], (filter_.value,)) if len(filter_.attribute) == 1 else (None, ())
+    if isinstance(filter_, In):
+        return (filter_.attribute[0], tuple(filter_.value)) if len(filter_.attribute) == 1 else (None, ())
     return None, ()
 
 
@@ -128,8 +130,8 @@ def _are(values: tuple[object, ...], kind: type) -> bool:
 
 
 def _both(names: Names, values: tuple[object, ...]) -> Names:
-    wanted = frozenset(str(value) for value in values)
-    return wanted if names is None else names & wanted
+    texts = frozenset(str(value) for value in values)
+    return texts if names is None else names & texts
 
 
 def selection_of(options: Mapping[str, str]) -> Selection:

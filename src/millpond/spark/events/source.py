@@ -146,11 +146,11 @@ def _check_column(name: str) -> None:
 
 
 def _check_schema(schema: StructType) -> None:
-    known = from_arrow_schema(EVENTS)
+    types = from_arrow_schema(EVENTS)
     for field in schema.fields:
         _check_column(field.name)
-        if field.dataType != known[field.name].dataType:
+        if field.dataType != types[field.name].dataType:
             raise Invalid(
                 "not a column of events", kind="column_type", column=field.name, type=field.dataType.simpleString(),
-                hint=f"columns: {known.simpleString()}",
+                hint=f"columns: {types.simpleString()}",
             )  # fmt: skip

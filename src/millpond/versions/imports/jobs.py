@@ -203,12 +203,12 @@ class ImportJobs:
         """
 
         def cancel(tx: Transaction) -> None:
-            found = _get(tx, site, branch, id_)
-            if found.state is not ImportState.RUNNING:
+            job = _get(tx, site, branch, id_)
+            if job.state is not ImportState.RUNNING:
                 raise Conflict(
-                    f"the import is {found.state}", kind="import_over", id=id_, hint="it cannot be canceled any more"
+                    f"the import is {job.state}", kind="import_over", id=id_, hint="it cannot be canceled any more"
                 )
-            over = replace(found, state=ImportState.CANCELED, updated_ms=site.clock.now_ms(), error="Canceled")
+            over = replace(job, state=ImportState.CANCELED, updated_ms=site.clock.now_ms(), error="Canceled")
             tx.put(IMPORT[site.uid].pack(id_), _FORM.encode(over))
 
         site.space.write(cancel)
@@ -225,10 +225,10 @@ class ImportJobs:
 
 def _get(tx: ReadTransaction, site: Site, branch: str, id_: str) -> ImportRecord:
     row = tx.get(IMPORT[site.uid].pack(id_))
-    found = None if row is None else _parse(row, id_)
-    if found is None or found.branch != branch:
+    job = None if row is None else _parse(row, id_)
+    if job is None or job.branch != branch:
         raise NotFound("not found", kind="import_not_found", id=id_)
-    return found
+    return job
 
 
 class _Job(Watch):

@@ -155,25 +155,25 @@ def check_clean(site: Site, branch: str) -> None:
         raise branch_dirty(branch)
 
 
-def _is_still(was: BranchRecord, found: BranchRecord) -> bool:
+def _is_still(was: BranchRecord, now: BranchRecord) -> bool:
     """True when a branch is what it was, but for layers on top."""
-    newer = len(found.sealed) - len(was.sealed)
+    newer = len(now.sealed) - len(was.sealed)
     return (
-        found.commit_id == was.commit_id
-        and found.compacted_index == was.compacted_index
+        now.commit_id == was.commit_id
+        and now.compacted_index == was.compacted_index
         and newer >= 0
-        and found.sealed[newer:] == was.sealed
+        and now.sealed[newer:] == was.sealed
     )
 
 
 def _swap(site: Site, tx: Transaction, branch: str, moving: Moving, built: Built) -> bool:
-    found, was = get_branch(tx, site.uid, branch), moving.record
-    if not _is_still(was, found):
+    current, was = get_branch(tx, site.uid, branch), moving.record
+    if not _is_still(was, current):
         return False
     consumed = was.sealed
     stay = built.layers or ()
     put_commit(tx, site.graph.commits, built.commit)
-    record = without(found, consumed)
+    record = without(current, consumed)
     record = replace(record, commit_id=built.commit.id, sealed=(*record.sealed, *stay), compacted_index=built.compacted)
     put_branch(tx, site.uid, branch, record)
     drop_tokens(tx, (layer.id for layer in consumed if layer.index is None and layer not in stay))

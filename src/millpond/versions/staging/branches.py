@@ -112,10 +112,10 @@ def get_branch(tx: ReadTransaction, uid: str, name: str) -> BranchRecord:
 
     Raises: `NotFound`, `Corrupt`.
     """
-    found = find_branch(tx, uid, name)
-    if found is None:
+    record = find_branch(tx, uid, name)
+    if record is None:
         raise NotFound("branch not found", kind="branch_not_found", branch=name)
-    return found
+    return record
 
 
 def put_branch(tx: Transaction, uid: str, name: str, record: BranchRecord) -> BranchRecord:

@@ -89,12 +89,12 @@ def put_together(staged: Sequence[StagedEntry]) -> list[MillpondError | None]:
         tokens = _Tokens(tx)
         outcomes: list[MillpondError | None] = []
         rows: list[tuple[bytes, bytes]] = []
-        for at, one in enumerate(staged):
-            found = failed.get(at) or tokens.of(one)
-            if isinstance(found, MillpondError):
-                outcomes.append(found)
+        for at, entry in enumerate(staged):
+            prefix = failed.get(at) or tokens.of(entry)
+            if isinstance(prefix, MillpondError):
+                outcomes.append(prefix)
             else:
-                rows.append((found.pack(one.path), one.value))
+                rows.append((prefix.pack(entry.path), entry.value))
                 outcomes.append(None)
         put_rows(tx, rows)
         return outcomes
@@ -109,30 +109,30 @@ class _Tokens:
         self._tx = tx
         self._known: dict[_Place, Prefix | MillpondError] = {}
 
-    def of(self, one: StagedEntry) -> Prefix | MillpondError:
+    def of(self, entry: StagedEntry) -> Prefix | MillpondError:
         """The token that an entry goes to, or the reason why its branch does not take it."""
-        place = one.place
-        found = self._known.get(place)
-        if found is None:
+        place = entry.place
+        prefix = self._known.get(place)
+        if prefix is None:
             try:
-                record = writable_branch(one.site, self._tx, one.branch, force=one.force)
+                record = writable_branch(entry.site, self._tx, entry.branch, force=entry.force)
             except (NotFound, Denied) as error:  # nothing of it was written
-                found = error
+                prefix = error
             else:
-                found = STAGED[record.staging_token]
-            self._known[place] = found
-        return found
+                prefix = STAGED[record.staging_token]
+            self._known[place] = prefix
+        return prefix
 
 
 def _stored(space: Space, staged: Sequence[StagedEntry]) -> dict[int, MillpondError]:
     """Store the bodies of entries that their branches take; the errors of the others, by their places."""
-    bodies = [at for at, one in enumerate(staged) if one.body is not None]
+    bodies = [at for at, entry in enumerate(staged) if entry.body is not None]
     if not bodies:
         return {}
     with space.read() as tx:  # before anything is stored in vain
         tokens = _Tokens(tx)
-        found = {at: tokens.of(staged[at]) for at in bodies}
-    failed = {at: error for at, error in found.items() if isinstance(error, MillpondError)}
+        prefixes = {at: tokens.of(staged[at]) for at in bodies}
+    failed = {at: error for at, error in prefixes.items() if isinstance(error, MillpondError)}
     by_store: dict[ObjectStore, list[int]] = {}
     for at in bodies:
         if at not in failed:

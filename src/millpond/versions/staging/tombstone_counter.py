@@ -48,9 +48,9 @@ class Sensor:
         if offered and not self._offer(uid, branch, token):
             with self._lock:
                 # Others may have counted on meanwhile, with another token even, or the branch was compacted.
-                found = self._counts.get((uid, branch))
-                if found is not None and found[0] == token:
-                    self._counts.put((uid, branch), (token, found[1] + offered))
+                count = self._counts.get((uid, branch))
+                if count is not None and count[0] == token:
+                    self._counts.put((uid, branch), (token, count[1] + offered))
 
     def counted(self, uid: str, branch: str) -> int:
         """The tombstones counted since the last offer that was taken."""

@@ -67,13 +67,13 @@ class Scope:
 
     def output(self, node: str) -> VariableValue:
         """The newest output of a node of this thread."""
-        found = self.run.output(self.thread, node)
-        if found is None:
+        output = self.run.output(self.thread, node)
+        if output is None:
             raise substitution(f"node {node} has no output in thread {self.thread.number}")
-        return found
+        return output
 
 
-def evaluated(scope: Scope, wanted: VariableAssignment) -> VariableValue:
+def evaluated(scope: Scope, assignment: VariableAssignment) -> VariableValue:
     """The value of an assignment.
 
     Raises:
@@ -81,25 +81,25 @@ def evaluated(scope: Scope, wanted: VariableAssignment) -> VariableValue:
     """
     if scope.depth >= JSON_DEPTH_MAX:
         raise substitution(f"expression nested deeper than json_depth_max={JSON_DEPTH_MAX}")
-    source = wanted.WhichOneof("source")
+    source = assignment.WhichOneof("source")
     scope.depth += 1
-    value = _SOURCES[source](scope, wanted) if source else NULL
+    value = _SOURCES[source](scope, assignment) if source else NULL
     scope.depth -= 1
-    match wanted.WhichOneof("path"):
+    match assignment.WhichOneof("path"):
         case "json_path":
-            value = at_json_path(value, wanted.json_path)
+            value = at_json_path(value, assignment.json_path)
         case "lh_path":
-            value = at_path(scope, value, wanted.lh_path)
-    return coerced(value, wanted.target_type, cast=True) if wanted.HasField("target_type") else value
+            value = at_path(scope, value, assignment.lh_path)
+    return coerced(value, assignment.target_type, cast=True) if assignment.HasField("target_type") else value
 
 
-def _format_string(scope: Scope, wanted: VariableAssignment) -> VariableValue:
-    text = text_of(evaluated(scope, wanted.format_string.format))
-    args = [_formatted(evaluated(scope, arg)) for arg in wanted.format_string.args]
+def _format_string(scope: Scope, assignment: VariableAssignment) -> VariableValue:
+    text = text_of(evaluated(scope, assignment.format_string.format))
+    args = [_formatted(evaluated(scope, arg)) for arg in assignment.format_string.args]
 
-    def place(found: re.Match[str]) -> str:
-        at = int(found[1])
-        return args[at] if at < len(args) else found[0]
+    def place(match: re.Match[str]) -> str:
+        at = int(match[1])
+        return args[at] if at < len(args) else match[0]
 
     # quoted text is every second part; an empty one is a quote
     parts = text.replace("''", "\0").split("'")
@@ -119,17 +119,17 @@ def _formatted(value: VariableValue) -> str:
             return text_of(value)
 
 
-def _expression(scope: Scope, wanted: VariableAssignment) -> VariableValue:
-    expression = wanted.expression
+def _expression(scope: Scope, assignment: VariableAssignment) -> VariableValue:
+    expression = assignment.expression
     left, right = evaluated(scope, expression.lhs), evaluated(scope, expression.rhs)
     if expression.WhichOneof("operation") == "comparator":
         return VariableValue(bool=holds(expression.comparator, left, right))
     return combined(expression.mutation_type, left, right, keep_int=False)
 
 
-def _struct(scope: Scope, wanted: VariableAssignment) -> VariableValue:
-    name = wanted.struct_builder.struct_def_id
-    return settled(scope.run.work, _built(scope, wanted.struct_builder.value), TypeDefinition(struct_def_id=name))
+def _struct(scope: Scope, assignment: VariableAssignment) -> VariableValue:
+    name = assignment.struct_builder.struct_def_id
+    return settled(scope.run.work, _built(scope, assignment.struct_builder.value), TypeDefinition(struct_def_id=name))
 
 
 def _built(scope: Scope, builder: InlineStructBuilder) -> VariableValue:
@@ -146,14 +146,14 @@ def _built(scope: Scope, builder: InlineStructBuilder) -> VariableValue:
     return found
 
 
-def _map(scope: Scope, wanted: VariableAssignment) -> VariableValue:
-    found = VariableValue()
-    found.map.SetInParent()
-    if wanted.map_builder.HasField("map_type"):
-        found.map.map_type.CopyFrom(wanted.map_builder.map_type)
-    for entry in wanted.map_builder.entries:
-        found.map.entries.add(key=evaluated(scope, entry.key), value=evaluated(scope, entry.value))
-    return found
+def _map(scope: Scope, assignment: VariableAssignment) -> VariableValue:
+    value = VariableValue()
+    value.map.SetInParent()
+    if assignment.map_builder.HasField("map_type"):
+        value.map.map_type.CopyFrom(assignment.map_builder.map_type)
+    for entry in assignment.map_builder.entries:
+        value.map.entries.add(key=evaluated(scope, entry.key), value=evaluated(scope, entry.value))
+    return value
 
 
 _SOURCES: Mapping[str, Callable[[Scope, VariableAssignment], VariableValue]] = {
@@ -177,8 +177,8 @@ def at_path(scope: Scope, value: VariableValue, path: LHPath) -> VariableValue:
             case "index":
                 step = selector.index
             case _:
-                found = evaluated(scope, selector.dynamic)
-                step = found.int if kind_of(found) == "int" else text_of(found)
+                selected = evaluated(scope, selector.dynamic)
+                step = selected.int if kind_of(selected) == "int" else text_of(selected)
         value = _entered(value, step)
     return value
 
@@ -208,15 +208,15 @@ def _json_entry(document: Any, step: str | int) -> Any:
     return document[step] if isinstance(step, int) and step < len(document) else None
 
 
-def condition_holds(scope: Scope, wanted: VariableAssignment) -> bool:
+def condition_holds(scope: Scope, assignment: VariableAssignment) -> bool:
     """True when a condition gives true; one that is not BOOL raises NodeFailed."""
-    found = evaluated(scope, wanted)
-    if kind_of(found) != "bool":
-        raise substitution(f"a condition gave {value_type_name(found)}, not BOOL")
-    return found.bool
+    value = evaluated(scope, assignment)
+    if kind_of(value) != "bool":
+        raise substitution(f"a condition gave {value_type_name(value)}, not BOOL")
+    return value.bool
 
 
-def legacy_holds(scope: Scope, wanted: LegacyEdgeCondition) -> bool:
+def legacy_holds(scope: Scope, condition: LegacyEdgeCondition) -> bool:
     """True when a condition in its older form holds."""
-    comparator: Comparator = wanted.comparator
-    return holds(comparator, evaluated(scope, wanted.left), evaluated(scope, wanted.right))
+    comparator: Comparator = condition.comparator
+    return holds(comparator, evaluated(scope, condition.left), evaluated(scope, condition.right))

@@ -151,18 +151,18 @@ def put_checkpoint(work: Work, request: PutCheckpointRequest) -> PutCheckpointRe
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the checkpoint is too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
-    found = Checkpoint(
+    checkpoint = Checkpoint(
         id=CheckpointId(task_run=task.id, checkpoint_number=task.total_checkpoints),
         value=request.value,
         logs=request.logs if request.HasField("logs") else None,
         created_at=work.instant(),
     )
     task.total_checkpoints += 1
-    work.rows.put(key_of(found.id), found)
+    work.rows.put(key_of(checkpoint.id), checkpoint)
     put(work, task)
     set_timeout(work, task, request.task_attempt)
     return PutCheckpointResponse(
-        flow_control_continue_type=PutCheckpointResponse.CONTINUE_TASK, created_checkpoint=found
+        flow_control_continue_type=PutCheckpointResponse.CONTINUE_TASK, created_checkpoint=checkpoint
     )
 
 
@@ -237,13 +237,13 @@ def _output_problem(work: Work, task: TaskRun, attempt: TaskAttempt) -> str | No
     if attempt.status != TaskStatus.TASK_SUCCESS:
         return None
     definition = work.rows.get(TaskDef, (task.task_def_id.name,)) or TaskDef()
-    wanted = definition.return_type.return_type
-    if not fits(attempt.output, wanted):
-        return f"the output is of type {value_type_name(attempt.output)}, not {type_name(wanted)}"
+    expected = definition.return_type.return_type
+    if not fits(attempt.output, expected):
+        return f"the output is of type {value_type_name(attempt.output)}, not {type_name(expected)}"
     try:
         if kind_of(attempt.output) in ("json_obj", "json_arr"):
             plain(attempt.output)
-        attempt.output.CopyFrom(settled(work, attempt.output, wanted))
+        attempt.output.CopyFrom(settled(work, attempt.output, expected))
     except NodeFailed as failed:
         return failed.message
     return None

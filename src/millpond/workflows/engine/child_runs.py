@@ -114,9 +114,9 @@ def child_done(run: Run, row: NodeRun) -> VariableValue | None:
         return first.output if first.HasField("output") else NULL
     if child.status not in FAILED:
         return None
-    found = _failure(run, child)
-    name = found.name if child.status == LHStatus.EXCEPTION else "CHILD_FAILURE"
-    raise NodeFailed(name, f"Child run {path} failed with {found.name}: {found.message}", found.content)
+    failure = _failure(run, child)
+    name = failure.name if child.status == LHStatus.EXCEPTION else "CHILD_FAILURE"
+    raise NodeFailed(name, f"Child run {path} failed with {failure.name}: {failure.message}", failure.content)
 
 
 def _failure(run: Run, child: WfRun) -> NodeFailed:

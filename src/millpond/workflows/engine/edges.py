@@ -72,7 +72,7 @@ def mutate(scope: Scope, edge: Edge, node_name: str) -> None:
 def _mutated(scope: Scope, mutation: VariableMutation, node_name: str) -> VariableValue:
     """The new value of the variable on the left."""
     _row, declared = find(scope.run, scope.thread, mutation.lhs_name)
-    wanted = type_of_def(declared.var_def)
+    type_ = type_of_def(declared.var_def)
     old, operand = scope.variable(mutation.lhs_name), _operand(scope, mutation, node_name)
     if mutation.HasField("lhs_json_path"):
         new = _with_part(old, mutation.lhs_json_path, mutation.operation, operand)
@@ -83,9 +83,9 @@ def _mutated(scope: Scope, mutation: VariableMutation, node_name: str) -> Variab
     else:
         new = combined(mutation.operation, old, operand, keep_int=True)
     truncated = kind_of(new) == "double" and is_computed(mutation.rhs_assignment)
-    found = settled(scope.run.work, coerced(new, wanted, cast=truncated), wanted)
-    check_size(f"variable {mutation.lhs_name}", found)
-    return found
+    value = settled(scope.run.work, coerced(new, type_, cast=truncated), type_)
+    check_size(f"variable {mutation.lhs_name}", value)
+    return value
 
 
 def _with_part(old: VariableValue, path: str, operation: VariableMutationType, operand: VariableValue) -> VariableValue:
@@ -93,10 +93,10 @@ def _with_part(old: VariableValue, path: str, operation: VariableMutationType, o
     part = at_json_path(old, path)
     new = operand if is_null(part) else combined(operation, part, operand, keep_int=True)
     document = json_paths.write(plain(old), path, plain(new))
-    found = value_of(document)
-    if kind_of(found) != kind_of(old):
-        raise substitution(f"a change at {path!r} makes {kind_of(found)} of {kind_of(old)}")
-    return found
+    value = value_of(document)
+    if kind_of(value) != kind_of(old):
+        raise substitution(f"a change at {path!r} makes {kind_of(value)} of {kind_of(old)}")
+    return value
 
 
 def _as_json_path(scope: Scope, mutation: VariableMutation) -> str:
@@ -111,8 +111,8 @@ def _as_json_path(scope: Scope, mutation: VariableMutation) -> str:
             case "index":
                 steps.append(f"[{selector.index}]")
             case _:
-                found = plain(evaluated(scope, selector.dynamic))
-                steps.append(f"[{found}]" if isinstance(found, int) else f"['{found}']")
+                selected = plain(evaluated(scope, selector.dynamic))
+                steps.append(f"[{selected}]" if isinstance(selected, int) else f"['{selected}']")
     return "$" + "".join(steps)
 
 
@@ -135,6 +135,6 @@ def _operand(scope: Scope, mutation: VariableMutation, node_name: str) -> Variab
             return NULL
 
 
-def inputs_of(scope: Scope, wanted: dict[str, VariableAssignment]) -> dict[str, VariableValue]:
+def inputs_of(scope: Scope, assignments: dict[str, VariableAssignment]) -> dict[str, VariableValue]:
     """The values of named assignments, in the order of the names."""
-    return {name: evaluated(scope, wanted[name]) for name in sorted(wanted)}
+    return {name: evaluated(scope, assignments[name]) for name in sorted(assignments)}

@@ -80,14 +80,14 @@ def finish(run: Run, thread: ThreadRun) -> bool:
 
 def handlers_of(thread: ThreadRun) -> set[int]:
     """The handlers for which a thread is halted."""
-    found = set()
+    handlers = set()
     for reason in thread.halt_reasons:
         match reason.WhichOneof("reason"):
             case "interrupted":
-                found.add(reason.interrupted.interrupt_thread_id)
+                handlers.add(reason.interrupted.interrupt_thread_id)
             case "handling_failure":
-                found.add(reason.handling_failure.handler_thread_id)
-    return found
+                handlers.add(reason.handling_failure.handler_thread_id)
+    return handlers
 
 
 def _pause(run: Run, node_run: NodeRun) -> bool:

@@ -85,10 +85,10 @@ def root_of(run: WfRunId) -> str:
 
 def run_id(path: str) -> WfRunId:
     """The id of the run with a path."""
-    found = WfRunId()
+    name = WfRunId()
     for depth, own in enumerate(path.split("_")):
-        found = WfRunId(id=own, parent_wf_run_id=found) if depth else WfRunId(id=own)
-    return found
+        name = WfRunId(id=own, parent_wf_run_id=name) if depth else WfRunId(id=own)
+    return name
 
 
 def key_of(name: Message) -> Key:

@@ -82,9 +82,9 @@ class Step:
         """The scope of the thread, for assignments."""
         return Scope(self.run, self.thread)
 
-    def value(self, wanted: VariableAssignment) -> VariableValue:
+    def value(self, assignment: VariableAssignment) -> VariableValue:
         """The value of an assignment in the thread's scope."""
-        return evaluated(self.scope(), wanted)
+        return evaluated(self.scope(), assignment)
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,19 +187,21 @@ def _task_def(scope: Scope, node: TaskNode) -> TaskDef:
 
 
 def _task_inputs(scope: Scope, node: TaskNode, definition: TaskDef) -> list[VarNameAndVal]:
-    given = node.variables
-    if len(given) != len(definition.input_vars):
-        raise substitution(f"task {definition.id.name} takes {len(definition.input_vars)} inputs, not {len(given)}")
-    found = []
-    for declared, wanted in zip(definition.input_vars, given, strict=True):
+    assignments = node.variables
+    if len(assignments) != len(definition.input_vars):
+        raise substitution(
+            f"task {definition.id.name} takes {len(definition.input_vars)} inputs, not {len(assignments)}"
+        )
+    inputs = []
+    for declared, assignment in zip(definition.input_vars, assignments, strict=True):
         kind = type_of_def(declared)
         try:
-            value = settled(scope.run.work, coerced(evaluated(scope, wanted), kind), kind)
+            value = settled(scope.run.work, coerced(evaluated(scope, assignment), kind), kind)
         except NodeFailed as failed:
             raise substitution(f"{failed.message}, in the input {declared.name}") from failed
         check_size(f"input {declared.name}", value)
-        found.append(VarNameAndVal(var_name=declared.name, value=value, masked=kind.masked))
-    return found
+        inputs.append(VarNameAndVal(var_name=declared.name, value=value, masked=kind.masked))
+    return inputs
 
 
 def _task_done(step: Step) -> VariableValue | None:
@@ -311,12 +313,12 @@ def _maturation(step: Step) -> int:
 
 
 def _iso_instant(text: str) -> int:
-    found = Timestamp()
+    instant_ = Timestamp()
     try:
-        found.FromJsonString(text)
+        instant_.FromJsonString(text)
     except ValueError as broken:
         raise substitution(f"not an ISO 8601 instant: {text[:60]!r}") from broken
-    return found.ToMilliseconds()
+    return instant_.ToMilliseconds()
 
 
 def _sleep_done(step: Step) -> VariableValue | None:
@@ -364,7 +366,7 @@ def _start_threads(step: Step) -> None:
     elements = list(iterable.array.items) if kind_of(iterable) == "array" else plain(iterable)
     check_count(step.run, len(elements))
     common = inputs_of(step.scope(), dict(node.variables))
-    declared = {found.var_def.name for found in step.run.spec.thread_specs[node.thread_spec_name].variable_defs}
+    declared = {variable.var_def.name for variable in step.run.spec.thread_specs[node.thread_spec_name].variable_defs}
     values = (element if isinstance(element, VariableValue) else value_of(element) for element in elements)
     starts = [{**common, INPUT: value} if INPUT in declared else common for value in values]
     check_start(step.run, node.thread_spec_name, starts)

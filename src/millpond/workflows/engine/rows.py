@@ -73,27 +73,27 @@ class Overlay:
         place = (kind, key)
         if place not in self._seen:
             self._seen[place] = None if self._is_deleted(key) else self._rows.get(kind, key)
-        found = self._seen[place]
-        assert found is None or isinstance(found, kind)
-        return found
+        row = self._seen[place]
+        assert row is None or isinstance(row, kind)
+        return row
 
     def list(self, kind: type[M], prefix: Key, limit: int | None = None) -> list[M]:
         """The rows whose keys begin with `prefix`, with this command's changes, in the order of their keys.
 
         With a limit only the first ones, and no more than those are read.
         """
-        found: dict[Key, Message | None] = {}
+        listed: dict[Key, Message | None] = {}
         if not self._is_deleted(prefix):
             there = 0
             for key, row in self._rows.list(kind, prefix):
-                found[key] = self._seen.setdefault((kind, key), row)
-                there += found[key] is not None
+                listed[key] = self._seen.setdefault((kind, key), row)
+                there += listed[key] is not None
                 if there == limit:
                     break
         for seen_kind, key in self._seen:
             if seen_kind is kind and key[: len(prefix)] == prefix:
-                found[key] = self._seen[kind, key]
-        rows = [found[key] for key in sorted(found)]
+                listed[key] = self._seen[kind, key]
+        rows = [listed[key] for key in sorted(listed)]
         return [row for row in rows if isinstance(row, kind)][:limit]
 
     def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:

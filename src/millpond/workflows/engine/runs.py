@@ -66,10 +66,10 @@ class Run:
 
     def node_run_at(self, thread: int, position: int) -> NodeRun:
         """The node run at a position of a thread."""
-        found = self.work.rows.get(NodeRun, (self.path, thread, position))
-        if found is None:
+        node_run = self.work.rows.get(NodeRun, (self.path, thread, position))
+        if node_run is None:
             raise Internal("a node run is missing", kind="run_rows", run=self.path, thread=thread, position=position)
-        return found
+        return node_run
 
     def node(self, node_run: NodeRun) -> Node:
         """The node of a node run."""
@@ -89,8 +89,8 @@ class Run:
 
     def children(self, thread: ThreadRun) -> list[ThreadRun]:
         """The child threads of a thread, but for those that are archived."""
-        found = (self.threads.get(number) for number in thread.child_thread_ids)
-        return [child for child in found if child is not None]
+        children = (self.threads.get(number) for number in thread.child_thread_ids)
+        return [child for child in children if child is not None]
 
     def put_output(self, thread: ThreadRun, node: str, value: VariableValue) -> None:
         """Store the newest output of a node."""

@@ -52,7 +52,7 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
-    found = ScheduledWfRun(
+    schedule = ScheduledWfRun(
         id=name,
         wf_spec_id=spec.id,
         variables=request.variables,
@@ -60,31 +60,31 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
         created_at=work.instant(),
         parent_wf_run_id=request.parent_wf_run_id if request.HasField("parent_wf_run_id") else None,
     )
-    work.rows.put(key_of(name), found)
-    _set_timer(work, found, work.now, -1 if major is None else major, -1 if revision is None else revision)
-    return found
+    work.rows.put(key_of(name), schedule)
+    _set_timer(work, schedule, work.now, -1 if major is None else major, -1 if revision is None else revision)
+    return schedule
 
 
 def run_due(work: Work, request: ScheduleDue) -> None:
     """Start the run of an instant of a schedule, of the version that is the newest now unless one was named."""
-    found = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
-    if found is None:
+    schedule = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
+    if schedule is None:
         return
     if request.at > work.now:  # the timer was set by a clock that was ahead
-        _set_timer(work, found, work.now, request.major, request.revision)
+        _set_timer(work, schedule, work.now, request.major, request.revision)
         return
-    started = RunWfRequest(wf_spec_name=found.wf_spec_id.name, variables=found.variables, id=work.new_id())
+    started = RunWfRequest(wf_spec_name=schedule.wf_spec_id.name, variables=schedule.variables, id=work.new_id())
     if request.major >= 0:
         started.major_version = request.major
     if request.revision >= 0:
         started.revision = request.revision
     name = WfRunId(id=started.id)
-    if found.HasField("parent_wf_run_id"):
-        started.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
-        name.parent_wf_run_id.CopyFrom(found.parent_wf_run_id)
+    if schedule.HasField("parent_wf_run_id"):
+        started.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
+        name.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
     work.cause(CommandCaused(root_of(name), started))
-    after = _caught_up(found.cron_expression, request.at, work.now)
-    _set_timer(work, found, after, request.major, request.revision)
+    after = _caught_up(schedule.cron_expression, request.at, work.now)
+    _set_timer(work, schedule, after, request.major, request.revision)
 
 
 def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
@@ -120,8 +120,8 @@ def _next_instant(expression: str, after: int) -> int | None:
     problem = f"a cron expression has {_FIELDS} fields"
     if len(expression) <= _CHARACTERS_MAX and len(expression.split()) == _FIELDS:
         try:
-            found = next(CronSim(expression, _EPOCH + timedelta(milliseconds=after)))
-            return int((found - _EPOCH).total_seconds()) * 1000
+            next_time = next(CronSim(expression, _EPOCH + timedelta(milliseconds=after)))
+            return int((next_time - _EPOCH).total_seconds()) * 1000
         except CronSimError as error:
             problem = str(error)
         except StopIteration:

@@ -71,18 +71,18 @@ def _watches(node: Node) -> bool:
 
 
 def _outputs_read(thread: ThreadSpec) -> frozenset[str]:
-    found: set[str] = set()
+    nodes: set[str] = set()
     for name in thread.nodes:
-        _collect(thread.nodes[name], name, found)
-    return frozenset(found)
+        _collect(thread.nodes[name], name, nodes)
+    return frozenset(nodes)
 
 
-def _collect(message: Message, node: str, found: set[str]) -> None:
+def _collect(message: Message, node: str, nodes: set[str]) -> None:
     if isinstance(message, VariableAssignment) and message.WhichOneof("source") == "node_output":
-        found.add(message.node_output.node_name)
+        nodes.add(message.node_output.node_name)
     if isinstance(message, VariableMutation) and message.WhichOneof("rhs_value") == "node_output":
-        found.add(node)
+        nodes.add(node)
     if isinstance(message, WaitForChildWfNode):
-        found.add(message.child_wf_run_source_node)
+        nodes.add(message.child_wf_run_source_node)
     for part in parts_of(message):
-        _collect(part, node, found)
+        _collect(part, node, nodes)

@@ -209,9 +209,9 @@ def _fail_handled(run: Run, handler: ThreadRun, failed: NodeFailed) -> None:
 def failure_of(run: Run, thread: ThreadRun) -> NodeFailed:
     """The failure with which a thread ended."""
     assert thread.status in FAILED, "the thread failed"
-    found = run.node_run(thread).failures[-1]
-    content = found.content if found.HasField("content") else None
-    return NodeFailed(found.failure_name, found.message, content)
+    failure = run.node_run(thread).failures[-1]
+    content = failure.content if failure.HasField("content") else None
+    return NodeFailed(failure.failure_name, failure.message, content)
 
 
 def start_handler(run: Run, failed: ThreadRun, spec_name: str) -> ThreadRun:

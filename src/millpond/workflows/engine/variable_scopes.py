@@ -58,10 +58,10 @@ def _declared(run: Run, thread: ThreadRun, declared: ThreadVarDef) -> tuple[Vari
         parent = load(run.work, run_path(run.row.id.parent_wf_run_id))
         if parent is None:
             raise substitution(f"the parent run of variable {name} is gone")
-        found, above = find(parent, parent.thread(0), name)
+        variable, above = find(parent, parent.thread(0), name)
         if above.access_level == PRIVATE:
             raise substitution(f"variable {name} of the parent run is private")
-        return found, above
+        return variable, above
     row = run.work.rows.get(Variable, (run.path, thread.number, name))
     if row is None:
         raise substitution(f"variable {name} of thread {thread.number} has not been set")
@@ -91,19 +91,19 @@ def declare(run: Run, thread: ThreadRun, inputs: Mapping[str, VariableValue]) ->
 
 def check_inputs(work: Work, declared: list[ThreadVarDef], inputs: Mapping[str, VariableValue]) -> None:
     """Raise NodeFailed for inputs that a thread with these variables cannot start with."""
-    known = {variable.var_def.name: variable for variable in declared if variable.access_level != INHERITED}
+    variables = {variable.var_def.name: variable for variable in declared if variable.access_level != INHERITED}
     for name in sorted(inputs):
-        if name not in known:
+        if name not in variables:
             raise substitution(f"no variable {name} is declared")
-    for name, variable in known.items():
-        given = inputs.get(name, VariableValue())
-        if variable.required and is_null(given):
+    for name, variable in variables.items():
+        value = inputs.get(name, VariableValue())
+        if variable.required and is_null(value):
             raise substitution(f"the required variable {name} is missing")
         try:
-            settled(work, coerced(given, type_of_def(variable.var_def)), type_of_def(variable.var_def))
+            settled(work, coerced(value, type_of_def(variable.var_def)), type_of_def(variable.var_def))
         except NodeFailed as wrong:
             raise substitution(f"{wrong.message}, in the variable {name}") from wrong
-        check_size(f"variable {name}", given)
+        check_size(f"variable {name}", value)
 
 
 def make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[str, VariableValue]) -> None:

@@ -179,7 +179,7 @@ def _excuse(thread: ThreadRun, child: int) -> None:
 def _child_failure(run: Run, waited: WaitForThreadsRun.WaitForThread) -> NodeFailed:
     """The failure of a child as its parent's."""
     child = run.thread(waited.thread_run_number)
-    found = failure_of(run, child)
+    failure = failure_of(run, child)
     if child.status == LHStatus.EXCEPTION:
-        return found
-    return NodeFailed("CHILD_FAILURE", f"Child thread {child.number} failed with {found.name}: {found.message}")
+        return failure
+    return NodeFailed("CHILD_FAILURE", f"Child thread {child.number} failed with {failure.name}: {failure.message}")

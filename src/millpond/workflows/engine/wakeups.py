@@ -46,5 +46,5 @@ class Awake:
 
     def taken(self) -> set[int]:
         """The threads that are awake; none is any more."""
-        found, self.numbers = self.numbers, set()
-        return found
+        numbers, self.numbers = self.numbers, set()
+        return numbers

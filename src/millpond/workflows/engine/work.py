@@ -70,16 +70,16 @@ class Work:
 
 def instant(ms: int) -> Timestamp:
     """An instant as a message."""
-    found = Timestamp()
-    found.FromMilliseconds(ms)
-    return found
+    stamp = Timestamp()
+    stamp.FromMilliseconds(ms)
+    return stamp
 
 
 def copied(row: M) -> M:
     """A message of its own with the same content."""
-    found = type(row)()
-    found.CopyFrom(row)
-    return found
+    copy = type(row)()
+    copy.CopyFrom(row)
+    return copy
 
 
 def is_retired(row: Message) -> bool:

@@ -123,9 +123,9 @@ class KafkaLog:
         offset = min(before - 1, high)
         if offset <= low:
             return
-        wanted = TopicPartition(self.topic, partition, offset)
+        target = TopicPartition(self.topic, partition, offset)
         with _translated():
-            for done in self._admin.delete_records([wanted], request_timeout=_CALL_SECONDS).values():
+            for done in self._admin.delete_records([target], request_timeout=_CALL_SECONDS).values():
                 done.result()
 
     def close(self) -> None:
@@ -155,7 +155,7 @@ class KafkaLog:
             raise _closed()
         for _ in range(_MOVED_TRIES):
             try:
-                found = self._reading.get_watermark_offsets(
+                watermarks = self._reading.get_watermark_offsets(
                     TopicPartition(self.topic, partition), timeout=_CALL_SECONDS
                 )  # fmt: skip
             except KafkaException as error:
@@ -163,16 +163,16 @@ class KafkaLog:
                     raise _unavailable(error.args[0].str()) from error
                 self._closed.wait(_MOVED_SECONDS)
             else:
-                if found is None:
+                if watermarks is None:
                     raise _unavailable("no answer in time")
-                return int(found[0]), int(found[1])
+                return int(watermarks[0]), int(watermarks[1])
         raise _unavailable("the partition has no leader")
 
     def _ensured(self, partitions: int) -> int:
         """The number of partitions of the topic, made if it is missing."""
         with _translated():
-            found = self._admin.list_topics(timeout=_START_SECONDS).topics.get(self.topic)
-            if found is None or not found.partitions:
+            topic = self._admin.list_topics(timeout=_START_SECONDS).topics.get(self.topic)
+            if topic is None or not topic.partitions:
                 new = NewTopic(self.topic, partitions, config={"retention.ms": "-1", "retention.bytes": "-1"})
                 made = self._admin.create_topics([new], operation_timeout=_CALL_SECONDS)[self.topic]
                 try:
@@ -181,15 +181,15 @@ class KafkaLog:
                     if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                         raise
                 return self._seen()
-        return len(found.partitions)
+        return len(topic.partitions)
 
     def _seen(self) -> int:
         """The partitions of a topic that was made a moment ago: brokers hear of it one after another."""
         pause = threading.Event()
         for _ in range(150):
-            found = self._admin.list_topics(self.topic, timeout=_CALL_SECONDS).topics[self.topic]
-            if found.error is None and all(part.leader >= 0 for part in found.partitions.values()) and found.partitions:
-                return len(found.partitions)
+            topic = self._admin.list_topics(self.topic, timeout=_CALL_SECONDS).topics[self.topic]
+            if topic.error is None and all(part.leader >= 0 for part in topic.partitions.values()) and topic.partitions:
+                return len(topic.partitions)
             pause.wait(0.1)
         raise _unavailable("the new topic has no leader")
 

@@ -39,7 +39,7 @@ def read_client_config(path: Path) -> dict[str, str]:
     except (OSError, UnicodeDecodeError) as error:
         raise Invalid("the settings of Kafka's client cannot be read", kind="kafka_config", path=path,
                       reason=str(error), hint="see workflows_log_config") from error  # fmt: skip
-    found = {}
+    settings = {}
     for number, line in enumerate(lines, 1):
         text = line.strip()
         if not text or text.startswith(("#", "!")):
@@ -49,8 +49,8 @@ def read_client_config(path: Path) -> dict[str, str]:
             raise _wrong(path, number, name, "write name=value")
         if name in _OWN:
             raise _wrong(path, number, name, "leave it out: the command log sets it")
-        found[name] = value
-    return found
+        settings[name] = value
+    return settings
 
 
 def _wrong(path: Path, line: int, name: str, hint: str) -> Invalid:

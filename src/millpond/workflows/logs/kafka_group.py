@@ -111,12 +111,12 @@ class KafkaGroup:
 
     def _look(self) -> float:
         described = self._admin.describe_consumer_groups([self._group], request_timeout=_CALL_SECONDS)
-        found = described[self._group].result()
+        group = described[self._group].result()
         owners = {
-            part.partition: member.client_id for member in found.members if member.assignment is not None
+            part.partition: member.client_id for member in group.members if member.assignment is not None
             for part in member.assignment.topic_partitions
         }  # fmt: skip
         if owners:  # none while members are joining: what was known still is the best guess
             self._owners = owners
-        self._members = tuple(sorted({*(member.client_id for member in found.members), self.address}))
+        self._members = tuple(sorted({*(member.client_id for member in group.members), self.address}))
         return self._clock.monotonic() + _LOOK_SECONDS

@@ -54,10 +54,10 @@ class Checkpoints:
         with space.read() as tx:
             position = read_place(tx).position
             self._objects.put_stream(_name(number, position), _frames(tx.scan(EVERYTHING)))
-        known = self.positions(number)
-        self._objects.delete(*(_name(number, old) for old in known[:-CHECKPOINTS_RETAINED]))
+        positions = self.positions(number)
+        self._objects.delete(*(_name(number, old) for old in positions[:-CHECKPOINTS_RETAINED]))
         # While there are fewer, the log is the only other way to the store: it is needed from its beginning on.
-        return known[-CHECKPOINTS_RETAINED] + 1 if len(known) >= CHECKPOINTS_RETAINED else 1
+        return positions[-CHECKPOINTS_RETAINED] + 1 if len(positions) >= CHECKPOINTS_RETAINED else 1
 
     def restore(self, number: int, space: Space) -> int:
         """Put the rows of the newest checkpoint into an empty space; its position, 0 without one.

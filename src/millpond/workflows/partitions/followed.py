@@ -77,13 +77,13 @@ def read_place(tx: ReadTransaction) -> Place:
 
 def put_out(tx: ReadTransaction, after: tuple[int, int], limit: int) -> list[tuple[tuple[int, int], int, bytes]]:
     """The entries that were put out behind a place, at most `limit`: place, partition and entry."""
-    found = []
+    entries = []
     for key, row in tx.scan(OUTBOX.range((after[0], after[1] + 1), None)):
         target, entry = cast("tuple[int, bytes]", decode(row))
-        found.append((cast("tuple[int, int]", OUTBOX.unpack(key)), target, entry))
-        if len(found) == limit:
+        entries.append((cast("tuple[int, int]", OUTBOX.unpack(key)), target, entry))
+        if len(entries) == limit:
             break
-    return found
+    return entries
 
 
 class FollowedPartition(Partition):
@@ -162,10 +162,10 @@ class FollowedPartition(Partition):
         return Ended(applied)
 
     def _caused(self, tx: Batch, entry: CausedEntry, now: int) -> list[Ended]:
-        known = RECEIVED.pack(entry.source)
-        if entry.number != _number(tx, known) + 1:
+        received = RECEIVED.pack(entry.source)
+        if entry.number != _number(tx, received) + 1:
             return []
-        tx.put(known, encode((entry.number,)))
+        tx.put(received, encode((entry.number,)))
         applied = self._applied(tx, entry.command, now)
         if applied.error is not None:
             _LOG.warning("command %s of partition %s failed: %s", entry.command.id, entry.source, applied.error)

@@ -52,18 +52,18 @@ def backlog_of(tx: ReadTransaction, partition: Partition) -> Backlog:
         Corrupt: a row is damaged.
     """
     stories = sum(1 for _ in islice(tx.keys(STORY.range()), COUNTED_MAX))
-    found = Backlog(due_ms=next_due(tx), stories=stories, stamp_ms=partition.last_ms(tx))
+    backlog = Backlog(due_ms=next_due(tx), stories=stories, stamp_ms=partition.last_ms(tx))
     every = QUEUED.range()
     first = next(tx.scan(every), None)
-    while first is not None and len(found.queues) < QUEUES_MAX:
+    while first is not None and len(backlog.queues) < QUEUES_MAX:
         key, row = first
         tenant, definition = cast("tuple[str, str]", QUEUED.unpack(key)[:2])
         keys = QUEUED[tenant][definition].range()
         tasks = sum(1 for _ in islice(tx.keys(keys), COUNTED_MAX))
-        found.queues[tenant, definition] = Depth(tasks, _joined_ms(tx, partition, tenant, row))
+        backlog.queues[tenant, definition] = Depth(tasks, _joined_ms(tx, partition, tenant, row))
         assert keys.stop is not None, "a queue has an end"
         first = next(tx.scan(KeyRange(keys.stop, every.stop)), None)
-    return found
+    return backlog
 
 
 def _joined_ms(tx: ReadTransaction, partition: Partition, tenant: str, row: bytes) -> int:

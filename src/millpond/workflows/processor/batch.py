@@ -68,8 +68,8 @@ class RecentRows:
             self._groups.move_to_end(place)
             return self._groups[place]
         rows = first_rows(tx, KeyRange(place, place + b"\xff"), RUN_ROWS_MAX + 1)
-        self._groups[place] = found = dict(rows)
-        self.outgrown(place, found)
+        self._groups[place] = group = dict(rows)
+        self.outgrown(place, group)
         return self._groups[place]
 
     def outgrown(self, place: bytes, rows: _Rows) -> None:
@@ -123,12 +123,17 @@ class Batch(Overlay):
         self._recent.trim()
         super().end()
 
-    def begin(self) -> None:
-        """Begin a command: what changes from now on is what `undo` takes back."""
+    @contextmanager
+    def command(self) -> Iterator[None]:
+        """A command: what it changed is taken back when it fails."""
         self._before.clear()
+        try:
+            yield
+        except Exception:
+            self._undo()
+            raise
 
-    def undo(self) -> None:
-        """Take back what was changed since a command began."""
+    def _undo(self) -> None:
         before, self._before = self._before, {}
         for key, (value, row) in before.items():
             rows = self._group(key) if key.startswith(_GROUP) else None

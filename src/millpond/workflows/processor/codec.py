@@ -61,13 +61,13 @@ def decode_request(data: bytes) -> Request:
         if kind not in _FIELDS:
             return cast("Request", kind.FromString(parts[0]))  # type: ignore[attr-defined]
         fields = zip(_FIELDS[kind], parts, strict=True)
-        return cast("Request", kind(*(_value(wanted, part) for (_, wanted), part in fields)))
+        return cast("Request", kind(*(_value(type_, part) for (_, type_), part in fields)))
     except (KeyError, ValueError, TypeError, IndexError, DecodeError) as error:
         raise Corrupt("a request of the command log is damaged", kind="command_damaged", reason=repr(error)) from error
 
 
-def _value(wanted: type, part: Part) -> object:
-    return wanted.FromString(part) if issubclass(wanted, Message) else part  # type: ignore[arg-type]
+def _value(type_: type, part: Part) -> object:
+    return type_.FromString(part) if issubclass(type_, Message) else part  # type: ignore[arg-type]
 
 
 def encode_command(command: LoggedCommand) -> bytes:

@@ -194,13 +194,12 @@ class Partition:
     def _apply_caused(self, tx: Batch, command: LoggedCommand, now: int, place: Place) -> Applied:
         """The end of a command that another one caused. The log holds the cause alone."""
         position, number = place
-        tx.begin()
         try:
-            outcome, queued = self._write(tx, command, now, (position, number * _NUMBERS_PER_COMMAND))
+            with tx.command():
+                outcome, queued = self._write(tx, command, now, (position, number * _NUMBERS_PER_COMMAND))
         except (Unavailable, Closed):
             raise
         except Exception as error:
-            tx.undo()
             _LOG.warning("command %s, which another one caused, failed: %r", command.id, error,
                          exc_info=None if isinstance(error, _MISTAKES) else error)  # fmt: skip
             note_failed(tx, command, place, error)
@@ -211,17 +210,15 @@ class Partition:
     def _apply(self, tx: Batch, command: LoggedCommand, now: int, head: Head) -> tuple[Applied, Head]:
         """The end of a command, and the head of the log behind it."""
         position = head.position + 1
-        tx.begin()
         try:
-            outcome, queued = self._write(tx, command, now, (position, 0))
-            head = self._log(tx, command, now, head)
+            with tx.command():
+                outcome, queued = self._write(tx, command, now, (position, 0))
+                head = self._log(tx, command, now, head)
         except _MISTAKES as error:
-            tx.undo()
             return Applied(command, position, error=error), head
         except (Unavailable, Closed):
             raise
         except Exception as error:
-            tx.undo()
             return self._failed(tx, command, now, error, head)
         step("workflows.applied")
         return Applied(command, position, outcome.reply, outcome.effects, queued), head
@@ -269,11 +266,11 @@ class Partition:
         _LOG.error("command %s failed", command.id, exc_info=error)
         head = self._log(tx, command, now, last)
         note_failed(tx, command, (head.position, 0), error)
-        known = Internal(
+        fault = Internal(
             "the command failed unexpectedly", kind="command_failed", command=command.id, reason=type(error).__name__,
             hint="nothing was changed; the log of the node has the traceback",
         )  # fmt: skip
-        return Applied(command, head.position, error=known), head
+        return Applied(command, head.position, error=fault), head
 
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._searched, tx, tenant))

@@ -241,12 +241,12 @@ class Processor:
 
     def _take_joined(self) -> set[Queue]:
         """The queues for which workers wait since the last look, and in which there may be tasks."""
-        found = set()
+        commands = set()
         while self._joined:
             queue = self._joined.pop()
             if self._queues.may_hold(queue):
-                found.add(queue)
-        return found
+                commands.add(queue)
+        return commands
 
     # -- the thread -----------------------------------------------------------------------------------
 
@@ -385,11 +385,11 @@ class Processor:
         Workers come back at about the same time for their next task, and wait for the next write. So a write goes on
         until half of those are there that the last one served, as long as it is neither very short nor very long.
         """
-        monotonic, began, wanted = self._clock.monotonic, self._clock.monotonic(), max(1, self._served // 2)
+        monotonic, began, count = self._clock.monotonic, self._clock.monotonic(), max(1, self._served // 2)
 
         def over() -> bool:
             seconds = monotonic() - began
-            return seconds >= (APPLY_SECONDS_MIN if self._looks >= wanted else APPLY_SECONDS_MAX)
+            return seconds >= (APPLY_SECONDS_MIN if self._looks >= count else APPLY_SECONDS_MAX)
 
         self._looks = 0
         return over

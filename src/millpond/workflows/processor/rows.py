@@ -133,8 +133,8 @@ class ReadRows:
         """
         if kind in RUN_KINDS:
             objects = self._reads.objects(self._tx, run_of(prefix[0]), RUN_KINDS[kind], *prefix[1:])
-            for found in objects:
-                yield key_of(found.id), cast("M", found)
+            for item in objects:
+                yield key_of(item.id), cast("M", item)
             return
         if kind is ExternalEventId and self._reads.may_be_legacy(self._tx, run_of(prefix[0])):
             yield from cast("Iterator[tuple[Key, M]]", self._unclaimed(prefix))
@@ -152,13 +152,13 @@ class ReadRows:
             path, name, guid = key_of(event.id)
             yield (path, name, event.created_at.ToMilliseconds(), guid), event.id
 
-    def search(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
         """One page of a search, by time.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return self._reads.search(self._tx, wanted, limit=limit, bookmark=bookmark)
+        return self._reads.search(self._tx, query, limit=limit, bookmark=bookmark)
 
     def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
         """The first runs of a specification with a status that began between two instants, both included."""
@@ -166,32 +166,32 @@ class ReadRows:
         found = self.search(Wanted(wanted.kind, wanted.attributes, *times), limit=limit, bookmark=None)
         return ["_".join(address.run) for address in found.addresses]
 
-    def count(self, wanted: Wanted) -> int:
+    def count(self, query: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""
-        _, keys = wanted.keys(self.tenant)
+        _, keys = query.keys(self.tenant)
         return sum(1 for _ in self._tx.keys(keys))
 
-    def count_nodes(self, wanted: Wanted) -> int:
+    def count_nodes(self, query: Wanted) -> int:
         """The number of node runs of the runs that a search would find in all: keys are read, and no row."""
-        index, keys = wanted.keys(self.tenant)
+        index, keys = query.keys(self.tenant)
         runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in self._tx.keys(keys))
         return sum(self._reads.count(self._tx, run, Kind.NODE_RUN) for run in runs)
 
-    def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
         """One page of a search for objects that belong to no run: their keys, and the bookmark of the next page.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return found_keys(self._tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+        return found_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark)
 
-    def tag_keys(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, and of the one behind it: those of several partitions may be merged.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return tag_keys(self._tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+        return tag_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark)
 
     def _place(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:
@@ -324,11 +324,11 @@ def queued_after(
     """
     queue = QUEUED[tenant][definition]
     keys = queue.range() if after is None else queue.range((after[0], after[1] + 1), None)
-    found = []
+    tasks = []
     for key, value in islice(tx.scan(keys), limit):
         place, task = queue.unpack(key), decode(value)
-        found.append(QueuedTask(cast("Place", place), str(task[0]), str(task[1])))
-    return found
+        tasks.append(QueuedTask(cast("Place", place), str(task[0]), str(task[1])))
+    return tasks
 
 
 def _packed(row: Message) -> bytes:

@@ -63,17 +63,17 @@ def set_timer(tx: Transaction, tenant: str, timer: TimerSet, now: int) -> None:
 def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
     """Cancel a timer; one that is not set is no error."""
     key = TIMER_TIME[tenant].pack(*name)
-    found = tx.get(key)
-    if found is not None:
-        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(found)[0], tenant, *name)])
+    row = tx.get(key)
+    if row is not None:
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(row)[0], tenant, *name)])
 
 
 def cancel_timers_of(tx: Transaction, tenant: str, run: str) -> None:
     """Cancel all timers of a run."""
     here = TIMER_TIME[tenant][run]
-    for key, found in list(tx.scan(here.range())):
+    for key, row in list(tx.scan(here.range())):
         name = (run, *here.unpack(key))
-        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(found)[0], tenant, *name)])
+        delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(row)[0], tenant, *name)])
 
 
 def pull_back(tx: Transaction, now: int, limit: int) -> int:
@@ -110,11 +110,11 @@ def next_due(tx: ReadTransaction) -> int | None:
 
 def due_timers(tx: ReadTransaction, now: int, limit: int) -> list[DueTimer]:
     """The timers whose instant has come, the earliest first, at most `limit`."""
-    found = []
+    timers = []
     for key in islice(tx.keys(TIMER.range((), (now + 1,))), limit):
         at, tenant, *name = TIMER.unpack(key)
-        found.append(DueTimer(str(tenant), tuple(name), _at((at,))))  # type: ignore[arg-type]
-    return found
+        timers.append(DueTimer(str(tenant), tuple(name), _at((at,))))  # type: ignore[arg-type]
+    return timers
 
 
 def take_timer(tx: Transaction, timer: DueTimer) -> Request | None:

@@ -96,8 +96,8 @@ class Address:
     @property
     def parts(self) -> tuple[Part, ...]:
         """The parts of its key behind the kind."""
-        if self.kind in _GUIDED and (found := _NODE_GUID.fullmatch(str(self.rest[0]))):
-            return (int(found[1]), int(found[2]), *self.rest[1:])
+        if self.kind in _GUIDED and (match := _NODE_GUID.fullmatch(str(self.rest[0]))):
+            return (int(match[1]), int(match[2]), *self.rest[1:])
         return self.rest
 
     def key(self, tenant: str) -> bytes:
@@ -120,13 +120,13 @@ class Address:
             Corrupt: no object has such a key.
         """
         try:
-            known = Kind(kind)
+            kind_ = Kind(kind)
         except ValueError as error:
             raise Corrupt("a row of a run has an unknown kind", kind="run_row_damaged", of=kind) from error
         rest = cast("tuple[str | int, ...]", tuple(parts))
-        if known in _GUIDED and rest and isinstance(rest[0], int):
+        if kind_ in _GUIDED and rest and isinstance(rest[0], int):
             rest = (f"{rest[0]}-{rest[1]}", *rest[2:])
-        return cls(run, known, rest)
+        return cls(run, kind_, rest)
 
     @classmethod
     def from_trail(cls, kind: Kind, parts: Sequence[Part]) -> Address:

@@ -58,16 +58,16 @@ def initialization(tx: ReadTransaction) -> Initialization | None:
 
 def initialize(tx: Transaction, now_ms: int) -> Initialization:
     """The log of a store, written if it is not there."""
-    found = initialization(tx)
-    if found is None:
+    earlier = initialization(tx)
+    if earlier is None:
         upgraded = None if tx.get(LEGACY_LOG) is None else now_ms
-        found = Initialization(now_ms, upgraded)
-        tx.put(INITIALIZED.pack(), _FORM.encode(found))
-    return found
+        earlier = Initialization(now_ms, upgraded)
+        tx.put(INITIALIZED.pack(), _FORM.encode(earlier))
+    return earlier
 
 
 def end_migration(tx: Transaction) -> None:
     """Note that no legacy row of a run is left."""
-    found = initialization(tx)
-    assert found is not None, "a store is initialized before it migrates"
-    tx.put(INITIALIZED.pack(), _FORM.encode(replace(found, migrated=True)))
+    earlier = initialization(tx)
+    assert earlier is not None, "a store is initialized before it migrates"
+    tx.put(INITIALIZED.pack(), _FORM.encode(replace(earlier, migrated=True)))

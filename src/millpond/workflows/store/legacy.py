@@ -176,12 +176,12 @@ def _cut(value: bytes, at: int, length: int) -> bytes:
 
 
 def _varint(value: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
+    number = shift = 0
     while True:
         byte = value[at]
-        found |= (byte & 127) << shift
+        number |= (byte & 127) << shift
         at, shift = at + 1, shift + 7
         if byte < 128:
-            return found, at
+            return number, at
         if shift > 63:
             raise IndexError(at)

@@ -68,10 +68,10 @@ def move_slice(
         return None, 0
     # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
     seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
-    known = [found for key in seen if (found := legacy_address(key)) is not None]
-    for tenant, address in known:
+    addresses = [found for key in seen if (found := legacy_address(key)) is not None]
+    for tenant, address in addresses:
         store_of(tenant).take(tx, address)
     if len(seen) < rows_max:
         end_migration(tx)
-        return None, len(known)
-    return seen[-1] + b"\0", len(known)
+        return None, len(addresses)
+    return seen[-1] + b"\0", len(addresses)

@@ -83,22 +83,22 @@ class RunReads:
             return sum(1 for _ in self.objects(tx, run, kind))
         return sum(1 for _ in tx.keys(group_of(self.tenant, run)[int(kind)].range()))
 
-    def search(self, tx: ReadTransaction, wanted: Wanted, *, limit: int = 100, bookmark: bytes | None = None) -> Found:
+    def search(self, tx: ReadTransaction, query: Wanted, *, limit: int = 100, bookmark: bytes | None = None) -> Found:
         """One page of a search, by time; objects in the legacy layout are found once they have moved.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return search(tx, self.tenant, wanted, limit=limit, bookmark=bookmark)
+        return search(tx, self.tenant, query, limit=limit, bookmark=bookmark)
 
     def may_be_legacy(self, tx: ReadTransaction, run: RunPath) -> bool:
         """True when a run may have legacy rows: it is older than the upgrade, or its events came before it."""
         if not self.initialization.legacy:
             return False
-        found = self.get(tx, run_id(run))
+        run_row = self.get(tx, run_id(run))
         upgraded = self.initialization.upgraded_ms
         assert upgraded is not None
-        return not isinstance(found, WfRun) or found.start_time.ToMilliseconds() < upgraded
+        return not isinstance(run_row, WfRun) or run_row.start_time.ToMilliseconds() < upgraded
 
     def _legacy(self, tx: ReadTransaction, address: Address) -> LegacyRow | None:
         if not self.initialization.legacy:
@@ -110,12 +110,12 @@ class RunReads:
         self, tx: ReadTransaction, run: RunPath, kind: Kind, rest: tuple[int | str, ...]
     ) -> list[LegacyRow]:
         """The rows of one kind, in the order of their texts."""
-        found = []
+        rows = []
         for key, value in tx.scan(legacy_range(self.tenant, run, kind)):
-            known = legacy_address(key)
-            if known is not None and known[1].parts[: len(rest)] == rest:
-                found.append(unwrap(self.tenant, known[1], value))
-        return found
+            address = legacy_address(key)
+            if address is not None and address[1].parts[: len(rest)] == rest:
+                rows.append(unwrap(self.tenant, address[1], value))
+        return rows
 
 
 def _both(grouped: Iterator[tuple[bytes, Stored]], legacy: list[LegacyRow]) -> Iterator[Stored]:
@@ -267,9 +267,9 @@ class RunStore(RunReads):
             for key, value in tx.scan(legacy_range(self.tenant, run, kind)):
                 if rows <= 0:
                     return rows
-                known = legacy_address(key)
-                if known is not None:
-                    rows -= self._drop_legacy(tx, unwrap(self.tenant, known[1], value))
+                address = legacy_address(key)
+                if address is not None:
+                    rows -= self._drop_legacy(tx, unwrap(self.tenant, address[1], value))
         delete_rows(tx, [inventory_key(self.tenant, run)])
         return rows
 

@@ -130,25 +130,25 @@ class Found:
     bookmark: bytes | None
 
 
-def search(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+def search(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
     """One page of a search, by time.
 
     Raises:
         Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
     """
-    return found_among(tenant, wanted, tag_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark), limit)
+    return found_among(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
 
 
-def found_keys(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+def found_keys(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
     """The ends of the tags of one page, behind their times, and the bookmark of the next page.
 
     Raises:
         Invalid: as `search`.
     """
-    return page_among(tenant, wanted, tag_keys(tx, tenant, wanted, limit=limit, bookmark=bookmark), limit)
+    return page_among(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
 
 
-def tag_keys(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> list[bytes]:
+def tag_keys(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> list[bytes]:
     """The keys of the tags of one page, and of the one behind it. Those of several stores may be merged.
 
     Raises:
@@ -156,22 +156,22 @@ def tag_keys(tx: ReadTransaction, tenant: str, wanted: Wanted, *, limit: int, bo
     """
     if not 0 < limit <= LIMIT_MAX:
         raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
-    _, keys = wanted.keys(tenant)
+    _, keys = query.keys(tenant)
     if bookmark:
         keys = KeyRange(_start_of(bookmark, keys), keys.stop)
     return list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
 
 
-def found_among(tenant: str, wanted: Wanted, keys: Sequence[bytes], limit: int) -> Found:
+def found_among(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Found:
     """The page of the keys of tags, of which one more than `limit` says that there are more pages."""
-    found, after = page_among(tenant, wanted, keys, limit)
-    kind = Kind(wanted.kind)
-    return Found(tuple(Address.from_trail(kind, parts) for parts in found), after)
+    page, after = page_among(tenant, query, keys, limit)
+    kind = Kind(query.kind)
+    return Found(tuple(Address.from_trail(kind, parts) for parts in page), after)
 
 
-def page_among(tenant: str, wanted: Wanted, keys: Sequence[bytes], limit: int) -> FreePage:
+def page_among(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> FreePage:
     """As `found_among`, of objects that belong to no run: the ends of their tags, and the bookmark."""
-    index, _ = wanted.keys(tenant)
+    index, _ = query.keys(tenant)
     after = _BOOKMARK + keys[limit] if len(keys) > limit else None
     return [tuple(index.unpack(key)[1:]) for key in keys[:limit]], after
 

@@ -65,9 +65,9 @@ def facts_of(writes: Sequence[Write | RunDeleted], old: OldRow) -> list[Fact]:
         elif write.kind is TaskRun and isinstance(write.row, TaskRun):
             tasks += _of_task(str(write.key[0]), write.row, old(TaskRun, write.key))
         elif write.kind is WfRun and isinstance(write.row, WfRun):
-            found = _of_run(str(write.key[0]), write.row, old(WfRun, write.key))
-            if found is not None:
-                (begun if found.kind == "running" else ended).append(found)
+            facts = _of_run(str(write.key[0]), write.row, old(WfRun, write.key))
+            if facts is not None:
+                (begun if facts.kind == "running" else ended).append(facts)
     return [*begun, *tasks, *ended]
 
 
@@ -94,11 +94,11 @@ def _error_of_run(run: WfRun) -> dict[str, str]:
 
 
 def _of_task(run: str, now: TaskRun, before: Message | None) -> Iterator[Fact]:
-    known = [attempt.status for attempt in before.attempts] if isinstance(before, TaskRun) else []
+    statuses = [attempt.status for attempt in before.attempts] if isinstance(before, TaskRun) else []
     last = len(now.attempts) - 1
-    for number in range(max(len(known) - 1, 0), last + 1):
+    for number in range(max(len(statuses) - 1, 0), last + 1):
         attempt = now.attempts[number]
-        if number < len(known) and known[number] == attempt.status:
+        if number < len(statuses) and statuses[number] == attempt.status:
             continue
         kind = _TASK_KINDS.get(attempt.status)
         if kind is None:
@@ -122,7 +122,7 @@ def _error_of_attempt(attempt: TaskAttempt) -> dict[str, str]:
 
 
 def _reasons(error: str, message: str) -> dict[str, str]:
-    found = {"error": error[:REASON_CHARACTERS_MAX]}
+    reasons = {"error": error[:REASON_CHARACTERS_MAX]}
     if message:
-        found["reason"] = message[:REASON_CHARACTERS_MAX]
-    return found
+        reasons["reason"] = message[:REASON_CHARACTERS_MAX]
+    return reasons

@@ -155,11 +155,11 @@ class TaskQueues:
         """Take the oldest task of a queue that was not taken yet; None when there is none."""
         window = self._windows.setdefault(queue, _Window())
         if not window.tasks and window.more:
-            found = read(queue, window.after, WINDOW)
-            window.more = len(found) == WINDOW
-            window.tasks.extend(found)
-            if found:
-                window.after = found[-1].place
+            tasks = read(queue, window.after, WINDOW)
+            window.more = len(tasks) == WINDOW
+            window.tasks.extend(tasks)
+            if tasks:
+                window.after = tasks[-1].place
         return window.tasks.popleft() if window.tasks else None
 
     def forget(self, queue: Queue) -> None:

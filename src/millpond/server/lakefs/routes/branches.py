@@ -47,12 +47,12 @@ def _list_branches(call: Call) -> Response:
 @takes(_BranchCreation)
 def _create_branch(call: Call) -> Response:
     """The body of the answer is the id of the commit, as text."""
-    wanted = call.json(_BranchCreation)
-    call.need("write", call.names["repository"], wanted.name)
-    call.note(branch=wanted.name)
+    creation = call.json(_BranchCreation)
+    call.need("write", call.names["repository"], creation.name)
+    call.note(branch=creation.name)
     repository = call.repository
     with wording({"ref_staged": "source reference '{ref}': can't create a branch without commit"}):
-        made = repository.create_branch(wanted.name, wanted.source, hidden=wanted.hidden, force=wanted.force)
+        made = repository.create_branch(creation.name, creation.source, hidden=creation.hidden, force=creation.force)
     return Response(made.staging.record().commit_id, 201, media_type="text/plain")
 
 
@@ -73,10 +73,10 @@ def _list_tags(call: Call) -> Response:
 
 @takes(_TagCreation)
 def _create_tag(call: Call) -> Response:
-    wanted = call.json(_TagCreation)
-    call.note(tag=wanted.id)
-    commit = call.repository.create_tag(wanted.id, wanted.ref, force=wanted.force)
-    return commit_answer(call, commit, json_answer({"id": wanted.id, "commit_id": commit.id}, 201))
+    creation = call.json(_TagCreation)
+    call.note(tag=creation.id)
+    commit = call.repository.create_tag(creation.id, creation.ref, force=creation.force)
+    return commit_answer(call, commit, json_answer({"id": creation.id, "commit_id": commit.id}, 201))
 
 
 def _get_tag(call: Call) -> Response:

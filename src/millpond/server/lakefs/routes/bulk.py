@@ -158,15 +158,15 @@ def _canonical_text(text: str) -> str:
     if not text:
         return ""
     try:
-        found = parse_object(text)
+        parsed = parse_object(text)
     except FormError:
-        found = {"": None}
-    if not all(isinstance(value, str) for value in found.values()):
+        parsed = {"": None}
+    if not all(isinstance(value, str) for value in parsed.values()):
         raise Invalid(
             "metadata are no object of texts", kind="stage_columns", column="metadata", metadata=text[:100],
             hint='such as {"colour": "blue"}',
         )  # fmt: skip
-    return metadata_text(found)
+    return metadata_text(parsed)
 
 
 HANDLERS = {("POST", _STAGE): _stage}

@@ -71,11 +71,11 @@ class _CherryPickCreation:
 
 @takes(_CommitCreation)
 def _commit(call: Call) -> Response:
-    wanted = call.json(_CommitCreation)
+    creation = call.json(_CommitCreation)
     with wording({"no_changes": "commit: no changes"}):
         commit = call.branch.commit(
-            wanted.message, committer=call.committer(wanted.committer), metadata=wanted.metadata, created=wanted.date,
-            allow_empty=wanted.allow_empty, force=wanted.force, prefixes=wanted.prefixes,
+            creation.message, committer=call.committer(creation.committer), metadata=creation.metadata,
+            created=creation.date, allow_empty=creation.allow_empty, force=creation.force, prefixes=creation.prefixes,
             source_tree=call.query.text("source_metarange") or None,
         )  # fmt: skip
     call.note(commit=commit.id)
@@ -91,8 +91,8 @@ def _log(call: Call) -> Response:
     """A page of the log; with `limit` it is the only one."""
     query, amount = call.query, call.query.amount()
     commits = _behind(_commits(call), query.text("after"))
-    found = list(islice(commits, amount + 1))
-    shown, has_more = found[:amount], len(found) > amount and not query.flag("limit")
+    page = list(islice(commits, amount + 1))
+    shown, has_more = page[:amount], len(page) > amount and not query.flag("limit")
     results = [commit_model(commit) for commit in shown]
     return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].id if has_more else ""))
 
@@ -125,13 +125,13 @@ def _since(text: str) -> int | None:
 
 @takes(_RevertCreation)
 def _revert(call: Call) -> Response:
-    wanted = call.json(_RevertCreation)
-    overrides = wanted.commit_overrides
+    creation = call.json(_RevertCreation)
+    overrides = creation.commit_overrides
     with wording({"no_changes": "update branch: no changes", **_ABSENT}):
         commit = call.branch.revert(
-            wanted.ref, parent_number=wanted.parent_number or None,
-            committer=call.committer(wanted.committer), message=overrides.message or "",
-            metadata=overrides.metadata, allow_empty=wanted.allow_empty, force=wanted.force,
+            creation.ref, parent_number=creation.parent_number or None,
+            committer=call.committer(creation.committer), message=overrides.message or "",
+            metadata=overrides.metadata, allow_empty=creation.allow_empty, force=creation.force,
         )  # fmt: skip
     call.note(commit=commit.id)
     return commit_answer(call, commit, Response(status_code=204))
@@ -139,13 +139,13 @@ def _revert(call: Call) -> Response:
 
 @takes(_CherryPickCreation)
 def _cherry_pick(call: Call) -> Response:
-    wanted = call.json(_CherryPickCreation)
-    overrides = wanted.commit_overrides
+    creation = call.json(_CherryPickCreation)
+    overrides = creation.commit_overrides
     with wording(_ABSENT):
         commit = call.branch.cherry_pick(
-            wanted.ref, parent_number=wanted.parent_number or None,
-            committer=call.committer(wanted.committer), message=overrides.message or None,
-            metadata=overrides.metadata, force=wanted.force,
+            creation.ref, parent_number=creation.parent_number or None,
+            committer=call.committer(creation.committer), message=overrides.message or None,
+            metadata=overrides.metadata, force=creation.force,
         )  # fmt: skip
     call.note(commit=commit.id)
     return json_answer(commit_model(commit), 201)

@@ -106,12 +106,12 @@ def _restore_status(call: Call) -> Response:
 
 
 def _restore_stored(call: Call) -> str:
-    wanted = call.json(_RefsRestore)
-    ids = {wanted.commits_meta_range_id, wanted.tags_meta_range_id, wanted.branches_meta_range_id}
+    restore = call.json(_RefsRestore)
+    ids = {restore.commits_meta_range_id, restore.tags_meta_range_id, restore.branches_meta_range_id}
     if len(ids) > 1:
         raise ApiError(400, "commits, tags and branches are not of one dump: validation error")
     id_ = _known(call, ids.pop())
-    _restored(call, _stored(call, id_), force=wanted.force)
+    _restored(call, _stored(call, id_), force=restore.force)
     return id_
 
 

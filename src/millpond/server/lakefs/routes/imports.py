@@ -51,14 +51,14 @@ class _ImportCreation:
 @takes(_ImportCreation)
 def _start(call: Call) -> Response:
     """An import that is committed; without `commit` it is staged."""
-    wanted, branch = call.json(_ImportCreation), call.branch
-    for location in wanted.paths:
+    creation, branch = call.json(_ImportCreation), call.branch
+    for location in creation.paths:
         check_source(call.node.settings.versions.sources, location.path)
-    locations: list[Location] = [_LOCATIONS[one.type](one.path, one.destination) for one in wanted.paths]
-    words = wanted.commit
+    locations: list[Location] = [_LOCATIONS[source.type](source.path, source.destination) for source in creation.paths]
+    words = creation.commit
     message = None if words is None else Message(words.message, call.committer(), words.metadata, words.date)
     jobs = call.node.pond.repositories.imports
-    id_ = jobs.start(branch.site, branch.name, locations, message, force=wanted.force)
+    id_ = jobs.start(branch.site, branch.name, locations, message, force=creation.force)
     call.note(import_id=id_)
     return json_answer({"id": id_}, 202)
 
@@ -66,18 +66,18 @@ def _start(call: Call) -> Response:
 def _status(call: Call) -> Response:
     branch = call.branch
     record = call.node.pond.repositories.imports.get(branch.site, branch.name, call.query.needed("id"))
-    found: dict[str, Any] = {
+    answer: dict[str, Any] = {
         "completed": record.state is ImportState.COMPLETED,
         "update_time": datetime.fromtimestamp(record.updated_ms / 1000, UTC).isoformat(timespec="milliseconds"),
         "ingested_objects": record.entries,
     }  # fmt: skip
     if record.index:
-        found["metarange_id"] = record.index
+        answer["metarange_id"] = record.index
     if record.commit:
-        found["commit"] = commit_model(call.repository.ref(record.commit).head())
+        answer["commit"] = commit_model(call.repository.ref(record.commit).head())
     if record.error:
-        found["error"] = {"message": record.error}
-    return json_answer(found)
+        answer["error"] = {"message": record.error}
+    return json_answer(answer)
 
 
 def _cancel(call: Call) -> Response:

@@ -92,30 +92,30 @@ def _get_backing(call: Call) -> Response:
         site.check_writable(tx, branch.name, "write to")
     branch.staging.record()
     name = site.signer.link_name(site.uid, branch.name, path)
-    found: dict[str, Any] = {"physical_address": physical_address(site.namespace, name)}
+    answer: dict[str, Any] = {"physical_address": physical_address(site.namespace, name)}
     if call.query.flag("presign"):
-        found["presigned_url"], found["presigned_url_expiry"] = Urls(call.request, site).writing(name, path)
-    return json_answer(found)
+        answer["presigned_url"], answer["presigned_url_expiry"] = Urls(call.request, site).writing(name, path)
+    return json_answer(answer)
 
 
 @takes(_StagingMetadata)
 def _link_backing(call: Call) -> Response:
-    path, wanted = call.query.needed("path"), call.json(_StagingMetadata)
+    path, metadata = call.query.needed("path"), call.json(_StagingMetadata)
     branch = call.branch
     site = branch.site
-    address = relative_address(site.namespace, wanted.staging.physical_address)
+    address = relative_address(site.namespace, metadata.staging.physical_address)
     if is_full_address(address):
         check_source(call.node.settings.versions.sources, address)
     else:
         site.signer.check_link(site.uid, branch.name, path, address)
-    if wanted.size_bytes < 0:
-        raise Invalid("a size is not negative", kind="entry_invalid", size=wanted.size_bytes)
+    if metadata.size_bytes < 0:
+        raise Invalid("a size is not negative", kind="entry_invalid", size=metadata.size_bytes)
     entry = Entry(
-        path, address, wanted.size_bytes, site.seconds() if wanted.mtime is None else wanted.mtime,
-        wanted.checksum.strip('"'), wanted.content_type, wanted.user_metadata,
+        path, address, metadata.size_bytes, site.seconds() if metadata.mtime is None else metadata.mtime,
+        metadata.checksum.strip('"'), metadata.content_type, metadata.user_metadata,
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
-    branch.staging.link(entry, force=wanted.force, **met)
+    branch.staging.link(entry, force=metadata.force, **met)
     return stats_answer(site, entry, 200)
 
 
@@ -150,12 +150,12 @@ def _upload(call: Call, address: str) -> tuple[OpenUpload, Site]:
 
 @takes(_CompletePresignMultipartUpload)
 def _complete(call: Call) -> Response:
-    wanted = call.json(_CompletePresignMultipartUpload)
-    upload, site = _upload(call, wanted.physical_address)
+    completion = call.json(_CompletePresignMultipartUpload)
+    upload, site = _upload(call, completion.physical_address)
     met: Any = conditions(call.request.headers)
     entry = call.branch.uploads.complete(
-        upload.id, [(part.part_number, part.etag) for part in wanted.parts], content_type=wanted.content_type,
-        metadata=wanted.user_metadata, **met,
+        upload.id, [(part.part_number, part.etag) for part in completion.parts], content_type=completion.content_type,
+        metadata=completion.user_metadata, **met,
     )  # fmt: skip
     return stats_answer(site, entry, 200)
 
@@ -186,11 +186,11 @@ def _sign_part(call: Call) -> Response:
 @takes(_UploadPartCopyFrom)
 def _copy_part(call: Call) -> Response:
     """A part with the bytes of an object."""
-    wanted = call.json(_UploadPartCopyFrom)
-    upload, _ = _upload(call, wanted.physical_address)
-    call.need("read", wanted.copy_source.repository)
-    source = call.node.pond.repository(wanted.copy_source.repository).ref(wanted.copy_source.ref)
-    entry = source.stat(wanted.copy_source.path)
+    copy = call.json(_UploadPartCopyFrom)
+    upload, _ = _upload(call, copy.physical_address)
+    call.need("read", copy.copy_source.repository)
+    source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
+    entry = source.stat(copy.copy_source.path)
     place, name = source.site.place(entry.address)
     part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, 0, entry.size))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})

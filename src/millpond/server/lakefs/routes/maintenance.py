@@ -35,14 +35,14 @@ def _compact(call: Call) -> Response:
 
 @takes(_Collection)
 def _collect(call: Call) -> Response:
-    wanted = call.json(_Collection) if call.body.strip() else _Collection()
-    if wanted.grace_ms < GRACE_MS:
+    collection = call.json(_Collection) if call.body.strip() else _Collection()
+    if collection.grace_ms < GRACE_MS:
         raise ApiError(400, f"argument grace_ms: at least {GRACE_MS}: validation error") from Invalid(
             "the grace time of a node is a day or more: uploads may be on their way", kind="grace_short",
-            grace_ms=wanted.grace_ms,
+            grace_ms=collection.grace_ms,
             hint="leave it at its default, a day; a folder that no node serves takes a minute",
         )  # fmt: skip
-    return json_answer(call.repository.collect(grace_ms=wanted.grace_ms, dry_run=wanted.dry_run))
+    return json_answer(call.repository.collect(grace_ms=collection.grace_ms, dry_run=collection.dry_run))
 
 
 def _get_staging(call: Call) -> Response:

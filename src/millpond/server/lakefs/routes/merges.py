@@ -53,15 +53,15 @@ class _Merge:
 @takes(_Merge)
 def _merge(call: Call) -> Response:
     """A conflict has the body of a result, with the conflicting paths besides."""
-    wanted = call.json(_Merge) if call.body.strip() else _Merge()
+    merge = call.json(_Merge) if call.body.strip() else _Merge()
     source, target = call.names["sourceRef"], call.names["destinationBranch"]
     try:
         with wording(_WORDS, branch=target):
             commit = call.repository.branch(target).merge(
-                source, wanted.message, committer=call.committer(wanted.committer), metadata=wanted.metadata,
-                strategy=wanted.strategy,
-                resolutions=[Resolution(Take(rule.take), rule.path, rule.prefix) for rule in wanted.resolutions],
-                squash=wanted.squash_merge, allow_empty=wanted.allow_empty, force=wanted.force,
+                source, merge.message, committer=call.committer(merge.committer), metadata=merge.metadata,
+                strategy=merge.strategy,
+                resolutions=[Resolution(Take(rule.take), rule.path, rule.prefix) for rule in merge.resolutions],
+                squash=merge.squash_merge, allow_empty=merge.allow_empty, force=merge.force,
             )  # fmt: skip
     except MergeConflict as conflict:
         if call.own:

@@ -100,12 +100,12 @@ def conditions(headers: Mapping[str, str]) -> dict[str, object]:
 async def _upload(call: Call) -> Response:
     """A body of bytes, or a form with the field `content`, streamed."""
     path, force, headers = call.query.needed("path"), call.query.flag("force"), call.request.headers
-    wanted = conditions(headers)
+    condition = conditions(headers)
     boundary = boundary_of(headers.get("content-type", ""))
     stream = BodyStream(call.request)
     whole = await stream.start()
     about = _about(headers)
-    if whole is not None and boundary is None and len(whole) <= BODY_BYTES_MAX and not any(wanted.values()):
+    if whole is not None and boundary is None and len(whole) <= BODY_BYTES_MAX and not any(condition.values()):
         body = whole
         with wording(_UPLOAD_WORDS):
             check_branch(call.names["branch"])
@@ -124,7 +124,7 @@ async def _upload(call: Call) -> Response:
             check_branch(call.names["branch"])
             branch = call.branch
             entry = branch.put(
-                path, body, content_type=content_type, metadata=about.metadata, force=force, **wanted,  # type: ignore[arg-type]
+                path, body, content_type=content_type, metadata=about.metadata, force=force, **condition,  # type: ignore[arg-type]
             )  # fmt: skip
         return stats_answer(branch.site, entry)
 
@@ -157,18 +157,18 @@ async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
     Raises: `NotFound`; what `write` raises.
     """
     repositories, name = call.node.pond.repositories, call.names["repository"]
-    known = repositories.remembered(name)
-    if known is not None:
+    remembered = repositories.remembered(name)
+    if remembered is not None:
         try:
-            return await write(known.site)
+            return await write(remembered.site)
         except NotFound as error:
             if error.kind != "repository_not_found":
                 raise
     try:
-        found = repositories.get(name, wait=False)
+        repository = repositories.get(name, wait=False)
     except WouldBlock:
-        found = await call.in_thread(repositories.get, name)
-    return await write(found.site)
+        repository = await call.in_thread(repositories.get, name)
+    return await write(repository.site)
 
 
 def _about(headers: Mapping[str, str]) -> _UploadedEntry:
@@ -186,17 +186,17 @@ def _about(headers: Mapping[str, str]) -> _UploadedEntry:
 async def _stage(call: Call) -> Response:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
     call.body = await whole_body(call.request)
-    path, wanted = call.query.needed("path"), call.json(_ObjectStageCreation)
-    return await _with_site(call, lambda site: _stage_entry(call, site, path, wanted))
+    path, creation = call.query.needed("path"), call.json(_ObjectStageCreation)
+    return await _with_site(call, lambda site: _stage_entry(call, site, path, creation))
 
 
-async def _stage_entry(call: Call, site: Site, path: str, wanted: _ObjectStageCreation) -> Response:
-    address = checked_address(site, call.node.settings.versions.sources, wanted.physical_address)
+async def _stage_entry(call: Call, site: Site, path: str, creation: _ObjectStageCreation) -> Response:
+    address = checked_address(site, call.node.settings.versions.sources, creation.physical_address)
     entry = Entry(
-        path, address, _size(wanted.size_bytes), site.seconds() if wanted.mtime is None else wanted.mtime,
-        wanted.checksum.strip('"'), wanted.content_type, wanted.metadata,
+        path, address, _size(creation.size_bytes), site.seconds() if creation.mtime is None else creation.mtime,
+        creation.checksum.strip('"'), creation.content_type, creation.metadata,
     )  # fmt: skip
-    force = wanted.force or call.query.flag("force")
+    force = creation.force or call.query.flag("force")
     met: Any = conditions(call.request.headers)
     if any(met.values()):
         await call.in_thread(call.branch.staging.link, entry, force=force, **met)
@@ -253,20 +253,20 @@ def _delete_many(call: Call) -> Response:
 
 @takes(_ObjectCopyCreation)
 def _copy(call: Call) -> Response:
-    target, wanted = call.query.needed("dest_path"), call.json(_ObjectCopyCreation)
-    if wanted.shallow:
+    target, creation = call.query.needed("dest_path"), call.json(_ObjectCopyCreation)
+    if creation.shallow:
         raise ApiError(501, "Not Implemented")
     branch = call.branch
     # clients of lakeFS find that a copy has an address of its own
-    entry = branch.copy(wanted.src_path, target, ref=wanted.src_ref or None, shared=call.own, force=wanted.force)
+    entry = branch.copy(creation.src_path, target, ref=creation.src_ref or None, shared=call.own, force=creation.force)
     return stats_answer(branch.site, entry)
 
 
 @takes(_PrefixCopy)
 def _copy_prefix(call: Call) -> Response:
     """`copied`: the entries that are staged below the target."""
-    wanted = call.json(_PrefixCopy)
-    count = call.branch.staging.copy_prefix(wanted.prefix, wanted.target, ref=wanted.ref or None, force=wanted.force)
+    copy = call.json(_PrefixCopy)
+    count = call.branch.staging.copy_prefix(copy.prefix, copy.target, ref=copy.ref or None, force=copy.force)
     return json_answer({"copied": count})
 
 

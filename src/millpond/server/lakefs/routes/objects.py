@@ -76,7 +76,7 @@ def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
 
 def _has(header: str, tag: str) -> bool:
     """True when a list of tags holds one of them; a weak tag counts as its strong one."""
-    return any(one.strip().removeprefix("W/") in (tag, "*") for one in header.split(","))
+    return any(value.strip().removeprefix("W/") in (tag, "*") for value in header.split(","))
 
 
 def _described(error: Exception, headers: dict[str, str]) -> Exception:
@@ -113,10 +113,12 @@ def _head(call: Call) -> Response:
 
 def _stat(call: Call) -> Response:
     query = call.query
-    path, wanted = query.needed("path"), query.flag("user_metadata", True)
+    path, with_metadata = query.needed("path"), query.flag("user_metadata", True)
     presign = query.flag("presign")
     site, entry = call.entry(path)
-    return json_answer(stats_model(site, entry, metadata=wanted, urls=Urls(call.request, site) if presign else None))
+    return json_answer(
+        stats_model(site, entry, metadata=with_metadata, urls=Urls(call.request, site) if presign else None)
+    )
 
 
 def _properties(call: Call) -> Response:
@@ -135,7 +137,7 @@ def _list(call: Call) -> Response:
     if ARROW in call.request.headers.get("accept", ""):
         return _list_columns(call)
     prefix, delimiter, after = query.text("prefix"), query.text("delimiter"), query.text("after")
-    wanted, amount = query.flag("user_metadata", True), query.amount()
+    with_metadata, amount = query.flag("user_metadata", True), query.amount()
     reference = call.repository.ref(call.names["ref"])
     site = reference.site
     urls = Urls(call.request, site) if query.flag("presign") else None
@@ -143,8 +145,8 @@ def _list(call: Call) -> Response:
 
     def decode(rows: pa.RecordBatch) -> list[str]:
         if urls is None:
-            return listed_rows(site, rows, metadata=wanted)
-        models = (listed_model(site, entry, metadata=wanted, urls=urls) for entry in entries_of(rows))
+            return listed_rows(site, rows, metadata=with_metadata)
+        models = (listed_model(site, entry, metadata=with_metadata, urls=urls) for entry in entries_of(rows))
         return [to_json(model).decode() for model in models]
 
     return written_page(page_of(reference, listing, decode), partial(listed_model, site))

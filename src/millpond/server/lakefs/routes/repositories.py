@@ -72,14 +72,14 @@ def _list_repositories(call: Call) -> Response:
     """`GET /repositories`: those that the caller may read."""
     prefix, after, amount = call.query.text("prefix"), call.query.text("after"), call.query.amount()
     search = call.query.text("search")
-    found: list[RepositoryRecord] = []
+    records: list[RepositoryRecord] = []
     more = True
-    while more and len(found) <= amount:
+    while more and len(records) <= amount:
         page = call.node.pond.repositories.list(prefix, after=after, amount=amount)
         more, after = page.has_more, page.next_offset
-        found += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
-    shown = found[:amount]
-    has_more = len(found) > amount
+        records += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
+    shown = records[:amount]
+    has_more = len(records) > amount
     results = [repository_model(record, own=call.own) for record in shown]
     return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else ""))
 
@@ -89,29 +89,29 @@ def _create_repository(call: Call) -> Response:
     """`POST /repositories`."""
     if call.own:
         return _create_own(call, call.json(_OwnCreation))
-    wanted = call.json(_RepositoryCreation)
-    call.need("admin", wanted.name)
-    if wanted.storage_id:
-        raise ApiError(400, f"no storage config found for id: {wanted.storage_id}")
-    check_namespace(call.node.settings.versions.namespaces, wanted.storage_namespace)
-    call.note(repository=wanted.name)
+    creation = call.json(_RepositoryCreation)
+    call.need("admin", creation.name)
+    if creation.storage_id:
+        raise ApiError(400, f"no storage config found for id: {creation.storage_id}")
+    check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
+    call.note(repository=creation.name)
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
-            wanted.name, wanted.storage_namespace, default_branch=wanted.default_branch or "main",
-            read_only=wanted.read_only,
+            creation.name, creation.storage_namespace, default_branch=creation.default_branch or "main",
+            read_only=creation.read_only,
         )  # fmt: skip
     return json_answer(repository_model(made.record), 201)
 
 
-def _create_own(call: Call, wanted: _OwnCreation) -> Response:
+def _create_own(call: Call, creation: _OwnCreation) -> Response:
     """A repository for a client of Millpond."""
-    call.need("admin", wanted.name)
-    call.note(repository=wanted.name)
-    if wanted.storage_namespace:
-        check_namespace(call.node.settings.versions.namespaces, wanted.storage_namespace)
+    call.need("admin", creation.name)
+    call.note(repository=creation.name)
+    if creation.storage_namespace:
+        check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
     made = call.node.pond.repositories.create(
-        wanted.name, wanted.storage_namespace or None, default_branch=wanted.default_branch,
-        read_only=wanted.read_only, metadata=wanted.metadata,
+        creation.name, creation.storage_namespace or None, default_branch=creation.default_branch,
+        read_only=creation.read_only, metadata=creation.metadata,
     )  # fmt: skip
     return json_answer(repository_model(made.record, own=True), 201)
 
@@ -124,8 +124,8 @@ def _get_repository(call: Call) -> Response:
 @takes(_Alteration)
 def _alter_repository(call: Call) -> Response:
     """`PATCH /repositories/{repository}`, which lakeFS does not have."""
-    wanted = call.json(_Alteration)
-    record = call.repository.alter(metadata=wanted.metadata, read_only=wanted.read_only)
+    alteration = call.json(_Alteration)
+    record = call.repository.alter(metadata=alteration.metadata, read_only=alteration.read_only)
     return json_answer(repository_model(record, own=call.own))
 
 

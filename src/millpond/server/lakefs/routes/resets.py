@@ -35,15 +35,15 @@ class _Restoration:
 
 @takes(_ResetCreation)
 def _reset(call: Call) -> Response:
-    wanted, branch = call.json(_ResetCreation), call.branch
-    if wanted.type == "reset":
-        branch.reset(force=wanted.force)
-    elif not wanted.path:
+    creation, branch = call.json(_ResetCreation), call.branch
+    if creation.type == "reset":
+        branch.reset(force=creation.force)
+    elif not creation.path:
         raise ApiError(400, "argument path: missing path: required value: validation error")
-    elif wanted.type == "object":
-        branch.reset(path=wanted.path, force=wanted.force)
+    elif creation.type == "object":
+        branch.reset(path=creation.path, force=creation.force)
     else:
-        branch.reset(prefix=wanted.path, force=wanted.force)
+        branch.reset(prefix=creation.path, force=creation.force)
     return Response(status_code=204)
 
 
@@ -58,8 +58,10 @@ def _reset_hard(call: Call) -> Response:
 @takes(_Restoration)
 def _restore(call: Call) -> Response:
     """`changes`: the paths that are staged to be what they were at the ref."""
-    wanted = call.json(_Restoration)
-    return json_answer({"changes": call.branch.staging.restore(wanted.prefix, wanted.ref, force=wanted.force)})
+    restoration = call.json(_Restoration)
+    return json_answer(
+        {"changes": call.branch.staging.restore(restoration.prefix, restoration.ref, force=restoration.force)}
+    )
 
 
 HANDLERS = {

@@ -91,10 +91,10 @@ class Ownership:
     # -- partitions -----------------------------------------------------------------------------------
 
     def _settle(self) -> float | None:
-        wanted = self._wanted()
-        for number in sorted(self.owned.keys() - wanted):
+        numbers = self._wanted()
+        for number in sorted(self.owned.keys() - numbers):
             self._lose(number)
-        missing = sorted(wanted - self.owned.keys())
+        missing = sorted(numbers - self.owned.keys())
         if not missing:
             return None
         # One after another, and what is wanted is looked up anew between two.
@@ -105,8 +105,8 @@ class Ownership:
             follower = self._opened(number)
             follower.wait_until(self._log.end(number), _REPLAY_SECONDS)
         except Exception as error:
-            known = isinstance(error, MillpondError)
-            _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if known else error)
+            is_ours = isinstance(error, MillpondError)
+            _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if is_ours else error)
             return False
         follower.own(True)
         if self._append is not None:
@@ -124,9 +124,9 @@ class Ownership:
             self._close(number)
 
     def _opened(self, number: int) -> Follower:
-        known = self._open.get(number)
-        if known is not None:
-            return known[0]
+        opened = self._open.get(number)
+        if opened is not None:
+            return opened[0]
         space = open_store(self._folder, number, self._log, self._checkpoints)
         follower = Follower(self._log, number, space, *self._for_followers, stories=self._append is not None)
         follower.start()
@@ -151,8 +151,8 @@ class Ownership:
             try:
                 self._save(number)
             except Exception as error:
-                known = isinstance(error, MillpondError)
-                _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if known else error)
+                is_ours = isinstance(error, MillpondError)
+                _LOG.warning("no checkpoint of partition %s: %s", number, error, exc_info=None if is_ours else error)
         return self._clock.monotonic() + min(_LOOK_SECONDS, self._interval)
 
     def _save(self, number: int) -> None:

@@ -68,19 +68,19 @@ class Peers:
         self._channels.clear()
 
     def _channel(self, address: str) -> grpc.aio.Channel:
-        found = self._channels.get(address)
-        if found is None:
+        channel = self._channels.get(address)
+        if channel is None:
             settings = self._settings
             options = [("grpc.max_receive_message_length", -1), ("grpc.max_reconnect_backoff_ms", 1_000)]
             if settings.secure:
                 trusted = Path(settings.tls.ca).read_bytes() if settings.tls.ca else None
                 own = Path(settings.tls.key).read_bytes(), Path(settings.tls.cert).read_bytes()
                 credentials = grpc.ssl_channel_credentials(trusted, *own)
-                found = grpc.aio.secure_channel(address, credentials, options=options)
+                channel = grpc.aio.secure_channel(address, credentials, options=options)
             else:
-                found = grpc.aio.insecure_channel(address, options=options)
-            self._channels[address] = found
-        return found
+                channel = grpc.aio.insecure_channel(address, options=options)
+            self._channels[address] = channel
+        return channel
 
 
 async def _ready(channel: grpc.aio.Channel, address: str) -> None:

@@ -52,8 +52,8 @@ class SharedRows:
         number = partition_of_row(self.tenant, kind, key, self._partitions)
         if self._here(number):
             return cast("M | None", self._local(number, self.tenant, lambda rows: rows.get(kind, key)))
-        found = decode(self._remote(number, self.tenant, encode(("get", kind.DESCRIPTOR.name, key_to(key)))))
-        return kind.FromString(cast("bytes", found[0])) if found else None
+        row = decode(self._remote(number, self.tenant, encode(("get", kind.DESCRIPTOR.name, key_to(key)))))
+        return kind.FromString(cast("bytes", row[0])) if row else None
 
     def list(self, kind: type[M], prefix: Key) -> Iterator[tuple[Key, M]]:
         """The rows whose keys begin with `prefix`, in the order of their keys."""
@@ -68,57 +68,57 @@ class SharedRows:
 
     def _page(self, number: int, kind: type[M], prefix: Key, after: bytes) -> Sequence[tuple[Key, M]]:
         if self._here(number):
-            found = self._local(number, self.tenant, lambda rows: _page_of(rows, kind, prefix, after))
-            return cast("Sequence[tuple[Key, M]]", found)
+            page = self._local(number, self.tenant, lambda rows: _page_of(rows, kind, prefix, after))
+            return cast("Sequence[tuple[Key, M]]", page)
         request = encode(("list", kind.DESCRIPTOR.name, key_to(prefix), after))
         parts = cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request)))
         return [(key_from(key), kind.FromString(row)) for key, row in zip(parts[::2], parts[1::2], strict=True)]
 
-    def search(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
         """One page of a search for objects of runs.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return found_among(self.tenant, wanted, self.tag_keys(wanted, limit=limit, bookmark=bookmark), limit)
+        return found_among(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def search_free(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
         """One page of a search for objects that belong to no run.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return page_among(self.tenant, wanted, self.tag_keys(wanted, limit=limit, bookmark=bookmark), limit)
+        return page_among(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def count(self, wanted: Wanted) -> int:
+    def count(self, query: Wanted) -> int:
         """The number of objects of a search."""
-        return self._sum("count", ReadRows.count, wanted)
+        return self._sum("count", ReadRows.count, query)
 
-    def count_nodes(self, wanted: Wanted) -> int:
+    def count_nodes(self, query: Wanted) -> int:
         """The number of node runs of the runs of a search."""
-        return self._sum("nodes", ReadRows.count_nodes, wanted)
+        return self._sum("nodes", ReadRows.count_nodes, query)
 
-    def _sum(self, name: str, count: Callable[[ReadRows, Wanted], int], wanted: Wanted) -> int:
+    def _sum(self, name: str, count: Callable[[ReadRows, Wanted], int], query: Wanted) -> int:
         """The numbers of all partitions together; `name` is that of the request to their owners."""
-        request = encode((name, wanted_to(wanted)))
+        request = encode((name, wanted_to(query)))
         return sum(
-            cast("int", self._local(number, self.tenant, lambda rows: count(rows, wanted))) if self._here(number)
+            cast("int", self._local(number, self.tenant, lambda rows: count(rows, query))) if self._here(number)
             else cast("int", decode(self._remote(number, self.tenant, request))[0])
             for number in range(METADATA + 1, self._partitions)
         )  # fmt: skip
 
-    def tag_keys(self, wanted: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, of all partitions together."""
-        pages = [self._tags(number, wanted, limit, bookmark) for number in range(METADATA + 1, self._partitions)]
+        pages = [self._tags(number, query, limit, bookmark) for number in range(METADATA + 1, self._partitions)]
         return list(islice(heapq.merge(*pages), limit + 1))
 
-    def _tags(self, number: int, wanted: Wanted, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
+    def _tags(self, number: int, query: Wanted, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         if self._here(number):
             local = self._local(
-                number, self.tenant, lambda rows: rows.tag_keys(wanted, limit=limit, bookmark=bookmark)
+                number, self.tenant, lambda rows: rows.tag_keys(query, limit=limit, bookmark=bookmark)
             )  # fmt: skip
             return cast("Sequence[bytes]", local)
-        request = encode(("tags", wanted_to(wanted), limit, bookmark))
+        request = encode(("tags", wanted_to(query), limit, bookmark))
         return list(cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request))))
 
 
@@ -131,14 +131,14 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
         case ("list", kind, prefix, after):
             page = _page_of(rows, KINDS[kind], key_from(prefix), after)
             return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))
-        case ("count", wanted):
-            return encode((rows.count(wanted_from(wanted)),))
-        case ("nodes", wanted):
-            return encode((rows.count_nodes(wanted_from(wanted)),))
-    _, wanted, limit, bookmark = request
-    return encode(tuple(rows.tag_keys(wanted_from(wanted), limit=limit, bookmark=bookmark)))
+        case ("count", query):
+            return encode((rows.count(wanted_from(query)),))
+        case ("nodes", query):
+            return encode((rows.count_nodes(wanted_from(query)),))
+    _, query, limit, bookmark = request
+    return encode(tuple(rows.tag_keys(wanted_from(query), limit=limit, bookmark=bookmark)))
 
 
 def _page_of(rows: ReadRows, kind: type[M], prefix: Key, after: bytes) -> list[tuple[Key, M]]:
-    found = ((key, row) for key, row in rows.list(kind, prefix) if not after or key_to(key) > after)
-    return list(islice(found, PAGE_ROWS))
+    rows_after = ((key, row) for key, row in rows.list(kind, prefix) if not after or key_to(key) > after)
+    return list(islice(rows_after, PAGE_ROWS))

@@ -67,11 +67,11 @@ def key_from(data: bytes) -> Key:
     return cast("Key", decode(data))
 
 
-def wanted_to(wanted: Wanted) -> bytes:
+def wanted_to(query: Wanted) -> bytes:
     """The bytes of a search."""
-    free = isinstance(wanted.kind, FreeKind)
-    attributes = cast("tuple[Part, ...]", tuple(wanted.attributes))
-    return encode((free, int(wanted.kind), wanted.start_ms, wanted.stop_ms, *attributes))
+    free = isinstance(query.kind, FreeKind)
+    attributes = cast("tuple[Part, ...]", tuple(query.attributes))
+    return encode((free, int(query.kind), query.start_ms, query.stop_ms, *attributes))
 
 
 def wanted_from(data: bytes) -> Wanted:

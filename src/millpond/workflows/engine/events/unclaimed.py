@@ -51,12 +51,12 @@ def _events(work: Work, path: str, name: str) -> Iterator[ExternalEvent]:
     """The unclaimed events of a definition. Most often one of the first is taken, so few are read at first."""
     seen = 0
     for limit in (_AT_FIRST, None):
-        found = work.rows.list(ExternalEventId, (path, name), limit=limit)
-        for event_id in found[seen:]:
+        events = work.rows.list(ExternalEventId, (path, name), limit=limit)
+        for event_id in events[seen:]:
             event = work.rows.get(ExternalEvent, key_of(event_id))
             if event is not None and not event.claimed:
                 yield event
-        seen = len(found)
+        seen = len(events)
         if limit is None or seen < limit:
             return
 

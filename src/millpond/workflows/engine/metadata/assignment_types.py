@@ -71,26 +71,26 @@ class Types:
     thread: str
     fail: Callable[..., NoReturn]
 
-    def of(self, wanted: VariableAssignment) -> TypeDefinition:
+    def of(self, assignment: VariableAssignment) -> TypeDefinition:
         """The type of an assignment; what cannot be computed fails."""
-        found = self._source(wanted)
-        match wanted.WhichOneof("path"):
+        type_ = self._source(assignment)
+        match assignment.WhichOneof("path"):
             case "json_path":
-                self._require(found, _JSON, "a JSON path looks into JSON only")
-                found = OPEN
+                self._require(type_, _JSON, "a JSON path looks into JSON only")
+                type_ = OPEN
             case "lh_path":
-                found = self._entered(found, wanted.lh_path)
-        if not wanted.HasField("target_type"):
-            return found
-        if not castable(found, wanted.target_type):
-            self.fail(CAST, type=type_name(wanted.target_type), given=type_name(found))
-        return wanted.target_type
+                type_ = self._entered(type_, assignment.lh_path)
+        if not assignment.HasField("target_type"):
+            return type_
+        if not castable(type_, assignment.target_type):
+            self.fail(CAST, type=type_name(assignment.target_type), given=type_name(type_))
+        return assignment.target_type
 
-    def check(self, problem: str, wanted: VariableAssignment, kind: TypeDefinition, **values: object) -> None:
+    def check(self, problem: str, assignment: VariableAssignment, kind: TypeDefinition, **values: object) -> None:
         """Fail where an assignment can never be a value of this type."""
-        found = self.of(wanted)
-        if not assignable(found, kind):
-            self.fail(problem, **values, type=type_name(kind), given=type_name(found))
+        type_ = self.of(assignment)
+        if not assignable(type_, kind):
+            self.fail(problem, **values, type=type_name(kind), given=type_name(type_))
 
     def check_mutation(self, mutation: VariableMutation, kind: TypeDefinition) -> None:
         """Fail where a mutation can never be done on a variable of this type."""
@@ -109,27 +109,27 @@ class Types:
         declared = (v.var_def for thread in threads for v in thread.variable_defs if v.var_def.name == name)
         return next(map(type_of_def, declared), OPEN)
 
-    def _source(self, wanted: VariableAssignment) -> TypeDefinition:
-        match wanted.WhichOneof("source"):
+    def _source(self, assignment: VariableAssignment) -> TypeDefinition:
+        match assignment.WhichOneof("source"):
             case "variable_name":
-                return self.variable(wanted.variable_name)
+                return self.variable(assignment.variable_name)
             case "literal_value":
-                return OPEN if is_null(wanted.literal_value) else type_of_value(wanted.literal_value)
+                return OPEN if is_null(assignment.literal_value) else type_of_value(assignment.literal_value)
             case "format_string":
-                for part in (wanted.format_string.format, *wanted.format_string.args):
+                for part in (assignment.format_string.format, *assignment.format_string.args):
                     self.of(part)
                 return _STR
             case "node_output":
-                return self._output(self.spec.thread_specs[self.thread].nodes[wanted.node_output.node_name])
+                return self._output(self.spec.thread_specs[self.thread].nodes[assignment.node_output.node_name])
             case "expression":
-                return self._expression(wanted)
+                return self._expression(assignment)
             case "size_of":
-                self._require(self.of(wanted.size_of.operand), _SIZED, "only a collection has a size")
+                self._require(self.of(assignment.size_of.operand), _SIZED, "only a collection has a size")
                 return _INT
             case "struct_builder":
-                return TypeDefinition(struct_def_id=wanted.struct_builder.struct_def_id)
-            case "map_builder" if wanted.map_builder.HasField("map_type"):
-                return TypeDefinition(inline_map_def=wanted.map_builder.map_type)
+                return TypeDefinition(struct_def_id=assignment.struct_builder.struct_def_id)
+            case "map_builder" if assignment.map_builder.HasField("map_type"):
+                return TypeDefinition(inline_map_def=assignment.map_builder.map_type)
         return OPEN
 
     def _output(self, node: Node) -> TypeDefinition:
@@ -144,8 +144,8 @@ class Types:
                 return OPEN
         return returned.return_type if returned is not None and returned.HasField("return_type") else OPEN
 
-    def _expression(self, wanted: VariableAssignment) -> TypeDefinition:
-        expression = wanted.expression
+    def _expression(self, assignment: VariableAssignment) -> TypeDefinition:
+        expression = assignment.expression
         left, right = self.of(expression.lhs), self.of(expression.rhs)
         if expression.WhichOneof("operation") == "comparator":
             return BOOL
@@ -168,21 +168,21 @@ class Types:
             return right
         return left
 
-    def _entered(self, found: TypeDefinition, path: LHPath) -> TypeDefinition:
+    def _entered(self, type_: TypeDefinition, path: LHPath) -> TypeDefinition:
         """The type at a path of keys and indices."""
         for selector in path.path:
-            match found.WhichOneof("defined_type"):
+            match type_.WhichOneof("defined_type"):
                 case "struct_def_id" if selector.WhichOneof("selector_type") == "key":
-                    found = self._field(found, selector.key)
+                    type_ = self._field(type_, selector.key)
                 case "inline_array_def":
-                    found = found.inline_array_def.array_type
+                    type_ = type_.inline_array_def.array_type
                 case "inline_map_def":
-                    found = found.inline_map_def.value_type
-                case "primitive_type" if type_name(found) not in _JSON:
-                    self.fail("a path looks into a value without parts", given=type_name(found))
+                    type_ = type_.inline_map_def.value_type
+                case "primitive_type" if type_name(type_) not in _JSON:
+                    self.fail("a path looks into a value without parts", given=type_name(type_))
                 case _:
                     return OPEN
-        return found
+        return type_
 
     def _field(self, struct: TypeDefinition, name: str) -> TypeDefinition:
         id_ = struct.struct_def_id
@@ -193,12 +193,15 @@ class Types:
             self.fail(FIELD, struct=id_.name, field=name)
         return definition.struct_def.fields[name].field_type
 
-    def _require(self, found: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:
-        name = type_name(found).partition(" ")[0]
+    def _require(self, type_: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:
+        name = type_name(type_).partition(" ")[0]
         if name not in (*names, "ANY"):
-            self.fail(problem, given=type_name(found), **values)
+            self.fail(problem, given=type_name(type_), **values)
 
 
-def is_computed(wanted: VariableAssignment) -> bool:
+def is_computed(assignment: VariableAssignment) -> bool:
     """True for arithmetic: its result may be DOUBLE, and becomes INT where it is assigned to one."""
-    return wanted.WhichOneof("source") == "expression" and wanted.expression.WhichOneof("operation") == "mutation_type"
+    return (
+        assignment.WhichOneof("source") == "expression"
+        and assignment.expression.WhichOneof("operation") == "mutation_type"
+    )

@@ -52,7 +52,7 @@ __all__ = (
 def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
     """Define a task. A definition never changes: another one under the same name is an error."""
     check_name("task", request.name)
-    found = TaskDef(
+    definition = TaskDef(
         id=TaskDefId(name=request.name),
         input_vars=request.input_vars,
         created_at=work.instant(),
@@ -60,12 +60,12 @@ def put_task_def(work: Work, request: PutTaskDefRequest) -> TaskDef:
         description=request.description if request.HasField("description") else None,
     )
     old = work.rows.get(TaskDef, (request.name,))
-    settle_variables(found)
-    pin_structs(work, found, old)
+    settle_variables(definition)
+    pin_structs(work, definition, old)
     if old is None:
-        work.rows.put((request.name,), found)
-        return found
-    if not same_but_for_time(old, found):
+        work.rows.put((request.name,), definition)
+        return definition
+    if not same_but_for_time(old, definition):
         raise AlreadyExists("TaskDef already exists and is immutable", kind="task_def", task=request.name)
     return old
 
@@ -95,34 +95,34 @@ def settle_variables(message: Message) -> None:
 def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> ExternalEventDef:
     """Define an external event, in place of an earlier definition."""
     check_name("external event", request.name)
-    found = ExternalEventDef(
+    definition = ExternalEventDef(
         id=ExternalEventDefId(name=request.name),
         created_at=work.instant(),
         retention_policy=request.retention_policy,
         type_information=request.content_type if request.HasField("content_type") else None,
     )
     if request.HasField("correlated_event_config"):
-        found.correlated_event_config.CopyFrom(request.correlated_event_config)
-    pin_structs(work, found)
-    work.rows.put((request.name,), found)
-    return found
+        definition.correlated_event_config.CopyFrom(request.correlated_event_config)
+    pin_structs(work, definition)
+    work.rows.put((request.name,), definition)
+    return definition
 
 
 def put_workflow_event_def(work: Work, request: PutWorkflowEventDefRequest) -> WorkflowEventDef:
     """Define a workflow event. Its type never changes."""
     check_name("workflow event", request.name)
-    found = WorkflowEventDef(
+    definition = WorkflowEventDef(
         id=WorkflowEventDefId(name=request.name), created_at=work.instant(), content_type=request.content_type
     )
     old = work.rows.get(WorkflowEventDef, (request.name,))
-    pin_structs(work, found, old)
+    pin_structs(work, definition, old)
     if old is not None:
-        if old.content_type != found.content_type:
+        if old.content_type != definition.content_type:
             raise AlreadyExists("WorkflowEventDef already exists, with another type", kind="event_def",
                                 name=request.name)  # fmt: skip
         return old
-    work.rows.put((request.name,), found)
-    return found
+    work.rows.put((request.name,), definition)
+    return definition
 
 
 def put_user_task_def(work: Work, request: PutUserTaskDefRequest) -> UserTaskDef:
@@ -130,7 +130,7 @@ def put_user_task_def(work: Work, request: PutUserTaskDefRequest) -> UserTaskDef
     check_name("user task", request.name)
     versions = work.rows.list(UserTaskDef, (request.name,))
     latest = max(versions, key=lambda version: version.version, default=None)
-    found = UserTaskDef(
+    definition = UserTaskDef(
         name=request.name,
         version=0 if latest is None else latest.version,
         description=request.description if request.HasField("description") else None,
@@ -138,11 +138,11 @@ def put_user_task_def(work: Work, request: PutUserTaskDefRequest) -> UserTaskDef
         created_at=work.instant(),
     )
     if latest is not None:
-        if same_but_for_time(latest, found):
+        if same_but_for_time(latest, definition):
             return latest
-        found.version = latest.version + 1
-    work.rows.put((found.name, found.version), found)
-    return found
+        definition.version = latest.version + 1
+    work.rows.put((definition.name, definition.version), definition)
+    return definition
 
 
 def delete_task_def(work: Work, request: DeleteTaskDefRequest) -> Empty:
@@ -168,10 +168,10 @@ def delete_user_task_def(work: Work, request: DeleteUserTaskDefRequest) -> Empty
 
 def delete_spec(work: Work, request: DeleteWfSpecRequest) -> Empty:
     """Retire one version of a specification: no run begins with it any more, and its open runs go on with it."""
-    found = work.rows.get(WfSpec, key_of(request.id))
-    if found is not None:
-        found.status = MetadataStatus.ARCHIVED
-        work.rows.put(key_of(request.id), found)
+    spec = work.rows.get(WfSpec, key_of(request.id))
+    if spec is not None:
+        spec.status = MetadataStatus.ARCHIVED
+        work.rows.put(key_of(request.id), spec)
     return Empty()
 
 

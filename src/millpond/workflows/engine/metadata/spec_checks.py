@@ -124,9 +124,9 @@ def _check_variables(check: _Check) -> None:
             own.add(name)
             if variable.access_level == INHERITED:
                 _check_inherited(check, thread, name)
-            wanted = type_of_def(variable.var_def)
-            if variable.var_def.HasField("default_value") and not fits(variable.var_def.default_value, wanted):
-                check.fail("the default is of another type", thread, variable=name, type=type_name(wanted))
+            type_ = type_of_def(variable.var_def)
+            if variable.var_def.HasField("default_value") and not fits(variable.var_def.default_value, type_):
+                check.fail("the default is of another type", thread, variable=name, type=type_name(type_))
 
 
 def _check_inherited(check: _Check, thread: str, name: str) -> None:
@@ -187,16 +187,16 @@ def _check_assignments(check: _Check, thread: str, node: str, part: Message) -> 
         _check_assignments(check, thread, node, inner)
 
 
-def _check_assignment(check: _Check, thread: str, node: str, wanted: VariableAssignment) -> None:
+def _check_assignment(check: _Check, thread: str, node: str, assignment: VariableAssignment) -> None:
     """Raise for variables that no thread declares, and outputs of nodes that do not exist."""
-    match wanted.WhichOneof("source"):
+    match assignment.WhichOneof("source"):
         case "variable_name":
-            if wanted.variable_name not in check.variables:
-                check.fail("a variable is not declared", thread, node, variable=wanted.variable_name)
+            if assignment.variable_name not in check.variables:
+                check.fail("a variable is not declared", thread, node, variable=assignment.variable_name)
         case "node_output":
-            if wanted.node_output.node_name not in check.spec.thread_specs[thread].nodes:
-                check.fail("no node has this name", thread, node, output_of=wanted.node_output.node_name)
-    for part in parts_of(wanted):
+            if assignment.node_output.node_name not in check.spec.thread_specs[thread].nodes:
+                check.fail("no node has this name", thread, node, output_of=assignment.node_output.node_name)
+    for part in parts_of(assignment):
         _check_assignments(check, thread, node, part)
 
 
@@ -217,12 +217,12 @@ def _check_handler_inputs(
 ) -> None:
     """A handler needs nothing but the content of what it handles, of the type that this has; errors have none."""
     for variable in check.spec.thread_specs[handler].variable_defs:
-        name, wanted = variable.var_def.name, type_of_def(variable.var_def)
+        name, type_ = variable.var_def.name, type_of_def(variable.var_def)
         if variable.required and (name != INPUT or not content):
             check.fail("a handler is given no such variable", handler, variable=name)
-        if name == INPUT and given is not None and not assignable(given, wanted):
+        if name == INPUT and given is not None and not assignable(given, type_):
             check.fail("a handler takes another type than its event has", handler, variable=name,
-                       type=type_name(wanted), given=type_name(given))  # fmt: skip
+                       type=type_name(type_), given=type_name(given))  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -231,8 +231,8 @@ def _check_handler_inputs(
 def _check_types(check: _Check, thread: str, name: str, node: Node) -> None:
     """Every assignment of a node can be computed, and fits where it goes."""
     types = check.types(thread, name)
-    for wanted in _assignments(node):
-        types.of(wanted)
+    for assignment in _assignments(node):
+        types.of(assignment)
     for edge in node.outgoing_edges:
         if edge.WhichOneof("edge_condition") == "condition":
             types.check("a condition is no BOOL", edge.condition, BOOL)
@@ -255,11 +255,11 @@ def _assignments(part: Message) -> Iterator[VariableAssignment]:
             yield from _assignments(inner)
 
 
-def _check_started(check: _Check, types: Types, started: str, given: Mapping[str, VariableAssignment]) -> None:
+def _check_started(check: _Check, types: Types, started: str, inputs: Mapping[str, VariableAssignment]) -> None:
     for variable in check.spec.thread_specs[started].variable_defs:
         name = variable.var_def.name
-        if name in given:
-            types.check(INPUT_TYPE, given[name], type_of_def(variable.var_def), input=name)
+        if name in inputs:
+            types.check(INPUT_TYPE, inputs[name], type_of_def(variable.var_def), input=name)
 
 
 def _check_returns(check: _Check, thread: str, spec: ThreadSpec) -> None:
@@ -277,11 +277,11 @@ def _check_returns(check: _Check, thread: str, spec: ThreadSpec) -> None:
         if empty:
             nothing = name
             continue
-        found = check.types(thread, name).of(returned)
-        if first is not None and OPEN not in (first, found) and type_name(first) != type_name(found):
-            check.fail("exits of a thread return different types", thread, name, type=type_name(found),
+        type_ = check.types(thread, name).of(returned)
+        if first is not None and OPEN not in (first, type_) and type_name(first) != type_name(type_):
+            check.fail("exits of a thread return different types", thread, name, type=type_name(type_),
                        other=type_name(first))  # fmt: skip
-        first = first or found
+        first = first or type_
     if nothing and first is not None:
         check.fail("exits of a thread return a value and none", thread, nothing)
 
@@ -316,8 +316,8 @@ def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
         )
     types = check.types(thread, name)
     _check_assignments(check, thread, name, task)
-    for declared, wanted in zip(definition.input_vars, task.variables, strict=True):
-        types.check(INPUT_TYPE, wanted, type_of_def(declared), input=declared.name)
+    for declared, assignment in zip(definition.input_vars, task.variables, strict=True):
+        types.check(INPUT_TYPE, assignment, type_of_def(declared), input=declared.name)
 
 
 def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> None:
@@ -440,9 +440,9 @@ def _check_interrupts(check: _Check) -> None:
                 check.fail("an event is used by one thread's interrupt alone", name, event=event)
             if definition.handler_spec_name not in check.spec.thread_specs:
                 check.fail("the thread of a handler does not exist", name, handler=definition.handler_spec_name)
-            found = check.work.rows.get(ExternalEventDef, (event,))
-            if found is None:
+            event_def = check.work.rows.get(ExternalEventDef, (event,))
+            if event_def is None:
                 check.fail("the external event is not defined", name, event=event)
-            content = found.type_information
-            given = content.return_type if content.HasField("return_type") else None
-            _check_handler_inputs(check, definition.handler_spec_name, given=given)
+            content = event_def.type_information
+            content_type = content.return_type if content.HasField("return_type") else None
+            _check_handler_inputs(check, definition.handler_spec_name, given=content_type)

@@ -43,27 +43,27 @@ TASK_TIMEOUT_SECONDS = 60
 def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     """Store a specification as the version that its changes make, or answer the latest when nothing changed."""
     latest, last = find_spec(work, request.name), newest_spec(work.rows.list(WfSpec, (request.name,)))
-    found = _spec(work, request)
-    settle_variables(found)
-    pin_structs(work, found)
-    check_spec(work, found)
-    _freeze(found, latest)
+    spec = _spec(work, request)
+    settle_variables(spec)
+    pin_structs(work, spec)
+    check_spec(work, spec)
+    _freeze(spec, latest)
     if last is None:
-        return _stored(work, found)
-    for known in (latest, last):
-        if known is not None and same_but_for_time(known, found, "id", "status"):
-            known.status = MetadataStatus.ACTIVE
-            return _stored(work, known)
-    breaking = _breaks(last, found)
+        return _stored(work, spec)
+    for earlier in (latest, last):
+        if earlier is not None and same_but_for_time(earlier, spec, "id", "status"):
+            earlier.status = MetadataStatus.ACTIVE
+            return _stored(work, earlier)
+    breaking = _breaks(last, spec)
     if latest is not None:
         _check_allowed(request, breaking=breaking)
-    found.id.major_version = last.id.major_version + breaking
-    found.id.revision = 0 if breaking else last.id.revision + 1
-    return _stored(work, found)
+    spec.id.major_version = last.id.major_version + breaking
+    spec.id.revision = 0 if breaking else last.id.revision + 1
+    return _stored(work, spec)
 
 
 def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
-    found = WfSpec(
+    spec = WfSpec(
         id=WfSpecId(name=request.name),
         created_at=work.instant(),
         status=MetadataStatus.ACTIVE,
@@ -72,7 +72,7 @@ def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
         retention_policy=request.retention_policy if request.HasField("retention_policy") else None,
         parent_wf_spec=request.parent_wf_spec if request.HasField("parent_wf_spec") else None,
     )
-    for thread in found.thread_specs.values():
+    for thread in spec.thread_specs.values():
         for node in thread.nodes.values():
             if node.WhichOneof("node") == "task" and node.task.timeout_seconds == 0:
                 node.task.timeout_seconds = TASK_TIMEOUT_SECONDS
@@ -80,7 +80,7 @@ def _spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
                 _settle_user_task(work, node.user_task)
             if node.WhichOneof("node") == "run_child_wf":
                 _settle_child(work, request.name, node.run_child_wf)
-    return found
+    return spec
 
 
 def _settle_user_task(work: Work, node: UserTaskNode) -> None:
@@ -137,8 +137,8 @@ def _freeze(spec: WfSpec, latest: WfSpec | None) -> None:
     spec.frozen_variables.extend(frozen[name] for name in sorted(frozen))
 
 
-def _breaks(latest: WfSpec, found: WfSpec) -> bool:
-    return _interface(latest) != _interface(found)
+def _breaks(latest: WfSpec, new: WfSpec) -> bool:
+    return _interface(latest) != _interface(new)
 
 
 def _interface(spec: WfSpec) -> tuple[frozenset[str], frozenset[str], bytes]:

@@ -27,18 +27,18 @@ def latest_struct(work: Work, name: str) -> StructDef | None:
     return max(work.rows.list(StructDef, (name,)), key=lambda version: version.id.version, default=None)
 
 
-def settled(work: Work, value: VariableValue, wanted: TypeDefinition) -> VariableValue:
+def settled(work: Work, value: VariableValue, type_: TypeDefinition) -> VariableValue:
     """A value of a type: its structs with the versions that they were checked against and the masks of their fields,
     its arrays and maps with the types of their elements.
 
     Raises:
         NodeFailed: VAR_SUB_ERROR; a struct lacks a field, or a field has another type than its definition says.
     """
-    if kind_of(value) not in _VALUES or wanted.WhichOneof("defined_type") is None:
+    if kind_of(value) not in _VALUES or type_.WhichOneof("defined_type") is None:
         return value
-    found = copied(value)
-    _settle(work, found, wanted)
-    return found
+    result = copied(value)
+    _settle(work, result, type_)
+    return result
 
 
 def pin_structs(work: Work, message: Message, before: Message | None = None) -> None:
@@ -75,40 +75,40 @@ def _definition(work: Work, name: StructDefId) -> StructDef | None:
     return latest_struct(work, name.name)
 
 
-def _settle(work: Work, value: VariableValue, wanted: TypeDefinition) -> None:
+def _settle(work: Work, value: VariableValue, type_: TypeDefinition) -> None:
     if is_null(value):
         return
-    match wanted.WhichOneof("defined_type"):
+    match type_.WhichOneof("defined_type"):
         case "struct_def_id":
-            definition = _definition(work, wanted.struct_def_id)
+            definition = _definition(work, type_.struct_def_id)
             if definition is None:
-                raise substitution(f"the struct {wanted.struct_def_id.name} is not defined")
+                raise substitution(f"the struct {type_.struct_def_id.name} is not defined")
             value.struct.struct_def_id.CopyFrom(definition.id)
             _settle_fields(work, definition.id.name, value.struct.struct, definition.struct_def)
         case "inline_struct_def":
-            _settle_fields(work, "of this type", value.struct.struct, wanted.inline_struct_def)
+            _settle_fields(work, "of this type", value.struct.struct, type_.inline_struct_def)
         case "inline_array_def":
-            value.array.element_type.CopyFrom(wanted.inline_array_def.array_type)
+            value.array.element_type.CopyFrom(type_.inline_array_def.array_type)
             for item in value.array.items:
-                _settle(work, item, wanted.inline_array_def.array_type)
+                _settle(work, item, type_.inline_array_def.array_type)
         case "inline_map_def":
-            value.map.map_type.CopyFrom(wanted.inline_map_def)
+            value.map.map_type.CopyFrom(type_.inline_map_def)
             for entry in value.map.entries:
-                _settle(work, entry.value, wanted.inline_map_def.value_type)
+                _settle(work, entry.value, type_.inline_map_def.value_type)
 
 
-def _settle_fields(work: Work, struct: str, given: InlineStruct, wanted: InlineStructDef) -> None:
-    for name in sorted(wanted.fields):
-        field = wanted.fields[name]
-        if name not in given.fields:
+def _settle_fields(work: Work, struct: str, content: InlineStruct, definition: InlineStructDef) -> None:
+    for name in sorted(definition.fields):
+        field = definition.fields[name]
+        if name not in content.fields:
             if not field.HasField("default_value"):
                 raise substitution(f"the struct {struct} needs the field {name}")
             continue
-        value = given.fields[name].value
+        value = content.fields[name].value
         if is_null(value) and not field.is_nullable:
             raise substitution(f"the field {name} of the struct {struct} cannot be null")
         if not fits(value, field.field_type):
             other = f"{type_name(field.field_type)}, not {value_type_name(value)}"
             raise substitution(f"the field {name} of the struct {struct} is of type {other}")
-        given.fields[name].masked = field.field_type.masked
+        content.fields[name].masked = field.field_type.masked
         _settle(work, value, field.field_type)

@@ -50,21 +50,21 @@ def put_struct_def(work: Work, request: PutStructDefRequest) -> StructDef:
     """Define a struct, or a new version of it as far as the request allows a change."""
     check_name("struct", request.name)
     latest = latest_struct(work, request.name)
-    found = StructDef(
+    definition = StructDef(
         id=StructDefId(name=request.name, version=0 if latest is None else latest.id.version),
         description=request.description if request.HasField("description") else None,
         created_at=work.instant(),
         struct_def=request.struct_def,
     )
-    for name in sorted(found.struct_def.fields):
-        _check_field(work, request.name, name, found.struct_def.fields[name])
+    for name in sorted(definition.struct_def.fields):
+        _check_field(work, request.name, name, definition.struct_def.fields[name])
     if latest is not None:
-        if same_but_for_time(latest, found):
+        if same_but_for_time(latest, definition):
             return latest
-        _check_change(request, latest.struct_def, found.struct_def)
-        found.id.version = latest.id.version + 1
-    work.rows.put((found.id.name, found.id.version), found)
-    return found
+        _check_change(request, latest.struct_def, definition.struct_def)
+        definition.id.version = latest.id.version + 1
+    work.rows.put((definition.id.name, definition.id.version), definition)
+    return definition
 
 
 def delete_struct_def(work: Work, request: DeleteStructDefRequest) -> Empty:
@@ -95,34 +95,34 @@ def _check_field(work: Work, struct: str, name: str, field: StructFieldDef) -> N
         _fail("not a valid field name", struct, name, "use letters and digits; begin with a small letter")
     _settle_type(work, struct, name, field.field_type)
     if field.HasField("default_value") and not fits(field.default_value, field.field_type):
-        wanted, given = type_name(field.field_type), value_type_name(field.default_value)
+        expected, default = type_name(field.field_type), value_type_name(field.default_value)
         _fail(
             "the default is of another type",
             struct,
             name,
             "give a default of the field's type",
-            type=wanted,
-            given=given,
+            type=expected,
+            given=default,
         )
 
 
-def _settle_type(work: Work, struct: str, name: str, wanted: TypeDefinition) -> None:
+def _settle_type(work: Work, struct: str, name: str, type_: TypeDefinition) -> None:
     """Check the type of a field, and name the versions of the structs in it."""
-    match wanted.WhichOneof("defined_type"):
+    match type_.WhichOneof("defined_type"):
         case "primitive_type":
-            if wanted.primitive_type in JSON:
-                kind = VariableType.Name(wanted.primitive_type)
+            if type_.primitive_type in JSON:
+                kind = VariableType.Name(type_.primitive_type)
                 _fail("a struct holds no JSON", struct, name, "use a struct, an array or a map", type=kind)
         case "struct_def_id":
-            _settle_struct(work, struct, name, wanted.struct_def_id)
+            _settle_struct(work, struct, name, type_.struct_def_id)
         case "inline_array_def":
-            _settle_type(work, struct, name, wanted.inline_array_def.array_type)
+            _settle_type(work, struct, name, type_.inline_array_def.array_type)
         case "inline_map_def":
-            _settle_type(work, struct, name, wanted.inline_map_def.key_type)
-            _settle_type(work, struct, name, wanted.inline_map_def.value_type)
+            _settle_type(work, struct, name, type_.inline_map_def.key_type)
+            _settle_type(work, struct, name, type_.inline_map_def.value_type)
         case "inline_struct_def":
-            for inner in sorted(wanted.inline_struct_def.fields):
-                _check_field(work, struct, inner, wanted.inline_struct_def.fields[inner])
+            for inner in sorted(type_.inline_struct_def.fields):
+                _check_field(work, struct, inner, type_.inline_struct_def.fields[inner])
         case _:
             _fail("a field has no type", struct, name, "give the field a type")
 
@@ -151,9 +151,9 @@ def _check_change(request: PutStructDefRequest, old: InlineStructDef, new: Inlin
         if before is None or (name in _required(new) and name not in _required(old)):
             _fail(f"{problem}: it is new and has no default", request.name, name, "give it a default")
         if before.field_type != after.field_type:
-            wanted, given = type_name(before.field_type), type_name(after.field_type)
+            old_type, new_type = type_name(before.field_type), type_name(after.field_type)
             hint = "leave its type, or define another field"
-            _fail(f"{problem}: it has another type", request.name, name, hint, earlier=wanted, given=given)
+            _fail(f"{problem}: it has another type", request.name, name, hint, earlier=old_type, given=new_type)
 
 
 def _field(struct: InlineStructDef, name: str) -> StructFieldDef | None:

@@ -109,9 +109,9 @@ def put_tenant(work: Work, request: PutTenantRequest) -> Tenant:
     old = work.rows.get(Tenant, (request.id,))
     if old is not None:
         return old
-    found = Tenant(id=TenantId(id=request.id), created_at=work.instant())
-    work.rows.put((request.id,), found)
-    return found
+    tenant = Tenant(id=TenantId(id=request.id), created_at=work.instant())
+    work.rows.put((request.id,), tenant)
+    return tenant
 
 
 def put_principal(work: Work, request: PutPrincipalRequest) -> Principal:
@@ -127,17 +127,17 @@ def put_principal(work: Work, request: PutPrincipalRequest) -> Principal:
         raise AlreadyExists("there is a principal of this name", kind="principal", principal=request.id,
                             hint="set overwrite to give it other rights")  # fmt: skip
     _check_acls(work, request)
-    found = Principal(id=PrincipalId(id=request.id), created_at=work.instant(), global_acls=request.global_acls)
+    principal = Principal(id=PrincipalId(id=request.id), created_at=work.instant(), global_acls=request.global_acls)
     for tenant, acls in request.per_tenant_acls.items():
-        found.per_tenant_acls[tenant].CopyFrom(acls)
+        principal.per_tenant_acls[tenant].CopyFrom(acls)
     if old is not None and old.HasField("created_at"):
-        found.created_at.CopyFrom(old.created_at)
+        principal.created_at.CopyFrom(old.created_at)
     if old is None and len(work.rows.list(Principal, (), PRINCIPALS_MAX)) == PRINCIPALS_MAX:
         raise Invalid("there are as many principals as may be", kind="principals_full", principals_max=PRINCIPALS_MAX)
-    work.rows.put((request.id,), found)
-    if old is not None and is_admin(old) and not is_admin(found):
+    work.rows.put((request.id,), principal)
+    if old is not None and is_admin(old) and not is_admin(principal):
         _need_admin(work, request.id)
-    return found
+    return principal
 
 
 def delete_principal(work: Work, request: DeletePrincipalRequest) -> Empty:
@@ -171,13 +171,13 @@ def put_quota(work: Work, request: PutQuotaRequest) -> Quota:
             raise Invalid("there is no such principal", kind="principal_unknown", principal=request.principal.id,
                           hint="put it first")  # fmt: skip
         name.principal.CopyFrom(request.principal)
-    found = Quota(id=name, created_at=work.instant(), write_requests_per_second=request.write_requests_per_second)
+    quota = Quota(id=name, created_at=work.instant(), write_requests_per_second=request.write_requests_per_second)
     key = key_of(name)
     old = work.rows.get(Quota, key)
     if old is not None:
-        found.created_at.CopyFrom(old.created_at)
-    work.rows.put(key, found)
-    return found
+        quota.created_at.CopyFrom(old.created_at)
+    work.rows.put(key, quota)
+    return quota
 
 
 def delete_quota(work: Work, request: DeleteQuotaRequest) -> Empty:
@@ -188,8 +188,8 @@ def delete_quota(work: Work, request: DeleteQuotaRequest) -> Empty:
 
 
 def _principal(work: Work, name: str) -> Principal | None:
-    found = work.rows.get(Principal, (name,))
-    return anonymous() if found is None and name == ANONYMOUS else found
+    principal = work.rows.get(Principal, (name,))
+    return anonymous() if principal is None and name == ANONYMOUS else principal
 
 
 def _need_tenant(work: Work, name: str) -> None:

@@ -53,15 +53,15 @@ IGNORE_CLAIM = SaveUserTaskRunProgressRequest.IGNORE_CLAIM
 
 def find_user_task(work: Work, name: UserTaskRunId) -> UserTaskRun:
     """The user task run with an id; raises NotFound when there is none."""
-    found = work.rows.get(UserTaskRun, key_of(name))
-    if found is None:
+    user_task = work.rows.get(UserTaskRun, key_of(name))
+    if user_task is None:
         raise NotFound(
             "no user task run with this id",
             kind="user_task_run",
             run=run_path(name.wf_run_id),
             user_task=name.user_task_guid,
         )
-    return found
+    return user_task
 
 
 def put_user_task(work: Work, task: UserTaskRun) -> None:
@@ -177,14 +177,14 @@ def _check_results(work: Work, task: UserTaskRun, results: Mapping[str, Variable
     for given in sorted(results):
         if given not in fields:
             raise Invalid("the user task has no such field", kind="user_task_field", user_task=name.name, field=given)
-        wanted = fields[given].type
-        if not fits(results[given], TypeDefinition(primitive_type=wanted)):
+        type_ = fields[given].type
+        if not fits(results[given], TypeDefinition(primitive_type=type_)):
             raise Invalid(
                 "a field of the user task has another type",
                 kind="user_task_field",
                 user_task=name.name,
                 field=given,
-                type=VariableType.Name(wanted),
+                type=VariableType.Name(type_),
                 given=value_type_name(results[given]),
             )
     for field in definition.fields:

@@ -80,17 +80,17 @@ def arrive_user_task(run: Run, thread: ThreadRun, node: UserTaskNode, row: NodeR
     _set_timers(scope, node, task, ON_ARRIVAL)
 
 
-def text(scope: Scope, name: str, wanted: VariableAssignment) -> str | None:
+def text(scope: Scope, name: str, assignment: VariableAssignment) -> str | None:
     """The text that an assignment gives, None for null or for no assignment; a blank one fails the node."""
-    if wanted.WhichOneof("source") is None:
+    if assignment.WhichOneof("source") is None:
         return None
-    value = evaluated(scope, wanted)
+    value = evaluated(scope, assignment)
     if is_null(value):
         return None
-    found = text_of(value)
-    if not found.strip():
+    content = text_of(value)
+    if not content.strip():
         raise NodeFailed("VAR_ERROR", _BLANK.get(name, f"the {name} of a user task is blank"))
-    return found
+    return content
 
 
 def user_task_done(scope: Scope, node: UserTaskNode, row: NodeRun) -> VariableValue | None:

@@ -79,20 +79,20 @@ def type_of_def(definition: VariableDef) -> TypeDefinition:
     return TypeDefinition(primitive_type=definition.type, masked=definition.masked_value)
 
 
-def type_name(wanted: TypeDefinition) -> str:
+def type_name(type_: TypeDefinition) -> str:
     """The name of a type for messages.
 
     >>> type_name(TypeDefinition(primitive_type=VariableType.STR))
     'STR'
     """
-    field = wanted.WhichOneof("defined_type")
+    field = type_.WhichOneof("defined_type")
     match field:
         case None:
             return "ANY"
         case "primitive_type":
-            return VariableType.Name(wanted.primitive_type)
+            return VariableType.Name(type_.primitive_type)
         case "struct_def_id":
-            return f"STRUCT {wanted.struct_def_id.name}"
+            return f"STRUCT {type_.struct_def_id.name}"
         case _:
             return field.removeprefix("inline_").removesuffix("_def").upper()
 
@@ -115,110 +115,110 @@ def type_of_value(value: VariableValue) -> TypeDefinition:
     return TypeDefinition(inline_array_def={}) if kind == "array" else TypeDefinition(inline_map_def={})
 
 
-def is_instant(found: Timestamp) -> bool:
+def is_instant(instant: Timestamp) -> bool:
     """True for an instant between the years 1 and 9999; messages may hold any numbers.
 
     >>> is_instant(Timestamp(seconds=0)), is_instant(Timestamp(seconds=1 << 60)), is_instant(Timestamp(nanos=-1))
     (True, False, False)
     """
-    return -62_135_596_800 <= found.seconds <= 253_402_300_799 and 0 <= found.nanos < 1_000_000_000
+    return -62_135_596_800 <= instant.seconds <= 253_402_300_799 and 0 <= instant.nanos < 1_000_000_000
 
 
-def fits(value: VariableValue, wanted: TypeDefinition) -> bool:
+def fits(value: VariableValue, type_: TypeDefinition) -> bool:
     """True when a value may be stored as a type without a change."""
-    kind, field = kind_of(value), wanted.WhichOneof("defined_type")
+    kind, field = kind_of(value), type_.WhichOneof("defined_type")
     if kind is None or field is None:
         return True
     if field == "primitive_type":
-        same = _PRIMITIVES.get(kind) == wanted.primitive_type
+        same = _PRIMITIVES.get(kind) == type_.primitive_type
         return same and (kind != "utc_timestamp" or is_instant(value.utc_timestamp))
     if field == "struct_def_id":
-        return kind == "struct" and value.struct.struct_def_id.name in ("", wanted.struct_def_id.name)
+        return kind == "struct" and value.struct.struct_def_id.name in ("", type_.struct_def_id.name)
     if field == "inline_struct_def":
         return kind == "struct"
     if _CONTAINERS.get(kind) != field:
         return False
     if kind == "array":
-        return all(fits(item, wanted.inline_array_def.array_type) for item in value.array.items)
+        return all(fits(item, type_.inline_array_def.array_type) for item in value.array.items)
     entries = value.map.entries
-    keys, values = wanted.inline_map_def.key_type, wanted.inline_map_def.value_type
+    keys, values = type_.inline_map_def.key_type, type_.inline_map_def.value_type
     return all(fits(entry.key, keys) and fits(entry.value, values) for entry in entries)
 
 
-def assignable(given: TypeDefinition, wanted: TypeDefinition) -> bool:
+def assignable(source: TypeDefinition, target: TypeDefinition) -> bool:
     """True when a value of one type may be used as another without a cast; an open type may be anything."""
-    kinds = given.WhichOneof("defined_type"), wanted.WhichOneof("defined_type")
+    kinds = source.WhichOneof("defined_type"), target.WhichOneof("defined_type")
     match kinds:
         case (None, _) | (_, None):
             return True
         case ("primitive_type", "primitive_type"):
-            pair = given.primitive_type, wanted.primitive_type
+            pair = source.primitive_type, target.primitive_type
             widened = {(VariableType.INT, VariableType.DOUBLE), (VariableType.TIMESTAMP, VariableType.INT)}
-            to_text = wanted.primitive_type == VariableType.STR and given.primitive_type in _TEXTS
+            to_text = target.primitive_type == VariableType.STR and source.primitive_type in _TEXTS
             return pair[0] == pair[1] or pair in widened or to_text
         case ("struct_def_id", "struct_def_id"):
-            return given.struct_def_id.name == wanted.struct_def_id.name
+            return source.struct_def_id.name == target.struct_def_id.name
         case ("inline_array_def", "inline_array_def"):
-            return assignable(given.inline_array_def.array_type, wanted.inline_array_def.array_type)
+            return assignable(source.inline_array_def.array_type, target.inline_array_def.array_type)
         case _:
             return kinds[0] == kinds[1]
 
 
-def castable(given: TypeDefinition, wanted: TypeDefinition) -> bool:
+def castable(source: TypeDefinition, target: TypeDefinition) -> bool:
     """True when some value of one type may be cast to another, as `coerced` does it with `cast`."""
-    if assignable(given, wanted):
+    if assignable(source, target):
         return True
-    pair = (given.primitive_type, wanted.primitive_type)
-    kinds = given.WhichOneof("defined_type"), wanted.WhichOneof("defined_type")
-    parsed = given.primitive_type == VariableType.STR and wanted.primitive_type in _PARSED
+    pair = (source.primitive_type, target.primitive_type)
+    kinds = source.WhichOneof("defined_type"), target.WhichOneof("defined_type")
+    parsed = source.primitive_type == VariableType.STR and target.primitive_type in _PARSED
     return kinds == ("primitive_type",) * 2 and (parsed or pair == (VariableType.DOUBLE, VariableType.INT))
 
 
-def coerced(value: VariableValue, wanted: TypeDefinition, *, cast: bool = False) -> VariableValue:
+def coerced(value: VariableValue, type_: TypeDefinition, *, cast: bool = False) -> VariableValue:
     """A value as a type: the same, or converted as the type permits; `cast` permits more.
 
     Raises:
         NodeFailed: VAR_SUB_ERROR; the value cannot be converted.
     """
-    if fits(value, wanted):
+    if fits(value, type_):
         return value
-    if wanted.WhichOneof("defined_type") == "primitive_type":
-        found = _converted(value, wanted.primitive_type, cast)
-        if found is not None:
-            return found
-    raise substitution(f"a value of type {value_type_name(value)} cannot be used as {type_name(wanted)}")
+    if type_.WhichOneof("defined_type") == "primitive_type":
+        converted = _converted(value, type_.primitive_type, cast)
+        if converted is not None:
+            return converted
+    raise substitution(f"a value of type {value_type_name(value)} cannot be used as {type_name(type_)}")
 
 
-def _converted(value: VariableValue, wanted: VariableType, cast: bool) -> VariableValue | None:
+def _converted(value: VariableValue, type_: VariableType, cast: bool) -> VariableValue | None:
     """The value converted, or None where no conversion exists."""
     kind = kind_of(value)
-    if wanted == VariableType.DOUBLE and kind == "int":
+    if type_ == VariableType.DOUBLE and kind == "int":
         return VariableValue(double=float(value.int))
-    if wanted == VariableType.STR and kind in _TO_TEXT:
+    if type_ == VariableType.STR and kind in _TO_TEXT:
         return VariableValue(str=text_of(value))
-    if wanted == VariableType.INT and kind == "utc_timestamp":
+    if type_ == VariableType.INT and kind == "utc_timestamp":
         return VariableValue(int=value.utc_timestamp.seconds * 1000)
     if not cast:
         return None
-    if wanted == VariableType.INT and kind == "double":
+    if type_ == VariableType.INT and kind == "double":
         return integer(value.double)
-    return _parsed(value.str, wanted) if kind == "str" else None
+    return _parsed(value.str, type_) if kind == "str" else None
 
 
-def _parsed(text: str, wanted: VariableType) -> VariableValue | None:
+def _parsed(text: str, type_: VariableType) -> VariableValue | None:
     """A text read as a type, as a cast does it."""
     try:
-        if wanted == VariableType.INT:
+        if type_ == VariableType.INT:
             return integer(int(text))
-        if wanted == VariableType.DOUBLE:
+        if type_ == VariableType.DOUBLE:
             return VariableValue(double=float(text))
     except ValueError as broken:
-        raise substitution(f"the text {text[:80]!r} is not of type {VariableType.Name(wanted)}") from broken
-    if wanted == VariableType.BOOL and text.lower() in ("true", "false"):
+        raise substitution(f"the text {text[:80]!r} is not of type {VariableType.Name(type_)}") from broken
+    if type_ == VariableType.BOOL and text.lower() in ("true", "false"):
         return VariableValue(bool=text.lower() == "true")
-    if wanted == VariableType.BYTES:
+    if type_ == VariableType.BYTES:
         return VariableValue(bytes=text.encode())
-    if wanted == VariableType.WF_RUN_ID:
+    if type_ == VariableType.WF_RUN_ID:
         return VariableValue(wf_run_id=run_id(text))
     return None
 
@@ -275,23 +275,23 @@ def plain(value: VariableValue) -> Any:
             return getattr(value, kind)
 
 
-def value_of(found: Any) -> VariableValue:
+def value_of(plain_value: Any) -> VariableValue:
     """JSON's types as a value."""
-    match found:
+    match plain_value:
         case None:
             return NULL
         case bool():
-            return VariableValue(bool=found)
+            return VariableValue(bool=plain_value)
         case int():
-            return integer(found)
+            return integer(plain_value)
         case float():
-            return VariableValue(double=found)
+            return VariableValue(double=plain_value)
         case str():
-            return VariableValue(str=found)
+            return VariableValue(str=plain_value)
         case list():
-            return VariableValue(json_arr=json_text(found))
+            return VariableValue(json_arr=json_text(plain_value))
         case _:
-            return VariableValue(json_obj=json_text(found))
+            return VariableValue(json_obj=json_text(plain_value))
 
 
 def _parsed_json(text: str, parse: Callable[[str], Any]) -> Any:
@@ -316,9 +316,9 @@ def _depth(text: str) -> int:
     return deepest
 
 
-def json_text(found: Any) -> str:
+def json_text(plain_value: Any) -> str:
     """JSON's types as text, without spaces."""
-    return to_json(found).decode()
+    return to_json(plain_value).decode()
 
 
 def check_size(name: str, value: VariableValue) -> None:

@@ -50,20 +50,20 @@ def steps_of(path: str) -> tuple[str | int | _Length, ...]:
     steps: list[str | int | _Length] = []
     position = 1
     while position < len(path):
-        found = _STEP.match(path, position)
-        if found is None:
+        match = _STEP.match(path, position)
+        if match is None:
             raise substitution(f"JSON path {path[:80]!r} cannot be read from {path[position : position + 20]!r} on")
-        steps.append(_step(found))
-        position = found.end()
+        steps.append(_step(match))
+        position = match.end()
     return tuple(steps)
 
 
-def _step(found: re.Match[str]) -> str | int | _Length:
-    if found["call"]:
+def _step(match: re.Match[str]) -> str | int | _Length:
+    if match["call"]:
         return LENGTH
-    if found["index"]:
-        return int(found["index"])
-    return next(text for text in (found["name"], found["single"], found["double"]) if text is not None)
+    if match["index"]:
+        return int(match["index"])
+    return next(text for text in (match["name"], match["single"], match["double"]) if text is not None)
 
 
 def read(document: Any, path: str) -> Any:

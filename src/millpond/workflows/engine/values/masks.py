@@ -22,27 +22,27 @@ def shown(row: M) -> M:
     >>> shown(Variable(value=VariableValue(int=7), masked=True)).value.str
     '*****'
     """
-    found = copied(row)
-    match found:
+    masked = copied(row)
+    match masked:
         case Variable():
-            if found.masked:
-                _mask(found.value)
+            if masked.masked:
+                _mask(masked.value)
             else:
-                _mask_fields(found.value)
+                _mask_fields(masked.value)
         case TaskRun():
-            _mask_task(found)
+            _mask_task(masked)
         case NodeRun():
-            if found.external_event.mask_correlation_key:
-                found.external_event.correlation_key = MASK
-    return found
+            if masked.external_event.mask_correlation_key:
+                masked.external_event.correlation_key = MASK
+    return masked
 
 
 def _mask_task(task: TaskRun) -> None:
-    for given in task.input_variables:
-        if given.masked:
-            _mask(given.value)
+    for variable in task.input_variables:
+        if variable.masked:
+            _mask(variable.value)
         else:
-            _mask_fields(given.value)
+            _mask_fields(variable.value)
     for attempt in task.attempts:
         if attempt.WhichOneof("result") != "output":
             continue

@@ -43,10 +43,10 @@ def combined(
     operator = _OPERATORS.get(operation)
     if operator is None:
         raise substitution(f"no operation has the number {operation}")
-    found = operator(left, right)
-    if keep_int and kind_of(left) == "int" and kind_of(found) == "double":
-        return integer(found.double)
-    return found
+    result = operator(left, right)
+    if keep_int and kind_of(left) == "int" and kind_of(result) == "double":
+        return integer(result.double)
+    return result
 
 
 def _both_numbers(name: str, left: VariableValue, right: VariableValue) -> tuple[float, float, bool]:
@@ -61,8 +61,8 @@ def _unsuitable(name: str, left: VariableValue, right: VariableValue) -> Excepti
     return substitution(f"{name} does not take {value_type_name(left)} and {value_type_name(right)}")
 
 
-def _number(found: float, whole: bool) -> VariableValue:
-    return integer(found) if whole else VariableValue(double=found)
+def _number(number: float, whole: bool) -> VariableValue:
+    return integer(number) if whole else VariableValue(double=number)
 
 
 def _assign(_left: VariableValue, right: VariableValue) -> VariableValue:
@@ -109,10 +109,10 @@ def _power(left: VariableValue, right: VariableValue) -> VariableValue:
             if abs(first) > 1 and second > 64:
                 raise substitution("the power is beyond 64 bits")
             return integer(int(first) ** int(second))
-        found = math.pow(first, second)
+        result = math.pow(first, second)
     except (OverflowError, ValueError) as beyond:
         raise substitution("the power is not a finite number") from beyond
-    return integer(found) if whole else VariableValue(double=found)
+    return integer(result) if whole else VariableValue(double=result)
 
 
 def _extend(left: VariableValue, right: VariableValue) -> VariableValue:
@@ -150,15 +150,15 @@ def _lengthened(left: VariableValue, items: Iterable[VariableValue]) -> Variable
 
 def _merged(left: VariableValue, right: VariableValue) -> VariableValue:
     """Two maps as one: the right one's values win, the left one's order stays."""
-    found = VariableValue()
-    found.CopyFrom(left)
-    places = {text_of(entry.key): entry for entry in found.map.entries}
+    result = VariableValue()
+    result.CopyFrom(left)
+    places = {text_of(entry.key): entry for entry in result.map.entries}
     for entry in right.map.entries:
         if text_of(entry.key) in places:
             places[text_of(entry.key)].value.CopyFrom(entry.value)
         else:
-            found.map.entries.append(entry)
-    return found
+            result.map.entries.append(entry)
+    return result
 
 
 def _remove_if_present(left: VariableValue, right: VariableValue) -> VariableValue:
@@ -182,11 +182,11 @@ def _remove_index(left: VariableValue, right: VariableValue) -> VariableValue:
 
 
 def _array_without(left: VariableValue, dropped: Callable[[int, VariableValue], bool]) -> VariableValue:
-    found = VariableValue()
-    found.CopyFrom(left)
-    del found.array.items[:]
-    found.array.items.extend(item for at, item in enumerate(left.array.items) if not dropped(at, item))
-    return found
+    result = VariableValue()
+    result.CopyFrom(left)
+    del result.array.items[:]
+    result.array.items.extend(item for at, item in enumerate(left.array.items) if not dropped(at, item))
+    return result
 
 
 def _remove_key(left: VariableValue, right: VariableValue) -> VariableValue:
@@ -194,11 +194,11 @@ def _remove_key(left: VariableValue, right: VariableValue) -> VariableValue:
     if kind_of(left) == "json_obj":
         return VariableValue(json_obj=json_text({key: item for key, item in plain(left).items() if key != name}))
     if kind_of(left) == "map":
-        found = VariableValue()
-        found.CopyFrom(left)
-        del found.map.entries[:]
-        found.map.entries.extend(entry for entry in left.map.entries if text_of(entry.key) != name)
-        return found
+        result = VariableValue()
+        result.CopyFrom(left)
+        del result.map.entries[:]
+        result.map.entries.extend(entry for entry in left.map.entries if text_of(entry.key) != name)
+        return result
     raise _unsuitable("REMOVE_KEY", left, right)
 
 
@@ -302,14 +302,14 @@ def _sortable(value: VariableValue) -> Any:
 
 
 def _contains(container: VariableValue, item: VariableValue) -> bool:
-    found = plain(container)
+    content = plain(container)
     match kind_of(container):
         case "str":
-            return text_of(item) in found
+            return text_of(item) in content
         case "json_arr" | "array":
-            return any(same(entry, plain(item)) for entry in found)
+            return any(same(entry, plain(item)) for entry in content)
         case "json_obj" | "map":
-            return text_of(item) in found
+            return text_of(item) in content
         case None:
             return False
     raise substitution(f"IN does not look into {value_type_name(container)}")
