@@ -33,7 +33,7 @@ class TestNode(PondContract):
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         folder = tmp_path_factory.mktemp("node")
         with ExitStack() as nodes:
-            node = served(nodes, ManualClock(BEGIN), data=str(folder / "pond"), port=0)
+            node = served(nodes, ManualClock(BEGIN), server_data=str(folder / "pond"), server_port=0)
             with millpond.open(node.url, **client(folder)) as pond:
                 yield pond
 
@@ -49,7 +49,7 @@ class TestCluster(PondContract):
             ports, clock = free_ports(3), ManualClock(BEGIN)
             urls = [f"http://127.0.0.1:{port}" for port in ports]
             for port in ports:
-                served(nodes, clock, data=str(folder / str(port)), port=port, nodes=urls)
+                served(nodes, clock, server_data=str(folder / str(port)), server_port=port, nodes_urls=urls)
             with millpond.open(urls[1], **client(folder)) as pond:
                 yield pond
 

@@ -88,7 +88,7 @@ def test_a_load_with_its_parts_is_there_as_a_whole_or_not_at_all_after_a_power_c
 
     with open_pond(tmp_path / "pond", clock=ManualClock(), serve=True, maps_part_retention="7d") as pond:
         definition = pond.create_map("m", kind="state", value="long").definition
-        commit = LoadCommit(pond, Receiver(pond, load_settings(), ManualClock(), decides=lambda: True))
+        commit = LoadCommit(pond, Receiver(pond, LIMITS, ManualClock(), decides=lambda: True))
         bodies = [body_of(definition, tmp_path / str(n), rows) for n, rows in enumerate((BEFORE, {"b": 3, "c": 4}))]
         bring(commit, "before", bodies[0])
         pond.merge()

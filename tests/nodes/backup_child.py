@@ -63,7 +63,7 @@ class Story:
 
     def restore(self) -> None:
         remove_tree(self.folder / "restored")
-        restore_backup(self.place, find_backup(self.place, None), self.folder / "restored", load_settings(), self.clock)
+        restore_backup(self.place, find_backup(self.place, None), self.folder / "restored", self.clock)
 
 
 def child(task: dict[str, Any]) -> None:

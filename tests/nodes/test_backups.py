@@ -111,7 +111,7 @@ class Place:
         self._count += 1
         found = backup or find_backup(self.objects, None)
         folder = self.folder / f"restored{self._count}"
-        return restore_backup(self.objects, found, folder, load_settings(), self.clock, position=position)
+        return restore_backup(self.objects, found, folder, self.clock, position=position)
 
 
 @pytest.fixture
@@ -388,7 +388,7 @@ def test_a_restore_spares_what_is_there(tmp_path: Path, place: Place) -> None:
         fill(pond, 1)
         backup, _ = place.create(source)
     with pytest.raises(Invalid, match="holds something"):
-        restore_backup(place.objects, backup, tmp_path / "pond", load_settings(), place.clock)
+        restore_backup(place.objects, backup, tmp_path / "pond", place.clock)
     with pytest.raises(NotFound):
         find_backup(place.objects, "20010101T000000Z-1")
 
@@ -455,7 +455,7 @@ def _killed(prepared: Path, what: str, at: str, do: Callable[..., int]) -> None:
         assert not check_backup(place, backup, folder / "check"), at
     assert do(folder, what) == 0, at
     backup = find_backup(place, None)
-    restored = restore_backup(place, backup, folder / "verified", load_settings(), ManualClock())
+    restored = restore_backup(place, backup, folder / "verified", ManualClock())
     assert restored.position == backup.position
     with open_pond(restored.folder, events_reports=False) as pond:
         rounds = [act for act in PREPARED[what] if isinstance(act, int)]

@@ -65,7 +65,7 @@ def main(folder: Path, way: str) -> None:
     with open_pond(folder / "pond", serve=True, clock=clock) as pond:
         definition = pond.create_map("m", kind="state", value="long", exist_ok=True).definition
         part = _sealed(definition, folder)
-        receiver = Receiver(pond, load_settings(), clock, decides=lambda: True)
+        receiver = Receiver(pond, LIMITS, clock, decides=lambda: True)
         with arm():
             commit = LoadCommit(pond, receiver)
             if way == "whole":

@@ -70,9 +70,9 @@ def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatc
     assert (place.where, place.rights.token) == ("http://n1:7433,http://n2:7433", "of the session")
     assert "session" not in repr(place)
     assert place_named("http://n1:7433", Rights()).rights.token == "of this process"
-    assert place.settings().token == "of this process", "where it is opened, its own token wins"
+    assert place.settings().client.token == "of this process", "where it is opened, its own token wins"
     monkeypatch.delenv("MILLPOND_CLIENT_TOKEN")
-    assert place.settings().token == "of the session"
+    assert place.settings().client.token == "of the session"
 
 
 def test_an_option_wins_over_the_session() -> None:

@@ -119,7 +119,7 @@ def test_a_space_that_does_not_count_is_read_every_time(target: Map) -> None:
     freshness = Freshness(space, target.shard)
     empty = freshness.stamp()
     assert empty == (None, None, target.shard.version)
-    space.write(lambda tx: tx.put(freshness._register.key, b"x"))
+    space.write(lambda tx: tx.put(freshness._pointer_key, b"x"))
     assert freshness.stamp() == (None, b"x", target.shard.version)
 
 

@@ -141,7 +141,7 @@ def test_commands_that_come_together_share_a_write(ground: Ground) -> None:
 def test_a_mistake_of_the_caller_leaves_no_trace(ground: Ground) -> None:
     ground.do(PutTaskDefRequest(name="work"))
     before = ground.count(COMMANDS)
-    with pytest.raises(NotFound, match="no specification"):
+    with pytest.raises(NotFound, match="Couldn't find WfSpec"):
         ground.do(RunWfRequest(wf_spec_name="nothing", id="a"))
     started(ground, "retried", "a")
     after = ground.count(COMMANDS)
