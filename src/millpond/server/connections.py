@@ -30,6 +30,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, cast
 
+from starlette.types import Message
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from millpond.client.wire_errors import to_wire
@@ -296,7 +297,10 @@ class LimitedConnection(HttpToolsProtocol):
         self._end_head()
         super().on_headers_complete()
         expect_body(self, self.scope, self.cycle)
-        self._body_left = body_length(self.headers) or 0
+        length = body_length(self.headers)
+        self._body_left = length or 0
+        if length != 0:
+            _keep_what_came(self.cycle)
 
     def on_body(self, body: bytes) -> None:
         """A piece of a body came."""
@@ -395,3 +399,17 @@ class LimitedConnection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+def _keep_what_came(cycle: Any) -> None:
+    """Let a request read the bytes that came before its connection was lost; uvicorn throws them away."""
+    receive = cycle.receive
+
+    async def received() -> Message:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect" and cycle.body and cycle.more_body and not cycle.response_complete:
+            body, cycle.body = bytes(cycle.body), b""
+            return {"type": "http.request", "body": body, "more_body": True}
+        return message
+
+    cycle.receive = received
