@@ -21,6 +21,7 @@ from millpond.maps.parts.part import PartFile, PartWriter, verify_part
 from millpond.maps.parts.stream import MEDIA_TYPE, PartStream
 from millpond.nodes.uploads import receiver as receiving
 from millpond.nodes.uploads.session import UploadOffer, UploadState
+from millpond.server import connections
 from millpond.server.routes import uploads
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
@@ -144,6 +145,21 @@ def test_who_asks_how_far_a_broken_upload_came_waits_for_its_last_bytes(writer: 
         line.close()
         assert answer.result().json() == {"state": "partial", "offset": 100_000}
     assert writer.send(part, data, 100_000).json() == HERE
+
+
+def test_bytes_that_wait_for_more_are_not_lost_with_the_connection(
+    writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "GATHERING_SECONDS", 60.0)  # what came lies there when the connection is lost
+    part, data = writer.part(count=120_000)
+    began = threading.Event()
+    with listening(lambda step: began.set() if step == "receive.began" else None):
+        line = writer.begin(part, data, 1_000)
+        assert began.wait(60)
+    line.send(data[1_000:100_000])
+    line.close()
+    writer.node.until(lambda: writer.state(part)["offset"] > 0)
+    assert writer.state(part)["offset"] == 100_000
 
 
 def test_a_connection_may_be_lost_anywhere(writer: Writer) -> None:

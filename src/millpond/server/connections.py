@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from starlette.responses import Response
-from starlette.types import Scope
+from starlette.types import Message, Scope
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
 from millpond.client.wire_errors import to_wire
@@ -306,7 +306,10 @@ class LimitedConnection(HttpToolsProtocol):
         self._unused, self._in_head, self._begun = 0, False, False
         self._end_head()
         super().on_headers_complete()
-        self._body_left = expect_body(self, self.scope, self.cycle)
+        length = expect_body(self, self.scope, self.cycle)
+        self._body_left = length or 0
+        if length != 0:
+            _keep_what_came(self.cycle)
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         """Answer a request, here if that waits for nothing, else in a task. The access log is written by tasks."""
@@ -423,3 +426,17 @@ class LimitedConnection(HttpToolsProtocol):
         if self._write_timer is not None:
             self._write_timer.cancel()
             self._write_timer = None
+
+
+def _keep_what_came(cycle: Any) -> None:
+    """Let a request read the bytes that came before its connection was lost; uvicorn throws them away."""
+    receive = cycle.receive
+
+    async def received() -> Message:
+        message: Message = await receive()
+        if message["type"] == "http.disconnect" and cycle.body and cycle.more_body and not cycle.response_complete:
+            body, cycle.body = bytes(cycle.body), b""
+            return {"type": "http.request", "body": body, "more_body": True}
+        return message
+
+    cycle.receive = received

@@ -77,15 +77,15 @@ class LingeringTransport:
             self._connection.transport.close()
 
 
-def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> int:
-    """The length of the body that a head states, 0 for none that is known; the response closes the connection of a
+def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> int | None:
+    """The length of the body that a head states, None for one that comes in chunks; the response closes the connection of a
     request whose large body has not come by then.
     """
     length = _body_length(scope["headers"])
     if length is None or length > LINGER_BYTES_MAX:
         cycle.transport = LingeringTransport(connection, cycle)
         scope[_UNREAD] = cycle
-    return length or 0
+    return length
 
 
 def _body_length(headers: Iterable[tuple[bytes, bytes]]) -> int | None:

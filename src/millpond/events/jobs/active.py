@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from millpond.events.protocol import StreamStore
     from millpond.events.volumes import Append
 
-__all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "RETRYABLE", "ActiveJobs", "JobState", "ends_job", "fold")
+__all__ = ("ACTIVE_JOBS_MAX", "HELD_JOBS_MAX", "ActiveJobs", "JobState", "ends_job", "fold")
 
 ACTIVE_JOBS_MAX = 1_000_000
 HELD_JOBS_MAX = 200_000
@@ -45,7 +45,7 @@ HELD_STREAMS_MAX = 1_000
 CHANGED_AT_ONCE = 20_000
 FENCED_MAX = 1_000
 """So many appends of others in a row, each between a look at the stream and the append of one job's events."""
-RETRYABLE = "retryable"
+_RETRYABLE = "retryable"
 """The header of a `failed` event that does not end its job: `true`."""
 
 
@@ -63,13 +63,13 @@ _ENDS = frozenset(("succeeded", "failed", "cancelled", "preempted"))
 _STATES = {
     "submitted": JobState.QUEUED, "queued": JobState.QUEUED, "lease_returned": JobState.QUEUED,
     "lease_expired": JobState.QUEUED, "leased": JobState.LEASED, "pending": JobState.PENDING,
-    "running": JobState.RUNNING,
+    "running": JobState.RUNNING, "failed": JobState.QUEUED,  # to be tried again, where it does not end the job
 }  # fmt: skip
 
 
 def ends_job(kind: str, headers: Mapping[str, str]) -> bool:
     """True for an event that ends its job."""
-    return kind in _ENDS and not (kind == "failed" and headers.get(RETRYABLE) == "true")
+    return kind in _ENDS and not (kind == "failed" and headers.get(_RETRYABLE) == "true")
 
 
 def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:
@@ -78,9 +78,7 @@ def fold(jobs: dict[str, JobState], events: Iterable[Event]) -> None:
         job_id = event.headers.get(JOB_ID)
         if job_id is None or not (job_id in jobs or event.kind in _BEGINS):
             continue
-        if event.kind == "failed" and event.headers.get(RETRYABLE) == "true":
-            jobs[job_id] = JobState.QUEUED
-        elif event.kind in _ENDS:
+        if ends_job(event.kind, event.headers):
             jobs.pop(job_id, None)
         elif event.kind in _STATES:
             jobs[job_id] = _STATES[event.kind]

@@ -10,7 +10,7 @@ so an id of a run is `JOB ID.NUMBER`, counted from 1.
 Invariants:
 * a record is a function of the job's events in their order; what is held here can be had again from them;
 * an event that ends a job is final: those after it change nothing, as in `events/jobs/active.py`;
-* a record holds the newest `RUNS_MAX` runs, and the first error of an attempt, cut to `ERROR_CHARS_MAX`.
+* a record holds the newest `RUNS_MAX` runs, and the newest error, cut to `ERROR_CHARS_MAX`.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.events.event import Event
 from millpond.events.job_ids import is_job_id
+from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
 from millpond.kernel.cache import Cache
 from millpond.server.armada.messages import api_event
@@ -53,9 +54,8 @@ _RUN_STATES = {
     "cancelled": pb.JobRunState.RUN_STATE_CANCELLED, "lease_expired": pb.JobRunState.RUN_STATE_LEASE_EXPIRED,
     "lease_returned": pb.JobRunState.RUNS_STATE_LEASE_RETURNED,
 }  # fmt: skip
-_BEGIN_RUNS = frozenset(("leased", "pending", "running"))
-_ENDS = frozenset(("succeeded", "failed", "preempted", "cancelled"))
 _TIMES = {"leased": "leased_ts", "pending": "pending_ts", "running": "started_ts"}
+"""The kinds of events at which a run goes on, which also begin one; after the other kinds of runs it is over."""
 _KINDS = frozenset((*_STATES, "cancelling", "preempting", "ingress_info"))
 
 
@@ -91,14 +91,15 @@ class JobRecord:
             details.cancel_ts.CopyFrom(inner.created)
             details.cancel_user, details.cancel_reason = inner.requestor, inner.reason
         if event.kind in _STATES:
-            self._change(event.kind, inner)
+            self._change(event, inner)
         self._change_run(event.kind, inner)
 
-    def _change(self, kind: str, inner: Any) -> None:
+    def _change(self, event: Event, inner: Any) -> None:
+        kind = event.kind
         retried = kind == "failed" and inner.retryable
         self.details.state = pb.JobState.QUEUED if retried else _STATES[kind]
         self.details.last_transition_ts.CopyFrom(inner.created)
-        self.ended = kind in _ENDS and not retried
+        self.ended = ends_job(kind, event.headers) and not retried
         if kind in ("failed", "preempted", "lease_returned"):
             self.error = inner.reason[:ERROR_CHARS_MAX]
         if self.ended and kind == "failed" and inner.cause == pb.Cause.Rejected:
@@ -108,7 +109,7 @@ class JobRecord:
         runs = self.details.job_runs
         run = runs[-1] if runs and not runs[-1].HasField("finished_ts") else None
         if run is None or kind == "leased":
-            if kind not in _BEGIN_RUNS:
+            if kind not in _TIMES:
                 return
             self.runs += 1
             run = runs.add(run_id=f"{inner.job_id}.{self.runs}", job_id=inner.job_id)
@@ -122,7 +123,7 @@ class JobRecord:
             getattr(run, _TIMES[kind]).CopyFrom(inner.created)
         elif kind == "ingress_info":
             run.ingress_addresses.update(inner.ingress_addresses)
-        elif kind in _ENDS or kind in ("lease_returned", "lease_expired"):
+        elif kind in _RUN_STATES:
             run.finished_ts.CopyFrom(inner.created)
 
 

@@ -19,7 +19,7 @@ from google.protobuf.message import DecodeError
 from prometheus_client import Counter
 
 from millpond.events.event import NewEvent
-from millpond.events.jobs.active import RETRYABLE
+from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
 from millpond.json_forms import FormError, parse_object
 from millpond.server.armada.wire import armada_pb2 as pb
@@ -63,7 +63,7 @@ def api_event(stream: StreamName, event: Event) -> pb.EventMessage | None:
     seconds, ms = divmod(event.time_ms, 1000)
     inner.created.seconds = min(max(seconds, _SECONDS_MIN), _SECONDS_MAX)
     inner.created.nanos = ms * 1_000_000
-    if event.kind == "failed" and event.headers.get(RETRYABLE) == "true":
+    if event.kind == "failed" and not ends_job(event.kind, event.headers):
         inner.retryable = True
     if event.kind == "submitted":
         job = inner.job
