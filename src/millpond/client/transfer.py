@@ -161,7 +161,7 @@ def _tag(answer: Body) -> str:
 
 
 def _left_of(target: Path, leftover: Callable[[Path], C]) -> tuple[C | None, str]:
-    """What an earlier attempt left, one of them if there are several, and its tag."""
+    """The leftover of an earlier attempt, one of them if there are several, and its tag."""
     found: C | None = None
     tag = ""
     for place in sorted(target.parent.glob(f"{escape(target.name)}.*.partial")):
