@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import Any
 
 import grpc
-from armada_client.armada import submit_pb2
+from armada_client.armada import job_pb2, submit_pb2
 from armada_client.asyncio_client import ArmadaAsyncIOClient
 from armada_client.client import ArmadaClient
 from armada_client.k8s.io.api.core.v1 import generated_pb2 as core_v1
@@ -120,6 +120,35 @@ def submits(port: str) -> None:
     assert not list(stream), "a stream that was given up has no more events"
 
 
+def asks(port: str) -> None:
+    """All questions of `api.Jobs`; a line on standard input says that the runner has appended its events."""
+    client = connect(port)
+    client.create_queue(client.create_queue_request(name="p-asks", priority_factor=1))
+    uri = {"armadaproject.io/externalJobUri": "dag/task/1"}
+    (first,) = client.submit_jobs("p-asks", "night", items(client, 1, annotations=uri)).job_response_items
+    (second,) = client.submit_jobs("p-asks", "night", items(client, 1)).job_response_items
+    ids = [first.job_id, second.job_id]
+    assert client.get_job_status(ids).job_states == dict.fromkeys(ids, JobState.QUEUED.value)
+    assert list(client.get_job_status_by_external_job_uri("p-asks", "night", "dag/task/1").job_states) == ids[:1]
+    assert not client.get_job_status_by_external_job_uri("p-asks", "night", "dag/task/2").job_states
+    print(*ids, flush=True)
+    sys.stdin.readline()
+    states = client.get_job_status([*ids, "nobody"]).job_states
+    assert states == {ids[0]: JobState.FAILED.value, ids[1]: JobState.RUNNING.value, "nobody": JobState.UNKNOWN.value}
+    details = client.get_job_details(ids).job_details
+    assert sorted(details) == sorted(ids) and details[ids[0]].namespace == "default"
+    (failed,), (running,) = details[ids[0]].job_runs, details[ids[1]].job_runs
+    assert (failed.cluster, failed.node, running.cluster, running.node) == ("here", "n1", "here", "n2")
+    assert failed.HasField("finished_ts") and not running.HasField("finished_ts")
+    assert dict(client.get_job_errors(ids).job_errors) == {ids[0]: "no disk", ids[1]: ""}
+    runs = client.get_job_run_details([failed.run_id, running.run_id, "nobody"]).job_run_details
+    assert runs == {failed.run_id: failed, running.run_id: running}
+    assert (
+        "p-asks"
+        in client.job_stub.GetActiveQueues(job_pb2.GetActiveQueuesRequest()).active_queues_by_pool["default"].queues
+    )
+
+
 def changes(port: str) -> None:
     client = connect(port)
     client.create_queue(client.create_queue_request(name="p-changes", priority_factor=1))
@@ -151,7 +180,7 @@ def errors(port: str) -> None:
     fails(grpc.StatusCode.INVALID_ARGUMENT, next, client.get_job_events_stream("p-errors", "set", "no-id"))
     bare = submit_pb2.JobSubmitRequestItem(priority=1, namespace="default")
     fails(grpc.StatusCode.INVALID_ARGUMENT, client.submit_jobs, "p-errors", "set", [bare])
-    fails(grpc.StatusCode.UNIMPLEMENTED, client.get_job_status, ["x"])
+    fails(grpc.StatusCode.INVALID_ARGUMENT, client.get_job_status, ["x"] * 10_001)
 
 
 def resumes(port: str) -> None:

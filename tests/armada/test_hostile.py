@@ -67,6 +67,11 @@ def valid_requests(queue: str) -> dict[str, Any]:
         "api.Submit/CancelJobSet": pb.JobSetCancelRequest(queue=queue, job_set_id="set", filter=states, reason="why"),
         "api.Submit/ReprioritizeJobs": pb.JobReprioritizeRequest(queue=queue, job_set_id="set", new_priority=2.5),
         "api.Submit/PreemptJobs": pb.JobPreemptRequest(queue=queue, job_set_id="set", job_ids=["a"]),
+        "api.Jobs/GetJobStatus": pb.JobsRequest(job_ids=["a"]), "api.Jobs/GetJobErrors": pb.JobsRequest(job_ids=["a"]),
+        "api.Jobs/GetJobDetails": pb.JobsRequest(job_ids=["a"], expand_job_spec=True, expand_job_run=True),
+        "api.Jobs/GetJobRunDetails": pb.JobRunsRequest(run_ids=["a.1", "01hf7yat000000000000000002.9"]),
+        "api.Jobs/GetJobStatusUsingExternalJobUri": pb.JobOfUriRequest(queue=queue, jobset="set", external_job_uri="u"),
+        "api.Jobs/GetActiveQueues": pb.QueuesRequest(),
         "api.QueueService/CreateQueue": made, "api.QueueService/UpdateQueues": many,
         "api.QueueService/GetQueues": pb.QueuesRequest(num=2), "api.QueueService/GetQueue": named,
         "api.QueueService/CordonQueue": named, "api.QueueService/DeleteQueue": named,
@@ -121,7 +126,7 @@ def test_what_is_too_large_or_unknown_has_its_status(server: ArmadaServer) -> No
     for _ in range(1 + MESSAGE_BYTES_MAX // 60_000):
         huge.job_request_items.add(namespace="a", pod_specs=[b"x" * 60_000])
     assert status(server.call, "api.Submit/SubmitJobs", huge, Empty) is EXHAUSTED
-    for method in ("api.Event/Nothing", "api.Jobs/GetJobStatus", "nothing/at.all"):
+    for method in ("api.Event/Nothing", "api.Jobs/Nothing", "nothing/at.all"):
         assert status(server.call, method, Empty(), Empty) is grpc.StatusCode.UNIMPLEMENTED
 
 

@@ -15,12 +15,10 @@ from millpond.clock import SystemClock
 from millpond.errors import AlreadyExists, NotFound, Unavailable
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.jobs.queues import Queue, Queues
-from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.events.redis.store import RedisStore
 from millpond.events.shared_jobs import Claim
-from millpond.stores.memory import MemorySpace
 from tests.redis_servers import cluster, new_place, server
 
 pytestmark = pytest.mark.usefixtures("process", "redis_server", "redis_cluster")
@@ -34,8 +32,9 @@ class Machine:
 
     def __init__(self, url: str) -> None:
         self.store = RedisStore(url, CLOCK)
-        queues, self.claims = job_rows(MemorySpace(), self.store)
-        self.queues, self.submissions = Queues(queues), Submissions(self.claims, self.store, CLOCK)
+        tables = self.store.job_rows
+        self.claims = tables.claims
+        self.queues, self.submissions = Queues(tables.queues), Submissions(tables, self.store, CLOCK)
 
     def submit(self, *clients: str) -> list[str]:
         return self.submissions.submit(STREAM, [_job(client) for client in clients])
@@ -137,7 +136,7 @@ def test_an_append_that_failed_leaves_its_claims_to_others(machines: tuple[Machi
     def full(_: object) -> list[object]:
         raise Unavailable("full", kind="redis_full")
 
-    failing = Submissions(here.claims, here.store, CLOCK, full)  # type: ignore[arg-type]
+    failing = Submissions(here.store.job_rows, here.store, CLOCK, full)  # type: ignore[arg-type]
     with pytest.raises(Unavailable, match="full"):
         failing.submit(STREAM, [_job("load")])
     (job_id,) = there.submit("load")

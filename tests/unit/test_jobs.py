@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Invalid, NotFound, Unavailable
 from millpond.events.days import DAY_MS
+from millpond.events.embedded.jobs import SpaceQueues, space_tables
 from millpond.events.embedded.store import EmbeddedStore
 from millpond.events.event import Appended, Event, EventBatch, NewEvent
+from millpond.events.job_ids import draw_job_id
 from millpond.events.jobs import active as active_jobs
 from millpond.events.jobs.active import ActiveJobs, JobState, fold
-from millpond.events.jobs.job_ids import draw_job_id
 from millpond.events.jobs.queues import DEFINITION_BYTES_MAX, Queue, Queues
-from millpond.events.jobs.rows import SpaceClaims, SpaceQueues
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.keyspaces import CLIENT, CLIENT_DAY
 from millpond.events.names import StreamName
@@ -41,7 +41,7 @@ class Place:
     def __init__(self) -> None:
         self.space, self.clock = MemorySpace(), ManualClock(BEGIN)
         self.store = EmbeddedStore(self.space, self.clock)
-        self.submissions = Submissions(SpaceClaims(self.space), self.store, self.clock)
+        self.submissions = Submissions(space_tables(self.space), self.store, self.clock)
 
     def events(self, stream: StreamName = STREAM) -> list[tuple[str, str]]:
         return [(event.headers["job_id"], event.kind) for event in self.store.read(stream).events]
@@ -129,7 +129,7 @@ def test_a_submission_that_a_crash_cut_is_settled_by_the_next(step: str) -> None
     dying = Dying(place.space, place.clock)
     setattr(dying, step, True)
     with pytest.raises(KeyboardInterrupt):
-        Submissions(SpaceClaims(place.space), dying, place.clock).submit(STREAM, [job("a"), job("b")])
+        Submissions(space_tables(place.space), dying, place.clock).submit(STREAM, [job("a"), job("b")])
     place.store.append([EventBatch(STREAM, [NewEvent(BEGIN, b"", "running", {"job_id": "another"})])])
     ids = place.submissions.submit(STREAM, [job("b"), job("a")])
     assert place.submissions.submit(STREAM, [job("a"), job("b")]) == ids[::-1]

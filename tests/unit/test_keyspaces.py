@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Internal
+from millpond.events.embedded.jobs import SpaceQueues, space_tables
 from millpond.events.event import NewEvent
 from millpond.events.jobs.queues import Queue, Queues
-from millpond.events.jobs.rows import SpaceClaims, SpaceQueues
 from millpond.events.jobs.submissions import NewJob, Submissions
 from millpond.events.names import StreamName
 from millpond.kernel.keys import EVERYTHING, encode
@@ -155,8 +155,8 @@ def test_a_pond_with_streams_has_no_row_outside_the_keyspaces(tmp_path: Path) ->
         assert pond.events.doubt() is None
         pond.events.settings.set("etl", retention="30d")
         Queues(SpaceQueues(pond.space)).create(Queue("etl"))
-        job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine")
-        Submissions(SpaceClaims(pond.space), pond.events.store, pond.clock).submit(StreamName("etl", "jobs"), [job])
+        job = NewJob(lambda job_id: [NewEvent(DAY, b"", "queued", {"job_id": job_id})], client_id="mine", uri="u")
+        Submissions(space_tables(pond.space), pond.events.store, pond.clock).submit(StreamName("etl", "jobs"), [job])
         names = {str(keyspace) for keyspace in REGISTRY.of() if str(keyspace).startswith("events/")}
         assert {name for name in rows_of(pond) if name.startswith("events/")} == names - {"events/place"}
         assert [event.payload for event in pond.events.read("etl", "nightly")] == [b"one"]

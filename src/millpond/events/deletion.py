@@ -21,6 +21,7 @@ from millpond.events.compress import compress_stream
 from millpond.events.erasure import is_erased
 from millpond.events.ids import ID_MAX
 from millpond.events.index import State
+from millpond.events.job_index import forget_job
 from millpond.events.names import StreamName
 from millpond.events.protocol import NoteKind
 from millpond.json_forms import FormError, JsonForm
@@ -121,6 +122,7 @@ def _finish(store: StreamStore, erasure: _Erasure) -> int:
                 count += store.erase(erasure.stream, segment, erasure.job_id, erasure.last_id)
         except Fenced:
             continue  # days were compressed or dropped meanwhile
+        forget_job(store, erasure.stream, erasure.job_id)
         store.notes.remove(NoteKind.ERASURE, erasure.name)
         return count
     raise Conflict(

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 from millpond.kernel.keyspace import REGISTRY, Scope
 
-__all__ = ("BATCH", "CLIENT", "CLIENT_DAY", "CLOCK", "DUE", "HEAD", "NOTE", "PLACE", "QUEUE", "SEGMENT", "SOURCE")
+__all__ = (
+    "BATCH",
+    "CLIENT",
+    "CLIENT_DAY",
+    "CLOCK",
+    "DUE",
+    "HEAD",
+    "JOB",
+    "JOB_URI",
+    "NOTE",
+    "PLACE",
+    "QUEUE",
+    "SEGMENT",
+    "SOURCE",
+)
 
 # A clone copies maps; the streams of a folder stay with the folder.
 _FOLDER = Scope.FOLDER
@@ -48,4 +62,12 @@ CLIENT = REGISTRY.register(
 )  # fmt: skip
 CLIENT_DAY = REGISTRY.register(
     "events", "client_day", ("day", "queue", "client id"), _FOLDER, "nothing", "the day on which a client's id came"
+)  # fmt: skip
+JOB = REGISTRY.register(
+    "events", "job", ("job id",), _FOLDER, "JSON",
+    "a job that was submitted: its stream, the last id there before its first event, the day, and its external URI",
+)  # fmt: skip
+JOB_URI = REGISTRY.register(
+    "events", "job_uri", ("queue", "job set", "SHA-256 of the URI", "job id"), _FOLDER, "nothing",
+    "the external URI of a job",
 )  # fmt: skip

@@ -20,6 +20,7 @@ from millpond.events.ages import is_hidden
 from millpond.events.compress import Compressed, compress_stream, compress_together
 from millpond.events.days import DAY_MAX, DAY_MS, day_of, latest_due_day
 from millpond.events.deletion import finish_deletions
+from millpond.events.job_index import collect_jobs
 from millpond.events.names import StreamName
 from millpond.events.protocol import HIDDEN_DAY, Due, Together, Work
 
@@ -151,7 +152,7 @@ class EventMaintenance:
     ) -> MaintenanceReport:
         """Drop the days that are past retention, of some streams; or of all, with what deletions left.
 
-        Of all, streams that are without events for long are forgotten.
+        Of all, streams that are without events for long are forgotten, and the rows of jobs of dropped days.
         """
         stopping = stopping or threading.Event()
         report = MaintenanceReport() if streams is not None else self._finished()
@@ -169,7 +170,10 @@ class EventMaintenance:
         if streams is not None:
             return report + self._run(self._days(Work.EXPIRE, now_ms, streams), stopping, work, together)
         report += self._run(self.due(Work.EXPIRE, now_ms), stopping, work, together)
-        return report + self._run(self.due(Work.FORGET, now_ms), stopping, work, together)
+        report += self._run(self.due(Work.FORGET, now_ms), stopping, work, together)
+        if not stopping.is_set():
+            collect_jobs(self._store)
+        return report
 
     def due(self, work: Work, now_ms: int) -> Iterator[tuple[StreamName, int]]:
         """The streams with work, and the latest day of each that it is about."""

@@ -6,22 +6,27 @@ Machines that share streams share these rows. A claim is settled by one of them 
     take       the right to settle it, for a while: a holder that died loses it
     confirm    the row says that the events are stored
 
+A job that was submitted has a row with the stream of its events, so that it is found by its id alone.
+
 Invariants:
 * a claim that is there stays as it is, whoever draws another one;
-* a claim is forgotten `CLIENT_DAYS` after it was made: in a space by those who make others.
+* a claim is forgotten `CLIENT_DAYS` after it was made: in a space by those who make others;
+* the row of a job is there before its first event, and is collected once the day of its events was dropped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from millpond.errors import Unavailable
+from millpond.events.names import StreamName
 from millpond.json_forms import JsonForm
 
 __all__ = (
-    "CLAIM", "CLIENT_DAYS", "QUEUES_MAX", "TURN_SECONDS", "Claim", "Claims", "HoldsJobs", "QueueRows", "queues_full",
+    "CLAIM", "CLIENT_DAYS", "JOB_PLACE", "QUEUES_MAX", "TURN_SECONDS", "Claim", "Claims", "HoldsJobs", "JobPlace",
+    "JobRows", "JobTables", "QueueRows", "queues_full",
 )  # fmt: skip
 
 QUEUES_MAX = 10_000
@@ -43,6 +48,28 @@ class Claim:
 
 
 CLAIM = JsonForm(Claim)
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlace:
+    """The row of a job: its stream, whose last id before the job's first event was `after`, and the day of that event.
+
+    `uri`: the name that the client has for it elsewhere, its `external_job_uri`.
+    """
+
+    queue: str
+    job_set: str
+    after: int
+    day: int
+    uri: str = ""
+
+    @property
+    def stream(self) -> StreamName:
+        """The stream of its events."""
+        return StreamName(self.queue, self.job_set)
+
+
+JOB_PLACE = JsonForm(JobPlace)
 
 
 class QueueRows(Protocol):
@@ -81,11 +108,38 @@ class Claims(Protocol):
         """Say that the events of these claims are stored."""
 
 
+class JobRows(Protocol):
+    """The rows of jobs that were submitted, by their ids."""
+
+    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+        """Put the rows of jobs, before their first events."""
+
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+        """The rows of jobs, of those that have one."""
+
+    def named(self, stream: StreamName, uri: str) -> list[str]:
+        """The ids of the jobs of a stream that have this external URI, in their order."""
+
+    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+        """Delete the rows of jobs."""
+
+    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+        """Delete the rows of jobs that were noted before a day, and whose events are gone; how many."""
+
+
+class JobTables(NamedTuple):
+    """All rows of jobs of a place."""
+
+    queues: QueueRows
+    claims: Claims
+    jobs: JobRows
+
+
 @runtime_checkable
 class HoldsJobs(Protocol):
-    """A backend that machines share, with the rows of jobs beside the streams."""
+    """A backend with the rows of jobs beside the streams."""
 
-    job_rows: tuple[QueueRows, Claims]
+    job_rows: JobTables
 
 
 def queues_full() -> Unavailable:

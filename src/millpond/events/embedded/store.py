@@ -15,6 +15,7 @@ from millpond.events.embedded.append import append_events, close_open_day
 from millpond.events.embedded.day_switch import switch_segments, switch_together
 from millpond.events.embedded.erase import erase_events
 from millpond.events.embedded.expire import delete_days, expire_days, expire_together
+from millpond.events.embedded.jobs import space_tables
 from millpond.events.embedded.notes import EmbeddedNotes
 from millpond.events.embedded.read import read_index, read_page
 from millpond.events.embedded.registry import due_streams, list_streams, put_head
@@ -49,6 +50,7 @@ class EmbeddedStore:
         self._appends = 0
         self._closed = False
         self.notes = EmbeddedNotes(self._opened)
+        self.job_rows = space_tables(space)
 
     def append(self, batches: Sequence[EventBatch]) -> list[Appended]:
         """See `StreamStore.append`; here all batches are stored, or none."""

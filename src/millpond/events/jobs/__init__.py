@@ -1,8 +1,6 @@
 """Jobs whose life is a stream of events: queues, submissions, and what their streams say of jobs that have not ended.
 
     queues.py         queues that jobs may be submitted to
-    job_ids.py        ids of jobs
-    rows.py           the rows of both, in a pond's space or with the streams
     submissions.py    jobs submitted once, whatever is sent again
     active.py         the jobs of a job set that have not ended, as a function of its stream
 

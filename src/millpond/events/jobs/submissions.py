@@ -27,14 +27,14 @@ from millpond.error_values import shown
 from millpond.errors import Unavailable, Uncertain
 from millpond.events.days import day_of
 from millpond.events.event import EventBatch, NewEvent
-from millpond.events.jobs.job_ids import draw_job_id
+from millpond.events.job_ids import draw_job_id
 from millpond.events.names import StreamName
-from millpond.events.shared_jobs import TURN_SECONDS, Claim
+from millpond.events.shared_jobs import TURN_SECONDS, Claim, JobPlace
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.events.protocol import StreamStore
-    from millpond.events.shared_jobs import Claims
+    from millpond.events.shared_jobs import JobTables
     from millpond.events.volumes import Append
 
 __all__ = ("JOB_ID", "NewJob", "Submissions")
@@ -51,17 +51,18 @@ FirstEvents: TypeAlias = Callable[[str], Sequence[NewEvent]]
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """A job to be submitted: its events as a function of its id, and the client's own id, if it has one."""
+    """A job to be submitted: its events as a function of its id; the client's id and external URI for it, if any."""
 
     events: FirstEvents
     client_id: str = ""
+    uri: str = ""
 
 
 class Submissions:
     """Submissions to the streams of a store."""
 
-    def __init__(self, claims: Claims, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
-        self._claims, self._store, self._clock = claims, store, clock
+    def __init__(self, tables: JobTables, store: StreamStore, clock: Clock, append: Append | None = None) -> None:
+        self._claims, self._jobs, self._store, self._clock = tables.claims, tables.jobs, store, clock
         self._append = append or store.append
         self._turns = tuple(threading.Lock() for _ in range(_TURNS))
 
@@ -87,15 +88,21 @@ class Submissions:
         """The ids of jobs, after the events of those that are not stored were appended."""
         ids = [claims[job.client_id].job_id if job.client_id else draw_job_id(self._clock) for job in jobs]
         events: list[NewEvent] = []
-        begun: set[str] = set()
+        begun: dict[str, NewJob] = {}
         for job, job_id in zip(jobs, ids, strict=True):
             if job_id in begun or (job.client_id and claims[job.client_id].stored):
                 continue
-            begun.add(job_id)
+            begun[job_id] = job
             events += job.events(job_id)
         if events:
+            self._note(stream, begun)
             self._append([EventBatch(stream, events)])
         return ids
+
+    def _note(self, stream: StreamName, jobs: Mapping[str, NewJob]) -> None:
+        index = self._store.index(stream)
+        after, day = 0 if index is None else index.last_id, day_of(self._clock.now_ms())
+        self._jobs.note({job_id: JobPlace(*stream, after, day, job.uri) for job_id, job in jobs.items()})
 
     @contextmanager
     def _claimed(self, stream: StreamName, clients: Sequence[str]) -> Iterator[dict[str, Claim]]:

@@ -3,13 +3,18 @@
     place:{00}:queues                      hash: name → row
     place:{shard}:client:queue/client id   the claim of a client's id; it expires
     place:{shard}:turn:job id              the holder who settles a claim; it expires
+    place:{shard}:job:job id               the row of a job
+    place:{shard}:jobs                     sorted set: the ids of the jobs whose rows are in the shard, by their days
+    place:{shard}:uri:queue/job set/SHA-256    set: the ids of the jobs of an external URI, in the shard of the queue
 
-Each act is one command or one script, so there is nothing that a crash could cut.
+Each act is one command or one script, so there is nothing that a crash could cut; but a job is named in the sorted set
+before it has a row, and leaves it after the row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,18 +23,25 @@ from millpond.events.days import DAY_MS
 from millpond.events.redis.keys import escaped
 from millpond.events.redis.scripts import SWAP
 from millpond.events.redis.servers import Call, script_call
-from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, TURN_SECONDS, queues_full
+from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, TURN_SECONDS, JobTables, queues_full
 
 if TYPE_CHECKING:
+    from millpond.events.names import StreamName
     from millpond.events.redis.connections import Argument
     from millpond.events.redis.keys import Place
     from millpond.events.redis.servers import Servers
-    from millpond.events.shared_jobs import Claim
+    from millpond.events.shared_jobs import Claim, JobPlace
 
-__all__ = ("RedisClaims", "RedisQueues")
+__all__ = ("RedisClaims", "RedisJobs", "RedisQueues", "redis_tables")
 
 _QUEUES_SHARD = 0
+_COLLECTED_AT_ONCE = 1_000
 _CLAIM_MS = (CLIENT_DAYS + 1) * DAY_MS
+
+
+def redis_tables(servers: Servers, place: Place) -> JobTables:
+    """The rows of jobs in Redis."""
+    return JobTables(RedisQueues(servers, place), RedisClaims(servers, place), RedisJobs(servers, place))
 
 
 class RedisQueues:
@@ -111,6 +123,79 @@ class RedisClaims:
     def _call(self, command: bytes, queue: str, key: str, *arguments: Argument) -> Call:
         """A command about a key in the shard of a queue."""
         shard = self._place.shard_of(escaped(queue).encode())
+        return Call(shard, (command, f"{self._place.tags[shard]}:{key}".encode(), *arguments))
+
+
+class RedisJobs:
+    """Jobs, each a key of its own in the shard of its id."""
+
+    def __init__(self, servers: Servers, place: Place) -> None:
+        self._servers, self._place = servers, place
+
+    def note(self, jobs: Mapping[str, JobPlace]) -> None:
+        """See `JobRows.note`."""
+        days: dict[int, list[Argument]] = {}
+        for job_id, job in jobs.items():
+            days.setdefault(self._shard(job_id), []).extend((job.day, job_id.encode()))
+        calls = [self._call(shard, b"ZADD", "jobs", *named) for shard, named in days.items()]
+        for job_id, job in jobs.items():
+            calls.append(self._call(self._shard(job_id), b"SET", f"job:{job_id}", JOB_PLACE.encode(job)))
+            if job.uri:
+                calls.append(self._of_uri(b"SADD", job.stream, job.uri, job_id.encode()))
+        self._servers.run(calls, repeat=True)
+
+    def find(self, job_ids: Iterable[str]) -> dict[str, JobPlace]:
+        """See `JobRows.find`."""
+        ids = list(job_ids)
+        rows = self._servers.run([self._call(self._shard(id_), b"GET", f"job:{id_}") for id_ in ids], repeat=True)
+        return {job_id: JOB_PLACE.decode(row) for job_id, row in zip(ids, rows, strict=True) if row is not None}
+
+    def named(self, stream: StreamName, uri: str) -> list[str]:
+        """See `JobRows.named`."""
+        (ids,) = self._servers.run([self._of_uri(b"SMEMBERS", stream, uri)], repeat=True)
+        return sorted(job_id.decode() for job_id in ids)
+
+    def delete(self, jobs: Mapping[str, JobPlace]) -> None:
+        """See `JobRows.delete`."""
+        shards: dict[int, list[Argument]] = {}
+        for job_id in jobs:
+            shards.setdefault(self._shard(job_id), []).append(job_id.encode())
+        calls = [self._call(self._shard(job_id), b"DEL", f"job:{job_id}") for job_id in jobs]
+        calls += [
+            self._of_uri(b"SREM", job.stream, job.uri, job_id.encode()) for job_id, job in jobs.items() if job.uri
+        ]
+        self._servers.run(calls, repeat=True)
+        self._servers.run([self._call(shard, b"ZREM", "jobs", *ids) for shard, ids in shards.items()], repeat=True)
+
+    def collect(self, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+        """See `JobRows.collect`."""
+        return sum(self._collect(shard, before, is_gone) for shard in range(len(self._place.tags)))
+
+    def _collect(self, shard: int, before: int, is_gone: Callable[[JobPlace], bool]) -> int:
+        collected, start = 0, 0
+        while True:
+            limit = (b"BYSCORE", b"LIMIT", start, _COLLECTED_AT_ONCE)
+            (page,) = self._servers.run([self._call(shard, b"ZRANGE", "jobs", 0, f"({before}", *limit)], repeat=True)
+            jobs = self.find(job_id.decode() for job_id in page)
+            gone = {job_id: job for job_id, job in jobs.items() if is_gone(job)}
+            without = [job_id for job_id in page if job_id.decode() not in jobs]
+            self.delete(gone)
+            if without:
+                self._servers.run([self._call(shard, b"ZREM", "jobs", *without)], repeat=True)
+            collected += len(gone)
+            if len(page) < _COLLECTED_AT_ONCE:
+                return collected
+            start += len(jobs) - len(gone)
+
+    def _shard(self, job_id: str) -> int:
+        return self._place.shard_of(job_id.encode())
+
+    def _of_uri(self, command: bytes, stream: StreamName, uri: str, *arguments: Argument) -> Call:
+        summed = hashlib.sha256(uri.encode()).hexdigest()
+        key = f"uri:{escaped(stream.queue)}/{escaped(stream.job_set)}/{summed}"
+        return self._call(self._place.shard_of(escaped(stream.queue).encode()), command, key, *arguments)
+
+    def _call(self, shard: int, command: bytes, key: str, *arguments: Argument) -> Call:
         return Call(shard, (command, f"{self._place.tags[shard]}:{key}".encode(), *arguments))
 
 

@@ -13,7 +13,7 @@ from millpond.events.redis.address import parse_location
 from millpond.events.redis.append import append_batches
 from millpond.events.redis.check import check_keys
 from millpond.events.redis.day_switch import delete_days, erase_events, expire_days, switch_segments
-from millpond.events.redis.jobs import RedisClaims, RedisQueues
+from millpond.events.redis.jobs import redis_tables
 from millpond.events.redis.keys import Place
 from millpond.events.redis.marks import Marks
 from millpond.events.redis.notes import RedisNotes
@@ -61,7 +61,7 @@ class RedisStore:
         self.losses = Losses()
         marks = Marks(self._place, clock, lambda calls: self._servers.run(calls, repeat=True), self.losses)
         self._servers.settle = marks.settle
-        self.job_rows = RedisQueues(self._servers, self._place), RedisClaims(self._servers, self._place)
+        self.job_rows = redis_tables(self._servers, self._place)
         self._references = References()
         self._followers = Followers(self._servers, self._place, clock)
         self.notes = RedisNotes(self._servers, self._place)

@@ -3,7 +3,8 @@
     means.py          what the services stand on
     watching.py       one reader per stream, for any number of watchers
     messages.py       a stored event ⇄ the message that clients read
-    events_api.py queues_api.py jobs_api.py     the services
+    events_api.py queues_api.py jobs_api.py queries_api.py     the services
+    job_records.py    what the events of a job say of it
     ndjson.py         the same events as lines of JSON, for `routes/job_sets.py`
     wire/             the messages: a definition, and what `tools/protocols.py` makes of it
 

@@ -34,6 +34,9 @@ JOBS_MAX = BATCH_EVENTS_MAX // 2
 """Jobs of one submission: their events are one batch."""
 POD_SPEC_BYTES_MAX = 65_535
 REASON_BYTES_MAX = 50
+EXTERNAL_JOB_URI = "armadaproject.io/externalJobUri"
+"""The annotation with the name that a client has for a job elsewhere, where the field of the request is empty."""
+URI_CHARS_MAX = 1024
 _PER_BATCH = 20_000
 _FILTERS = {
     pb.JobState.QUEUED: {JobState.QUEUED},
@@ -77,12 +80,14 @@ def _new_job(item: pb.JobSubmitRequestItem, place: int, now_ms: int, owner: str)
         required_node_labels=item.required_node_labels, client_id=item.client_id, ingress=item.ingress,
         services=item.services, scheduler=item.scheduler, owner=owner,
     )  # fmt: skip
+    if item.external_job_uri:
+        job.annotations[EXTERNAL_JOB_URI] = item.external_job_uri
     submitted = pb.Submitted(job=job)
 
     def events(job_id: str) -> Sequence[NewEvent]:
         return job_event("submitted", job_id, now_ms, submitted), job_event("queued", job_id, now_ms)
 
-    return NewJob(events, item.client_id)
+    return NewJob(events, item.client_id, job.annotations.get(EXTERNAL_JOB_URI, ""))
 
 
 def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
@@ -97,6 +102,8 @@ def _check_item(item: pb.JobSubmitRequestItem, place: int) -> None:
         problem = "it has no namespace"
     elif len(item.client_id) > CLIENT_ID_CHARS_MAX:
         problem = f"its client id has more than {CLIENT_ID_CHARS_MAX} characters"
+    elif len(item.external_job_uri or item.annotations.get(EXTERNAL_JOB_URI, "")) > URI_CHARS_MAX:
+        problem = f"its external URI has more than {URI_CHARS_MAX} characters"
     if problem is not None:
         raise Invalid(f"a job cannot be submitted: {problem}", kind="job_invalid", place=place)
 

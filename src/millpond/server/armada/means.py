@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 from millpond.events.jobs.active import ActiveJobs
 from millpond.events.jobs.queues import Queues
-from millpond.events.jobs.rows import job_rows
 from millpond.events.jobs.submissions import Submissions
+from millpond.events.shared_jobs import HoldsJobs
+from millpond.server.armada.job_records import JobRecords
 
 if TYPE_CHECKING:
     from millpond.events.events import Events
@@ -30,6 +31,7 @@ class Means:
     queues: Queues
     submissions: Submissions
     active: ActiveJobs
+    records: JobRecords
     watching: Watching
 
     def need_queue(self, name: str) -> None:
@@ -46,6 +48,8 @@ def make_means(node: Node, watching: Watching) -> Means:
     """The means of the services: the streams and the space of a node's pond."""
     pond = node.pond
     store, volume = pond.events.store, pond.events.volumes.of(SURFACE)
-    queues, claims = job_rows(pond.space, store)
-    submissions = Submissions(claims, store, node.clock, volume)
-    return Means(node, pond.events, Queues(queues), submissions, ActiveJobs(store), watching)
+    assert isinstance(store, HoldsJobs), "both backends of streams hold the rows of jobs"
+    tables = store.job_rows
+    submissions = Submissions(tables, store, node.clock, volume)
+    records = JobRecords(tables.jobs, store)
+    return Means(node, pond.events, Queues(tables.queues), submissions, ActiveJobs(store), records, watching)

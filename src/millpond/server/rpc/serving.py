@@ -32,6 +32,7 @@ from millpond.errors import MillpondError, Unavailable
 from millpond.server.armada.events_api import EVENT_ROWS
 from millpond.server.armada.jobs_api import JOB_ROWS
 from millpond.server.armada.means import SURFACE
+from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
 from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
@@ -47,7 +48,10 @@ MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all of `shutdown_timeout`."""
 METADATA_BYTES_MAX = 16 << 10
-SERVICES = {"api.Event": EVENT_ROWS, "api.QueueService": QUEUE_ROWS, "api.Submit": {**QUEUE_ROWS, **JOB_ROWS}}
+SERVICES = {
+    "api.Event": EVENT_ROWS, "api.Jobs": QUERY_ROWS, "api.QueueService": QUEUE_ROWS,
+    "api.Submit": {**QUEUE_ROWS, **JOB_ROWS},
+}  # fmt: skip
 WORKFLOWS = "littlehorse.LittleHorse"
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 120_000), ("grpc.keepalive_timeout_ms", 20_000),

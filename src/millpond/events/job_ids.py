@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
+
+from millpond.events.days import day_of
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
 
-__all__ = ("draw_job_id",)
+__all__ = ("draw_job_id", "is_job_id", "job_id_day")
 
 _DIGITS = "0123456789abcdefghjkmnpqrstvwxyz"
 _RANDOM_BITS = 80
+_TEXT = re.compile(f"[0-7][{_DIGITS}]{{25}}")
 
 
 def draw_job_id(clock: Clock) -> str:
@@ -23,3 +27,20 @@ def draw_job_id(clock: Clock) -> str:
     drawn = int(clock.random_id() + clock.random_id(), 16) & ((1 << _RANDOM_BITS) - 1)
     number = (clock.now_ms() << _RANDOM_BITS) | drawn
     return "".join(_DIGITS[number >> shift & 31] for shift in range(125, -5, -5))
+
+
+def is_job_id(text: str) -> bool:
+    """True for a text that may be the id of a job."""
+    return _TEXT.fullmatch(text) is not None
+
+
+def job_id_day(job_id: str) -> int:
+    """The day on which an id of a job was drawn.
+
+    >>> job_id_day("01hf7yat000000000000000002")
+    19675
+    """
+    milliseconds = 0
+    for digit in job_id[:10]:
+        milliseconds = milliseconds << 5 | _DIGITS.index(digit)
+    return day_of(milliseconds)

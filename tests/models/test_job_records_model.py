@@ -1,0 +1,78 @@
+"""Records of jobs against a brute-force reading of all of their events."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock
+from millpond.events.embedded.store import EmbeddedStore
+from millpond.events.event import EventBatch, NewEvent
+from millpond.events.jobs.active import ActiveJobs
+from millpond.events.jobs.submissions import NewJob, Submissions
+from millpond.events.names import StreamName
+from millpond.server.armada.job_records import RUNS_MAX, JobRecords
+from millpond.server.armada.wire import armada_pb2 as pb
+from millpond.stores.memory import MemorySpace
+
+STREAM = StreamName("etl", "night")
+BEGIN = 1_700_000_000_000
+KINDS = (
+    "queued", "leased", "pending", "running", "lease_returned", "lease_expired", "succeeded", "failed", "retried",
+    "cancelling", "cancelled", "preempting", "preempted", "reprioritized", "utilisation", "ours",
+)  # fmt: skip
+ENDED = {"succeeded", "failed", "cancelled", "preempted"}
+STATES = {
+    "queued": "QUEUED", "leased": "LEASED", "pending": "PENDING", "running": "RUNNING", "lease_returned": "QUEUED",
+    "lease_expired": "QUEUED", "succeeded": "SUCCEEDED", "failed": "FAILED", "retried": "QUEUED",
+    "cancelled": "CANCELLED", "preempted": "PREEMPTED",
+}  # fmt: skip
+
+
+def expected_of(kinds: list[str]) -> tuple[str, int, bool]:
+    """The state of a job after its events, the number of its runs, and whether the last one goes on."""
+    state, runs, running = "QUEUED", 0, False
+    for kind in kinds:
+        if kind == "leased" or (kind in ("pending", "running") and not running):
+            runs, running = runs + 1, True
+        state = STATES.get(kind, state)
+        if kind in ENDED or kind in ("retried", "lease_returned", "lease_expired"):
+            running = False
+        if kind in ENDED:
+            break
+    return state, runs, running
+
+
+@given(
+    events=st.lists(st.tuples(st.integers(0, 2), st.sampled_from(KINDS)), max_size=60),
+    read_at=st.sets(st.integers(0, 60)),
+)
+def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at: set[int]) -> None:
+    clock = ManualClock(BEGIN)
+    store = EmbeddedStore(MemorySpace(), clock)
+    ids = Submissions(store.job_rows, store, clock).submit(STREAM, [NewJob(_first)] * 3)
+    records = JobRecords(store.job_rows.jobs, store)
+    for number, (job, kind) in enumerate(events):
+        if number in read_at:  # what is held goes on from here
+            records.of(records.places(ids))
+        headers = {"job_id": ids[job], **({"retryable": "true"} if kind == "retried" else {})}
+        event = NewEvent(BEGIN, b"", "failed" if kind == "retried" else kind, headers)
+        store.append([EventBatch(STREAM, [event])])
+    found, anew = (some.of(some.places(ids)) for some in (records, JobRecords(store.job_rows.jobs, store)))
+    with ActiveJobs(store).of(STREAM) as active:
+        for job, job_id in enumerate(ids):
+            details = found[job_id].details
+            assert details == anew[job_id].details
+            state, runs, running = expected_of([kind for other, kind in events if other == job])
+            assert (pb.JobState.Name(details.state), found[job_id].runs) == (state, runs)
+            assert len(details.job_runs) == min(runs, RUNS_MAX)
+            if runs:
+                assert details.latest_run_id == f"{job_id}.{runs}"
+                assert details.job_runs[-1].HasField("finished_ts") != running
+            assert found[job_id].ended == (state in ("SUCCEEDED", "FAILED", "CANCELLED", "PREEMPTED"))
+            if not found[job_id].ended:
+                assert job_id in active
+
+
+def _first(job_id: str) -> list[NewEvent]:
+    return [NewEvent(BEGIN, b"", kind, {"job_id": job_id}) for kind in ("submitted", "queued")]
