@@ -217,7 +217,7 @@ def test_a_part_that_somebody_else_sends_goes_the_other_way(node: Served, tmp_pa
     part = sealed(node, tmp_path, 1)
     receiver: Receiver = node.node.receiver
     [(head, data)] = split_streams(memoryview(stream_of(part)))
-    turn = receiver._turn(head.manifest.id)
+    turn = receiver._of(head.manifest.id).turn
     with turn:
         answer = bring(node, "l", part)
         assert (answer.status, answer.json()["kind"]) == (503, "upload_busy")
