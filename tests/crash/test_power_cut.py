@@ -11,11 +11,11 @@ from millpond.clock import ManualClock
 from millpond.kernel.steps import listening
 from millpond.maps.loads.load import seal_data
 from millpond.maps.parts.stream import PartStream, split_streams
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.tokens import ANYBODY
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.pond import open_pond
-from millpond.settings import load_settings
 from millpond.stores.shared_sync import SharedSync
 from tests.harness import power_cut
 

@@ -22,7 +22,6 @@ from millpond.nodes.backups.prune import prune
 from millpond.nodes.backups.restore import restore_backup
 from millpond.nodes.backups.source import FolderSource
 from millpond.pond import open_pond
-from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import FolderObjects
 from millpond.testing.faults import arm

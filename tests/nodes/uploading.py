@@ -10,12 +10,12 @@ from millpond.clock import SystemClock
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile, PartWriter, read_manifest
 from millpond.maps.parts.stream import PartStream, split_streams
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.tokens import ANYBODY
 from millpond.nodes.uploads.commit import LoadCommit
 from millpond.nodes.uploads.receiver import Receiver
 from millpond.nodes.uploads.session import UploadOffer
 from millpond.pond import open_pond
-from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
 from millpond.testing.faults import arm
 from millpond.testing.rows import canonical_of

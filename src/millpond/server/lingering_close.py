@@ -78,8 +78,8 @@ class LingeringTransport:
 
 
 def expect_body(connection: Any, scope: Any, cycle: _Cycle) -> int | None:
-    """The length of the body that a head states, None for one that comes in chunks; the response closes the connection of a
-    request whose large body has not come by then.
+    """The length of the body that a head states, None for one that comes in chunks; the response closes the
+    connection of a request whose large body has not come by then.
     """
     length = _body_length(scope["headers"])
     if length is None or length > LINGER_BYTES_MAX:
