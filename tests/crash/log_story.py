@@ -42,7 +42,10 @@ def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] 
         parts += writer.finish()
         intact = pond.folder.parent / "intact" / parts[-1].manifest.id
         if not intact.exists():
-            shutil.copytree(parts[-1].folder, intact)
+            # The merger of `serve` may end the process at any line here.
+            shutil.rmtree(begun := intact.with_suffix(".copied"), ignore_errors=True)
+            shutil.copytree(parts[-1].folder, begun)
+            begun.rename(intact)
     pond.commit_load(parts, load_id=f"load-{number}", stream=stream, wait=wait)
 
 

@@ -275,3 +275,17 @@ def test_a_first_part_that_became_the_shard_is_not_blamed_for_a_mistake(
         pond.merge()
         assert pond.map("one").get("a", at=5) == 1
         assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize("retention", ["off", "7d"])
+def test_a_part_without_data_behind_a_first_one_is_quarantined(tmp_path: Path, retention: str) -> None:
+    with open_pond(tmp_path / "pond", maps_part_retention=retention) as pond:
+        pond.create_map("one", kind="temporal_state", value="long")
+        for value in (1, 2, 3):
+            bring(pond, "one", value)
+        lost = pond.parts.list()[1].part
+        (pond.folder / "parts" / lost / "data.mdb").unlink()
+        pond.merge()
+        assert [part.part for part in pond.parts.list(state="quarantined")] == [lost]
+        assert [pond.map("one").get("a", at=at) for at in (1, 2, 3)] == [1, 1, 3]

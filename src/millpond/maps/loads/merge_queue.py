@@ -291,8 +291,9 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
     that the shard is at fault.
     """
     unreadable = []
-    for queued, received in parts:
-        if not (received.folder / "data.mdb").exists() and shard.exists() and not shard.version:
+    for number, (queued, received) in enumerate(parts):
+        first = not number and shard.exists() and not shard.version
+        if first and not (received.folder / "data.mdb").exists():
             continue  # it became the shard's file: the merge goes on from there
         try:
             rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
