@@ -29,8 +29,10 @@ from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
     DELETING,
+    Collected,
     begin_collecting,
     collections,
+    publish,
     renew_collecting,
 )
 from millpond.versions.staging.reads import at, view_of
@@ -159,6 +161,39 @@ def test_a_push_is_published_though_garbage_is_collected_while_it_is_built(
         assert main.staging.push(table("new").to_batches()) == 20
     assert ran[0] < ran[1]
     assert len(main.list().results) == 20
+
+
+class OvertakenObjects(FolderObjects):
+    """A folder in which something happens once, right after a name was found there."""
+
+    happens: Callable[[], object] | None = None
+
+    def exists(self, name: str) -> bool:
+        exists = super().exists(name)
+        happens, self.happens = self.happens, None
+        if happens is not None:
+            happens()
+        return exists
+
+
+def test_what_another_collection_takes_while_it_is_looked_for_is_said_to_be_collected(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    objects = OvertakenObjects(tmp_path)
+    repository = Repositories(MemorySpace(), clock, lambda where: objects, boundaries=TINY).create("garbage")
+    main, site = repository.branch("main"), repository.site
+    main.staging.stage(table("old"))
+    main.staging.compact()
+    with site.space.read() as tx:
+        index = get_branch(tx, site.uid, "main").compacted_index
+    assert index is not None
+    main.reset()
+    repository.collect()
+    clock.advance(2 * GRACE_MS)
+    objects.happens = lambda: collect(site, readers_ms=0)
+    with pytest.raises(Collected):
+        publish(replace(site, ranges=objects), [index], DELETING, lambda tx: pytest.fail("it is published"))
+    assert objects.happens is None
 
 
 @dataclass

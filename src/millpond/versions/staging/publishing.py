@@ -110,7 +110,7 @@ def publish(site: Site, indexes: Iterable[str], count: int, change: Callable[[Tr
             return site.space.write(act)
         except Collected:
             count = wait_collected(site)
-            check_there(site, names)
+            unless_collected(site, count, lambda: check_there(site, names))
 
 
 def wait_collected(site: Site) -> int:
