@@ -173,6 +173,10 @@ CLAIMS = (
         "nodes_merging", ALONE, "Merging on a node", "bench/nodes.py --only merging", "", "",
         ("160 parts of 1,000 rows, 1 map",),
     ),
+    Claim(
+        "watchers", ALONE, "Ten thousand watchers", "bench/watchers.py", "", "",
+        ("memory of a watcher, 10,000 of them", "an event to 10,000 watchers of 100 job sets, median"),
+    ),
     Claim("nodes_snapshots", ALONE, "Fetching a snapshot", "bench/nodes.py --only snapshots", "", ""),
     Claim(
         "overload", ALONE, "Overload", "bench/overload.py", "", "",

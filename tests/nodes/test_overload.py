@@ -25,7 +25,7 @@ import millpond
 from millpond.errors import Unavailable
 from millpond.nodes.tokens import TokenFile
 from millpond.server.memory import MemoryBudget, Room
-from millpond.server.routes.table import SCAN_BYTES
+from millpond.server.routes.table import EVENTS_BYTES, SCAN_BYTES
 from tests.nodes.conftest import Served
 
 MIB = 1 << 20
@@ -109,6 +109,21 @@ def test_an_answer_that_would_take_half_of_the_memory_is_refused(serve: Callable
         answer = node.post("/v1/maps/m/lookup", stream_of(pa.table({"key": ["a"] * count})))
         assert (answer.status, answer.json()["kind"]) == (400, "answer_too_large")
     assert node.service.memory.taken == 0
+
+
+# -- watchers -----------------------------------------------------------------------------------------
+
+
+def test_readers_that_have_caught_up_hold_no_memory_of_requests(serve: Callable[..., Served]) -> None:
+    node = serve(server_max_request_memory="1MiB", limits={"queue_seconds": 0.2})
+    with ExitStack() as readers:
+        for _ in range(3 * MIB // EVENTS_BYTES):
+            connection = http.client.HTTPConnection(urlsplit(node.url).netloc, timeout=60)
+            readers.enter_context(closing(connection))
+            connection.request("GET", "/v1/events?queue=q&job_set=j&follow=true")
+            answer = connection.getresponse()
+            assert (answer.status, json.loads(answer.readline())) == (200, {"caught_up": "0" * 16})
+        node.until(lambda: node.service.memory.taken == 0)
 
 
 # -- scans --------------------------------------------------------------------------------------------

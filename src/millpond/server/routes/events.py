@@ -44,6 +44,7 @@ from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change, share_in
 from millpond.server.armada.watching import HTTP
 from millpond.server.dispatch import Routes
+from millpond.server.memory import room_of
 from millpond.server.routes.table import EVENTS_BYTES, JSON_BYTES_MAX, On, order, read, write
 from millpond.server.stream_rights import may_stream, need_stream
 from millpond.server.thread_limits import in_thread
@@ -300,6 +301,7 @@ async def _lines(request: Request, watch: Watch, *, follow: bool, filtered: bool
                 elif follow and watch.caught_up:
                     yield to_json({"alive" if caught_up else "caught_up": watch.after}) + b"\n"
                     caught_up = True
+                    room_of(request).keep(0)  # from here on it shares the memory of all watches
                 elif filtered:
                     yield to_json({"alive": watch.after}) + b"\n"
         except MillpondError as error:
@@ -334,6 +336,7 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool, fi
                 elif follow and watch.caught_up:
                     yield to_json({"alive" if caught_up else "caught_up": list(watch.after.values())}) + b"\n"
                     caught_up = True
+                    room_of(request).keep(0)
                 elif filtered:
                     yield to_json({"alive": list(watch.after.values())}) + b"\n"
         except MillpondError as error:
