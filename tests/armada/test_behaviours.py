@@ -124,10 +124,11 @@ def test_the_requestor_is_named_and_reasons_of_cancellations_are_not_stored(serv
     assert answer.cancelled_ids == [job_id]
     *_, cancelling, cancelled = (found.message for found in server.events(queue, "set"))
     assert cancelling.cancelling.reason == cancelled.cancelled.reason == ""
-    assert server.audited()[-1] | {"at": ""} == {
-        "at": "", "token": None, "method": "GRPC", "path": "/api.Submit/CancelJobs", "status": 200, "queue": queue,
-        "job_set": "set", "reason": "secret", "jobs": 1,
-    } | {name: server.audited()[-1][name] for name in ("queue", "job_set")}  # fmt: skip
+    *_, line = (line for line in server.audited() if line["path"].endswith("/CancelJobs"))
+    assert line | {"at": ""} == {
+        "at": "", "token": None, "method": "GRPC", "path": "/api.Submit/CancelJobs", "status": 200,
+        "queue": repr(queue), "job_set": repr("set"), "reason": "secret", "jobs": 1,
+    }  # fmt: skip
 
 
 def test_only_active_jobs_of_the_job_set_are_cancelled(server: ArmadaServer, queue: str) -> None:

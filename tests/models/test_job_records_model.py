@@ -18,13 +18,13 @@ from millpond.stores.memory import MemorySpace
 STREAM = StreamName("etl", "night")
 BEGIN = 1_700_000_000_000
 KINDS = (
-    "queued", "leased", "pending", "running", "lease_returned", "lease_expired", "succeeded", "failed", "retried",
+    "queued", "leased", "pending", "running", "lease_returned", "lease_expired", "succeeded", "failed", "retried", "said_retried",
     "cancelling", "cancelled", "preempting", "preempted", "reprioritized", "utilisation", "ours",
 )  # fmt: skip
-ENDED = {"succeeded", "failed", "cancelled", "preempted"}
+ENDED = {"succeeded", "failed", "said_retried", "cancelled", "preempted"}
 STATES = {
     "queued": "QUEUED", "leased": "LEASED", "pending": "PENDING", "running": "RUNNING", "lease_returned": "QUEUED",
-    "lease_expired": "QUEUED", "succeeded": "SUCCEEDED", "failed": "FAILED", "retried": "QUEUED",
+    "lease_expired": "QUEUED", "succeeded": "SUCCEEDED", "failed": "FAILED", "retried": "QUEUED", "said_retried": "FAILED",
     "cancelled": "CANCELLED", "preempted": "PREEMPTED",
 }  # fmt: skip
 
@@ -56,14 +56,16 @@ def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at:
         if number in read_at:  # what is held goes on from here
             records.of(records.places(ids))
         headers = {"job_id": ids[job], **({"retryable": "true"} if kind == "retried" else {})}
-        event = NewEvent(BEGIN, b"", "failed" if kind == "retried" else kind, headers)
+        payload = pb.Failed(retryable=True).SerializeToString() if kind == "said_retried" else b""
+        event = NewEvent(BEGIN, payload, "failed" if "retried" in kind else kind, headers)
         store.append([EventBatch(STREAM, [event])])
     found, anew = (some.of(some.places(ids)) for some in (records, JobRecords(store.job_rows.jobs, store)))
     with ActiveJobs(store).of(STREAM) as active:
         for job, job_id in enumerate(ids):
             details = found[job_id].details
             assert details == anew[job_id].details
-            state, runs, running = expected_of([kind for other, kind in events if other == job])
+            kinds = [kind for other, kind in events if other == job]
+            state, runs, running = expected_of(kinds)
             assert (pb.JobState.Name(details.state), found[job_id].runs) == (state, runs)
             assert len(details.job_runs) == min(runs, RUNS_MAX)
             if runs:
@@ -72,6 +74,8 @@ def test_a_record_is_what_all_events_say(events: list[tuple[int, str]], read_at:
             assert found[job_id].ended == (state in ("SUCCEEDED", "FAILED", "CANCELLED", "PREEMPTED"))
             if not found[job_id].ended:
                 assert job_id in active
+            elif "queued" not in kinds:  # which lets an ended job be active again
+                assert job_id not in active
 
 
 def _first(job_id: str) -> list[NewEvent]:

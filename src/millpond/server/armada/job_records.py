@@ -96,10 +96,10 @@ class JobRecord:
 
     def _change(self, event: Event, inner: Any) -> None:
         kind = event.kind
-        retried = kind == "failed" and inner.retryable
+        self.ended = ends_job(kind, event.headers)
+        retried = kind == "failed" and not self.ended
         self.details.state = pb.JobState.QUEUED if retried else _STATES[kind]
         self.details.last_transition_ts.CopyFrom(inner.created)
-        self.ended = ends_job(kind, event.headers) and not retried
         if kind in ("failed", "preempted", "lease_returned"):
             self.error = inner.reason[:ERROR_CHARS_MAX]
         if self.ended and kind == "failed" and inner.cause == pb.Cause.Rejected:
