@@ -155,6 +155,8 @@ def replayed(number: int, entries: Sequence[Entry], cuts: Sequence[int]) -> Memo
     at = 0
     for size in [*cuts, len(entries)]:
         piece = entries[at : at + size]
+        if not piece:  # as a follower, which writes when something came
+            continue
         space.write(lambda tx, piece=piece: partition.apply_entries(tx, piece))  # type: ignore[misc]
         at += len(piece)
     return space
