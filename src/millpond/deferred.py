@@ -24,9 +24,9 @@ class DeferredModule(ModuleType):
     """A module that is imported when something of it is asked for."""
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(importlib.import_module(self.__name__), name)
-        setattr(self, name, found)  # from now on it is found without this method
-        return found
+        attribute = getattr(importlib.import_module(self.__name__), name)
+        setattr(self, name, attribute)  # from now on it is found without this method
+        return attribute
 
 
 if TYPE_CHECKING:

@@ -64,11 +64,11 @@ class EventTable:
 
     def _batches(self, where: pc.Expression | None, names: list[str]) -> Iterator[pa.RecordBatch]:
         events, spans = self._events(), {} if where is None else typed_spans(where, TABLE)
-        wanted, tested = _Wanted(spans), set() if where is None else _columns(where)
+        bounds, tested = _Wanted(spans), set() if where is None else _columns(where)
         schema = pa.schema([field for field in TABLE if field.name in tested or field.name in names])
-        for index in wanted.indexes(events):
-            after, until = wanted.bounds([day for day, _ in index.days()])
-            for batch in read_rows(events, index, after, until, schema=schema, matching=wanted.matching):
+        for index in bounds.indexes(events):
+            after, until = bounds.bounds([day for day, _ in index.days()])
+            for batch in read_rows(events, index, after, until, schema=schema, matching=bounds.matching):
                 rows = batch if where is None else batch.filter(where)
                 if rows.num_rows:
                     yield rows.select(names)
@@ -95,8 +95,8 @@ class _Wanted:
             return
         queues, job_sets = self.span("queue").points, self.span("job_set").points
         if queues is not None and job_sets is not None and len(queues) * len(job_sets) <= STREAMS_NAMED_MAX:
-            found = (events.index(*names) for names in product(sorted(queues), sorted(job_sets)))
-            yield from (index for index in found if index is not None)
+            indexes = (events.index(*names) for names in product(sorted(queues), sorted(job_sets)))
+            yield from (index for index in indexes if index is not None)
             return
         for queue in (None,) if queues is None else sorted(queues):
             for index in events.indexes(queue):
@@ -117,9 +117,9 @@ class _Wanted:
     @property
     def matching(self) -> EventFilter:
         """The filter that events pass before they become rows."""
-        found = {name: points for name in ("kind", "job") if (points := self.span(name).points)}
+        values = {name: points for name in ("kind", "job") if (points := self.span(name).points)}
         try:
-            return filter_of(found)
+            return filter_of(values)
         except Invalid:  # they are too many: the rows are filtered
             return ALL
 

@@ -59,9 +59,9 @@ class FormError(ValueError):
 class OtherFormat(FormError):
     """JSON of a form under another number; `found` is that number, None when there is none."""
 
-    def __init__(self, found: object, known: int) -> None:
-        super().__init__(f"the format is {found}, not {known}")
-        self.found = found
+    def __init__(self, stored: object, expected: int) -> None:
+        super().__init__(f"the format is {stored}, not {expected}")
+        self.found = stored
 
 
 class JsonForm(Generic[T]):
@@ -94,8 +94,8 @@ class JsonForm(Generic[T]):
 
         Raises: `FormError`; `OtherFormat` for another number.
         """
-        if self.format is not None and (found := format_of(data)) != self.format:
-            raise OtherFormat(found, self.format)
+        if self.format is not None and (stored := format_of(data)) != self.format:
+            raise OtherFormat(stored, self.format)
         try:
             return self._typed(self._decoder.decode(data))
         except _NO_JSON as error:
@@ -106,8 +106,8 @@ class JsonForm(Generic[T]):
 
         Raises: `FormError`; `OtherFormat` for another number.
         """
-        if self.format is not None and isinstance(parsed, dict) and (found := parsed.get(_FORMAT)) != self.format:
-            raise OtherFormat(found, self.format)
+        if self.format is not None and isinstance(parsed, dict) and (stored := parsed.get(_FORMAT)) != self.format:
+            raise OtherFormat(stored, self.format)
         try:
             return self._typed(msgspec.convert(parsed, self._strict, from_attributes=True))
         except (msgspec.MsgspecError, RecursionError) as error:

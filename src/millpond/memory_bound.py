@@ -16,7 +16,7 @@ MEMORY_LEAST = 16 << 20
 _VARIABLE = "MILLPOND_MAPS_MEMORY_MAX"
 
 
-def memory_bound(given: int | str | None = None) -> int:
+def memory_bound(stated: int | str | None = None) -> int:
     """The bytes of memory that one piece of work may take: as given, else as the environment says.
 
     >>> memory_bound("1GiB"), memory_bound(1 << 24)
@@ -24,9 +24,9 @@ def memory_bound(given: int | str | None = None) -> int:
 
     Raises: `Invalid` for less than 16 MiB, and for what is no size.
     """
-    wanted = os.environ.get(_VARIABLE, MEMORY_MAX) if given is None else given
-    found = wanted if isinstance(wanted, int) else parse_size(wanted)
-    if found < MEMORY_LEAST:
-        raise Invalid("memory_max is too small to work with", kind="memory_max", bytes=found, least=MEMORY_LEAST,
+    text = os.environ.get(_VARIABLE, MEMORY_MAX) if stated is None else stated
+    size = text if isinstance(text, int) else parse_size(text)
+    if size < MEMORY_LEAST:
+        raise Invalid("memory_max is too small to work with", kind="memory_max", bytes=size, least=MEMORY_LEAST,
                       hint="give it 16MiB or more")  # fmt: skip
-    return found
+    return size

@@ -32,16 +32,16 @@ __all__ = ("migrate", "migrate_rows")
 _ROWS_PER_WRITE = 10_000
 
 
-def migrate(folder: Path, space: Space, found: int) -> None:
+def migrate(folder: Path, space: Space, stored: int) -> None:
     """Bring a pond of an earlier format to the present one."""
-    migrate_rows(space, found)
+    migrate_rows(space, stored)
     step("pond.rows_migrated")
     write_marker(folder)
 
 
-def migrate_rows(space: Space, found: int) -> None:
+def migrate_rows(space: Space, stored: int) -> None:
     """Bring the rows of an earlier format to the present one."""
-    for number in range(found, POND_FORMAT):
+    for number in range(stored, POND_FORMAT):
         _STEPS[number](space)
 
 

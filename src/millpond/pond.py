@@ -115,14 +115,14 @@ def open_pond(
     )
 
 
-def reports_wanted(given: bool | str | None) -> bool:
+def reports_wanted(stated: bool | str | None) -> bool:
     """True when the work of a pond is reported: as it is given, else as the environment says.
 
     >>> reports_wanted("off"), reports_wanted(False), reports_wanted(True)
     (False, False, True)
     """
-    wanted = os.environ.get(REPORTS, True) if given is None else given
-    return not (is_off(wanted) or wanted in (False, "0", "false"))
+    value = os.environ.get(REPORTS, True) if stated is None else stated
+    return not (is_off(value) or value in (False, "0", "false"))
 
 
 class Pond(PondFace):
@@ -143,7 +143,7 @@ class Pond(PondFace):
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
         self._versions = ExitStack()
-        found = check_folder(folder, create)
+        stored_format = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
             self._serving = OwnerLock(folder)
@@ -152,9 +152,9 @@ class Pond(PondFace):
                 self._serving.serve()
             self.space = open_space(folder / "space")
             opened.callback(self.space.close)
-            if found != POND_FORMAT:
+            if stored_format != POND_FORMAT:
                 with self._serving.writing():
-                    migrate(folder, self.space, found)
+                    migrate(folder, self.space, stored_format)
             self._retention_ms = begin(self.space, clock.random_id, retention_ms)
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, served=serve,
@@ -426,10 +426,10 @@ class Pond(PondFace):
         """
         from millpond.maps.loads.load_files import file_reading, load_files
 
-        known = {definition.name: definition for definition in self.catalogue.list()}
+        definitions = {definition.name: definition for definition in self.catalogue.list()}
         name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
-            known, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
+            definitions, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
         )
         return load_files(
             self.loading, reading, [files] if isinstance(files, str | Path) else files, written=written,

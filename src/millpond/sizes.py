@@ -22,13 +22,13 @@ def parse_size(text: str) -> int:
 
     Raises: `Invalid`.
     """
-    found = re.fullmatch(r"(\d{1,18})\s*([a-z]*)", text.strip().lower())
-    if not found or found.group(2) not in _UNITS:
+    match = re.fullmatch(r"(\d{1,18})\s*([a-z]*)", text.strip().lower())
+    if not match or match.group(2) not in _UNITS:
         raise Invalid(
             "the size is not understood", kind="size", value=text,
             hint="write a whole number and a unit (B, KiB, MiB, GiB, KB, MB, GB), such as 2GiB",
         )  # fmt: skip
-    return int(found.group(1)) * _UNITS[found.group(2)]
+    return int(match.group(1)) * _UNITS[match.group(2)]
 
 
 def size_in_words(size: int) -> str:

@@ -84,13 +84,13 @@ def functions(
     Raises: `Invalid` for an `at` that is no instant. A transformation raises what a lookup does: `NotFound` for a map,
         `Invalid` for a time, `Unavailable` when no node answers.
     """
-    known = clock or SystemClock()
+    dated = clock or SystemClock()
     instant = None if at is None else parse_instant(at)
 
     def lookup(context: Any, *arguments: Any) -> Answer:
         run = context.eval_context.get(_STATE)
         if run is None:
-            run = context.eval_context[_STATE] = _Run(pond, known.now_ms() if instant is None else instant)
+            run = context.eval_context[_STATE] = _Run(pond, dated.now_ms() if instant is None else instant)
         return run.answer(_question(arguments))
 
     return {(NAMESPACE, "lookup"): lookup}
@@ -122,21 +122,21 @@ def _question(arguments: Sequence[Any]) -> _Question:
     )  # fmt: skip
 
 
-def _text(given: Any) -> str | None:
+def _text(value: Any) -> str | None:
     """The text that XPath's `string()` makes of an argument; None for an empty node set."""
-    if isinstance(given, list):
-        return _text(given[0]) if given else None
-    if etree.iselement(given):
-        return "".join(given.itertext())
-    if isinstance(given, bool):
-        return "true" if given else "false"
-    if isinstance(given, float):
-        return str(int(given)) if given.is_integer() else repr(given)
-    return None if given is None else str(given)
+    if isinstance(value, list):
+        return _text(value[0]) if value else None
+    if etree.iselement(value):
+        return "".join(value.itertext())
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, float):
+        return str(int(value)) if value.is_integer() else repr(value)
+    return None if value is None else str(value)
 
 
-def _is_true(given: Any) -> bool:
-    return given is True or _text(given) == "true"
+def _is_true(value: Any) -> bool:
+    return value is True or _text(value) == "true"
 
 
 # -- one transformation -------------------------------------------------------------------------------
@@ -155,7 +155,7 @@ class _Run:
         """The answer; empty for a fault whose warnings are ignored."""
         try:
             at = self._instant(question)
-            found = [] if question.key is None else self._chained(question.maps, question.key, at)
+            values = [] if question.key is None else self._chained(question.maps, question.key, at)
         except (Invalid, NotFound) as error:
             if not question.ignore_warnings:
                 raise
@@ -164,9 +164,9 @@ class _Run:
         if question.trace:
             _log.info(
                 "lookup: map=%s key=%s at=%s %s", question.maps, question.key, question.time or _iso(at),
-                "found" if found else "not found",
+                "found" if values else "not found",
             )  # fmt: skip
-        return found
+        return values
 
     def _instant(self, question: _Question) -> int:
         if not question.timed:
@@ -187,10 +187,10 @@ class _Run:
                 hint="write 'map', or 'map1/map2' to ask map2 with what map1 answers",
             )  # fmt: skip
         for name in names[:-1]:
-            found = self._remembered(name, key, at)
-            if not found:
+            value = self._remembered(name, key, at)
+            if not value:
                 return []
-            key = found if isinstance(found, str) else "".join(_text(node) or "" for node in found)
+            key = value if isinstance(value, str) else "".join(_text(node) or "" for node in value)
         return self._remembered(names[-1], key, at)
 
     def _remembered(self, name: str, key: str, at: int) -> Answer:
@@ -201,14 +201,14 @@ class _Run:
         if map is None:
             map = self.maps[name] = self.pond.map(name)
         try:
-            found = map.get(key, at=clear_instant(at))
+            value = map.get(key, at=clear_instant(at))
         except Invalid as error:
             if error.kind == "key_number":  # a text is in no range of numbers
                 return []
             raise
-        if found is None:
+        if value is None:
             return []
-        return key if map.kind is Kind.SESSION else _answer(map.name, found)
+        return key if map.kind is Kind.SESSION else _answer(map.name, value)
 
 
 # -- the answer ---------------------------------------------------------------------------------------

@@ -76,11 +76,11 @@ def fetch_file(
         return begun
 
     def finish(file: GrowingFile, answer: Body) -> Fetched:
-        wanted = answer.headers.get(CHECKSUM)
-        if wanted is not None and file.checksum() != wanted:
+        checksum = answer.headers.get(CHECKSUM)
+        if checksum is not None and file.checksum() != checksum:
             raise Corrupt(
                 "what was fetched is not what was sent", kind="fetch_damaged", node=connection.url, path=path,
-                found=file.checksum(), wanted=wanted, hint="try again",
+                found=file.checksum(), wanted=checksum, hint="try again",
             )  # fmt: skip
         with disk_errors(target):
             file.sync()
@@ -162,15 +162,15 @@ def _tag(answer: Body) -> str:
 
 def _left_of(target: Path, leftover: Callable[[Path], C]) -> tuple[C | None, str]:
     """The leftover of an earlier attempt, one of them if there are several, and its tag."""
-    found: C | None = None
+    best: C | None = None
     tag = ""
     for place in sorted(target.parent.glob(f"{escape(target.name)}.*.partial")):
         left = leftover(place)
-        if found is None and left.size:
-            found, tag = left, place.name.split(".")[-2]
+        if best is None and left.size:
+            best, tag = left, place.name.split(".")[-2]
         else:
             left.remove()
-    return found, tag
+    return best, tag
 
 
 def _goes_on(left: GrowingFile | PartialPart, answer: Body) -> bool:

@@ -67,11 +67,11 @@ def pulled_back(days: Sequence[int], latest: int, floor: int) -> list[int]:
     >>> pulled_back([7, 8, 400], 9, floor=6), pulled_back([400, 401], 9, floor=-1), pulled_back([400, 401], 9, floor=9)
     ([7, 8, 9], [8, 9], [10, 11])
     """
-    found: list[int] = []
+    numbers: list[int] = []
     for place, day in enumerate(days, 1):
         floor = max(min(day, latest - len(days) + place), floor + 1)
-        found.append(floor)
-    return found
+        numbers.append(floor)
+    return numbers
 
 
 def latest_due_day(now_ms: int, after_ms: int) -> int:

@@ -113,7 +113,9 @@ def _finish(store: StreamStore, erasure: _Erasure) -> int:
     for _ in range(_TURNS_MAX):
         index = store.index(erasure.stream)
         segments = [] if index is None else index.segments
-        meant = [one for one in segments if one.first_id <= erasure.last_id and one.state is not State.EXPIRED]
+        meant = [
+            listed for listed in segments if listed.first_id <= erasure.last_id and listed.state is not State.EXPIRED
+        ]
         try:
             if any(segment.state is not State.COMPRESSED for segment in meant):
                 compress_stream(store, erasure.stream, meant[-1].days[-1].day)

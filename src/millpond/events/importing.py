@@ -117,14 +117,14 @@ def _appends(file: Path, names: dict[str, str]) -> Iterator[tuple[StreamName, li
                 yield stream, events
 
 
-def _batches(file: Path, given: dict[str, str]) -> Iterator[pa.RecordBatch]:
+def _batches(file: Path, columns: dict[str, str]) -> Iterator[pa.RecordBatch]:
     from pyarrow import parquet
 
     try:
         with parquet.ParquetFile(file) as opened:
             schema = opened.schema_arrow
-            names = [name for name in _TYPES if name in schema.names and name not in given]
-            _check_columns(schema, names, given)
+            names = [name for name in _TYPES if name in schema.names and name not in columns]
+            _check_columns(schema, names, columns)
             yield from opened.iter_batches(BATCH_ROWS, columns=names)
     except (pa.ArrowInvalid, OSError) as error:
         raise Invalid(

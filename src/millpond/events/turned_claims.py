@@ -93,9 +93,9 @@ class TurnedClaims:
         pause = _PAUSE_SECONDS * (1 + int(holder, 16) % 5)  # two that take some of the same do not meet for ever
         claims = self.rows.claim(queue, drawn)
         while True:
-            wanted = {claim.job_id for claim in claims.values() if not claim.stored}
-            taken = self.rows.take(queue, wanted, holder)
-            if taken == wanted:
+            unstored = {claim.job_id for claim in claims.values() if not claim.stored}
+            taken = self.rows.take(queue, unstored, holder)
+            if taken == unstored:
                 return claims
             self.rows.give_back(queue, taken)
             self._check_time(queue, due)
@@ -109,10 +109,12 @@ def stored_clients(read: Callable[[StreamName, int], Page], queue: str, unsettle
     by_job_set: dict[str, dict[str, str]] = {}
     for client, claim in unsettled.items():
         by_job_set.setdefault(claim.job_set, {})[claim.job_id] = client
-    for job_set, wanted in by_job_set.items():
+    for job_set, clients in by_job_set.items():
         after = min(claim.after for claim in unsettled.values() if claim.job_set == job_set)
         page = read(StreamName(queue, job_set), after)
         while page.events:
-            stored.update(wanted[job] for event in page.events if (job := event.headers.get(JOB_HEADER, "")) in wanted)
+            stored.update(
+                clients[job] for event in page.events if (job := event.headers.get(JOB_HEADER, "")) in clients
+            )
             page = read(StreamName(queue, job_set), page.after)
     return stored

@@ -69,13 +69,13 @@ class Heads(Generic[V]):
             raise self.damaged(name, f"its number is {self.token(value)}")
         return value
 
-    def put(self, tx: Transaction, key: bytes, value: V, found: V | None) -> V:
+    def put(self, tx: Transaction, key: bytes, value: V, before: V | None) -> V:
         """Put a value in place of the one that this transaction found; the transaction keeps everybody else out.
 
         Raises: `Internal`, kind `head_rule`, when the token does not grow, or the value breaks a rule.
         """
-        wrong = next(filter(None, (rule(found, value) for rule in self.rules)), None)
-        if value != found and self.token(value) <= (0 if found is None else self.token(found)):
+        wrong = next(filter(None, (rule(before, value) for rule in self.rules)), None)
+        if value != before and self.token(value) <= (0 if before is None else self.token(before)):
             wrong = f"its number {self.token(value)} is not a later one"
         if wrong is not None:
             raise Internal(wrong, kind="head_rule", key=key.hex())
@@ -87,10 +87,10 @@ class Heads(Generic[V]):
 
         Raises: `Conflict`, kind `head_moved`, when another one is there; as `put`.
         """
-        found = self.read(tx, key)
-        token = 0 if found is None else self.token(found)
+        before = self.read(tx, key)
+        token = 0 if before is None else self.token(before)
         if token != expected:
             raise Conflict(
                 "the head moved", kind="head_moved", expected=expected, found=token, hint="read again, then retry"
             )
-        return self.put(tx, key, value, found)
+        return self.put(tx, key, value, before)

@@ -239,8 +239,10 @@ class Log(Generic[E]):
         chain, stamp_ms = _ROW.unpack_from(row)
         return Record(position, stamp_ms, chain.hex(), self.decode(row[_ROW.size :]))
 
-    def _damaged(self, message: str, found: object) -> Corrupt:
-        return Corrupt(f"the log is damaged: {message}", kind="log_damaged", key=self.prefix.packed.hex(), found=found)
+    def _damaged(self, message: str, evidence: object) -> Corrupt:
+        return Corrupt(
+            f"the log is damaged: {message}", kind="log_damaged", key=self.prefix.packed.hex(), found=evidence
+        )
 
 
 def _chain(before: str, position: int, stamp_ms: int, row: bytes) -> str:

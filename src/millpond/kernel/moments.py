@@ -49,9 +49,9 @@ class Moments(Generic[T]):
         if held[0] != moment:
             held = self._held = (moment, {})
         values = held[1]
-        found = values.get(name)
-        if found is None:
-            found = make()
+        value = values.get(name)
+        if value is None:
+            value = make()
             if len(values) < VALUES_MAX and len(name) <= NAME_LETTERS_MAX:
-                values[name] = found
-        return found
+                values[name] = value
+        return value

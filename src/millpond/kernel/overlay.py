@@ -55,8 +55,8 @@ class Overlay:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         self._refuse_over()
         elsewhere = [key for key in keys if key not in self._changed]
-        found = dict(zip(elsewhere, self._base.get_many(elsewhere), strict=True))
-        return [found[key] if key in found else self._changed[key] for key in keys]
+        rows = dict(zip(elsewhere, self._base.get_many(elsewhere), strict=True))
+        return [rows[key] if key in rows else self._changed[key] for key in keys]
 
     def scan(self, keys: KeyRange, *, reverse: bool = False) -> Iterator[tuple[bytes, bytes]]:
         self._refuse_over()
@@ -135,5 +135,5 @@ class Overlay:
             at = (len(changed) if stop is None else changed.bisect_left(stop)) - 1
         else:
             at = changed.bisect_left(keys.start) if after is None else changed.bisect_right(after)
-        found: bytes | None = changed.peekitem(at)[0] if 0 <= at < len(changed) else None
-        return found if found is not None and keys.holds(found) else None
+        change: bytes | None = changed.peekitem(at)[0] if 0 <= at < len(changed) else None
+        return change if change is not None and keys.holds(change) else None

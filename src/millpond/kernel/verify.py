@@ -83,10 +83,10 @@ def checked(kind: str, count: int = 1) -> Report:
     return Report(((kind, count),)) if count else Report()
 
 
-def problem(subject: str, place: object, found: object, remedy: str, *, counted: bool = True) -> Report:
+def problem(subject: str, place: object, evidence: object, remedy: str, *, counted: bool = True) -> Report:
     """One thing was looked at and is wrong; `counted=False` when it was counted already."""
     return (checked(subject) if counted else Report()) + Report(
-        problems=(Problem(subject, str(place), str(found), remedy),)
+        problems=(Problem(subject, str(place), str(evidence), remedy),)
     )
 
 
@@ -94,8 +94,8 @@ def attempt(subject: str, place: object, check: Callable[[], Iterable[Report]], 
     """The sum of what `check` reports; damage, or another format, that stops it becomes a problem of `subject`."""
     report = Report()
     try:
-        for found in check():
-            report += found
+        for outcome in check():
+            report += outcome
     except (Corrupt, Invalid) as error:
         message = ", ".join([error.message, *(f"{name}={value}" for name, value in error.values.items())])
         report += problem(subject, place, message, remedy)

@@ -104,14 +104,14 @@ class Caller:
         >>> loader.patterns("read", "map"), loader.patterns("read", "stream"), loader.patterns("read", "tenant")
         (['weather*'], ['etl/*'], [])
         """
-        found = self._found.get((right, kind))
-        if found is None:
+        patterns = self._found.get((right, kind))
+        if patterns is None:
             enough = RIGHTS[RIGHTS.index(right) :]
             parted = (_parted(pattern) for right_ in enough for pattern in self.rights.get(right_, ()))
-            found = self._found[right, kind] = [
+            patterns = self._found[right, kind] = [
                 name for pattern_kind, name in parted if pattern_kind in (kind, _EVERYTHING)
             ]
-        return found
+        return patterns
 
     def denied(self, right: str, what: str) -> Denied:
         """The error for a right that the caller does not have."""

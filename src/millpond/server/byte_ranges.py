@@ -45,8 +45,8 @@ def ranged(
 
 def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
     match = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "").replace(" ", ""))
-    wanted = tag_wanted(request)
-    if not match or (wanted is not None and wanted != tag):
+    tag_asked = tag_wanted(request)
+    if not match or (tag_asked is not None and tag_asked != tag):
         return 0, size
     start = int(match[1])
     stop = min(int(match[2]) + 1, size) if match[2] else size

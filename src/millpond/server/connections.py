@@ -75,11 +75,11 @@ class ConnectionLimits:
     @classmethod
     def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        wanted, of_one = settings.server.max_connections, settings.server.max_connections_per_address
-        connections = min(wanted, half_of_files(raise_file_limit()))
+        of_all, of_one = settings.server.max_connections, settings.server.max_connections_per_address
+        connections = min(of_all, half_of_files(raise_file_limit()))
         per_address = min(of_one or connections, connections)
-        if connections < wanted and of_one:
-            share = of_one / wanted
+        if connections < of_all and of_one:
+            share = of_one / of_all
             per_address = min(per_address, max(1, int(connections * share)))
         return cls(
             connections, per_address, limits.head_bytes_max, limits.head_seconds, limits.body_seconds,

@@ -41,8 +41,8 @@ def described(routes: Iterable[Route]) -> dict[str, Any]:
     """The document of all routes that are shown."""
     shown = [route for route in routes if not route.facts.hidden]
     types = [ErrorResponse, *(type_ for route in shown for type_ in _types(route))]
-    found, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
-    schemas = dict(zip(map(id, types), found, strict=True))
+    forms, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
+    schemas = dict(zip(map(id, types), forms, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
         operation = _operation(route, lambda type_: dict(schemas[id(type_)]))

@@ -125,8 +125,8 @@ class Metrics:
     def collect(self) -> Iterator[Metric]:
         """All of this process, and those of the reading processes with their names."""
         families = {family.name: family for family in self.registry.collect()}
-        for process, found in () if self.readers is None else self.readers.metrics():
-            for family in found:
+        for process, samples in () if self.readers is None else self.readers.metrics():
+            for family in samples:
                 mine = families.setdefault(family.name, Metric(family.name, family.documentation, family.type))
                 mine.samples += [
                     sample._replace(labels={**sample.labels, "process": process}) for sample in family.samples

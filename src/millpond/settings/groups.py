@@ -273,8 +273,8 @@ class Settings(_Group):
 
     def at(self, port: int, grpc_port: int | None) -> Settings:
         """The same, once the ports are known that the node listens on."""
-        known = {"port": port, "url": self.own_url(port), "grpc_port": grpc_port or "off"}
-        return self.model_copy(update={"server": self.server.model_copy(update=known)})
+        values = {"port": port, "url": self.own_url(port), "grpc_port": grpc_port or "off"}
+        return self.model_copy(update={"server": self.server.model_copy(update=values)})
 
 
 GROUPS: dict[str, Any] = {name: field.annotation for name, field in Settings.model_fields.items()}

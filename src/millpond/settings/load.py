@@ -89,8 +89,8 @@ def explain(
 
 def unknown_in_environment() -> list[str]:
     """Names in the environment that look like settings and are none, in order: most likely a misspelling."""
-    known = _IN_ENVIRONMENT.keys() | _OTHER_NAMES | _FOR_TESTS
-    return sorted(name for name in os.environ if name.startswith("MILLPOND_") and name not in known)
+    names = _IN_ENVIRONMENT.keys() | _OTHER_NAMES | _FOR_TESTS
+    return sorted(name for name in os.environ if name.startswith("MILLPOND_") and name not in names)
 
 
 def _value(settings: Settings, name: str) -> Any:
@@ -99,11 +99,11 @@ def _value(settings: Settings, name: str) -> Any:
 
 
 def _load(
-    config: str | os.PathLike[str] | None, given: Mapping[str, Any], said: str
+    config: str | os.PathLike[str] | None, arguments: Mapping[str, Any], said: str
 ) -> tuple[Settings, dict[str, str]]:
     groups: dict[str, dict[str, Any]] = {group: {} for group in GROUPS}
     origins: dict[str, str] = {}
-    for origin, name, value in _layers(config, given, said):
+    for origin, name, value in _layers(config, arguments, said):
         _check_known(name, origin)
         group, _, field = name.partition(".")
         groups[group][field] = value
@@ -115,12 +115,12 @@ def _load(
 
 
 def _layers(
-    config: str | os.PathLike[str] | None, given: Mapping[str, Any], said: str
+    config: str | os.PathLike[str] | None, arguments: Mapping[str, Any], said: str
 ) -> Iterator[tuple[str, str, Any]]:
     """The origin, name and value of each setting, a later one winning over an earlier one of the same name."""
     named = config or os.environ.get(CONFIG)
     file = Path(named) if named else _HERE
-    for key, table in _read_file(file, wanted=bool(named)).items():
+    for key, table in _read_file(file, required=bool(named)).items():
         if key in GROUPS and isinstance(table, Mapping):
             yield from ((str(file), f"{key}.{name}", value) for name, value in table.items())
         else:
@@ -131,16 +131,16 @@ def _layers(
             yield variable, _IN_ENVIRONMENT[variable], value
         elif value and variable.startswith("MILLPOND_") and former in FORMER:
             yield variable, former, value
-    for key, value in given.items():
+    for key, value in arguments.items():
         if value is not None:
             yield said, _FLAT.get(key, key), value
 
 
-def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
+def _read_file(file: Path, *, required: bool) -> Mapping[str, Any]:
     try:
         return tomllib.loads(file.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        if not wanted:
+        if not required:
             return _EMPTY
         raise Invalid(
             "the file of settings does not exist", kind="config_missing", file=file,

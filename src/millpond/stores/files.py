@@ -70,15 +70,15 @@ def disk_errors(place: Path) -> Iterator[None]:
         raise
 
 
-def check_room(folder: Path, wanted: int) -> None:
+def check_room(folder: Path, size: int) -> None:
     """Insist that a disk has room for so many bytes.
 
     Raises: `Unavailable`, kind `disk_full`.
     """
     free = shutil.disk_usage(folder).free
-    if wanted > free:
+    if size > free:
         raise Unavailable(
-            "no space is left on the disk", kind="disk_full", file=folder, wanted=wanted, free=free,
+            "no space is left on the disk", kind="disk_full", file=folder, wanted=size, free=free,
             hint="free some space there and try again",
         )  # fmt: skip
 

@@ -40,9 +40,9 @@ class GrowingFile:
 
         Raises: `OSError` when there is none.
         """
-        found = cls(path)
-        found.size, found._summed = path.stat().st_size, None
-        return found
+        file = cls(path)
+        file.size, file._summed = path.stat().st_size, None
+        return file
 
     def open(self) -> None:
         """Open the file, or make it.

@@ -120,8 +120,8 @@ class WorkflowRuns:
 
         Raises: `NotFound`, `Invalid`, `AlreadyExists`, as a node does.
         """
-        given = {name: to_variable_value(value) for name, value in variables.items()}
-        started = self.send(RunWfRequest(wf_spec_name=workflow, id=run, variables=given))
+        inputs = {name: to_variable_value(value) for name, value in variables.items()}
+        started = self.send(RunWfRequest(wf_spec_name=workflow, id=run, variables=inputs))
         assert isinstance(started, WfRun)
         return started.id.id
 
@@ -167,10 +167,10 @@ class WorkflowRuns:
 
     def _row(self, kind: type[Any], name: Message) -> Any:
         with self._space.read() as tx:
-            found = self._processor.partition.reads(tx, TENANT).get(kind, key_of(name))
-        if found is None:
+            row = self._processor.partition.reads(tx, TENANT).get(kind, key_of(name))
+        if row is None:
             raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id=str(key_of(name)))
-        return found
+        return row
 
     # -- work -----------------------------------------------------------------------------------------
 
@@ -211,14 +211,14 @@ class WorkflowRuns:
         name = task.task_def_id.name
         function = self._tasks[name]
         context = WorkerContext(task, cast("LittleHorseStub", _Checkpoints(self.send, self._row)))
-        arguments, wanted = _arguments(function, task)
+        arguments, count = _arguments(function, task)
         self.calls.append(TaskCall(
             name, arguments, datetime.fromtimestamp(self.clock.now_ms() / 1000, UTC),
             task.task_run_id.wf_run_id.id, task.attempt_number,
         ))  # fmt: skip
         report = ReportTaskRun(task_run_id=task.task_run_id, attempt_number=task.attempt_number)
         try:
-            report.output.CopyFrom(to_variable_value(asyncio.run(function(*arguments, *[context][:wanted]))))
+            report.output.CopyFrom(to_variable_value(asyncio.run(function(*arguments, *[context][:count]))))
             report.status = TaskStatus.TASK_SUCCESS
         except WorkerLost:
             return
@@ -236,13 +236,13 @@ class WorkflowRuns:
 def _arguments(function: Task, task: ScheduledTask) -> tuple[tuple[Any, ...], bool]:
     """The arguments of a call; True when the task wants the client's context behind them."""
     kinds = [parameter.annotation for parameter in inspect.signature(function, eval_str=True).parameters.values()]
-    given = []
+    arguments = []
     for variable, kind in zip(task.variables, kinds, strict=False):
         if variable.value.WhichOneof("value") == "struct" and isinstance(kind, type) and is_lh_struct(kind):
-            given.append(deserialize_struct(variable.value.struct, kind))
+            arguments.append(deserialize_struct(variable.value.struct, kind))
         else:
-            given.append(extract_value(variable.value))
-    return tuple(given), kinds[-1:] == [WorkerContext]
+            arguments.append(extract_value(variable.value))
+    return tuple(arguments), kinds[-1:] == [WorkerContext]
 
 
 class _Registrations(LHConfig):

@@ -60,9 +60,9 @@ def put_plan(
         migration.new_thread_name = migration.new_thread_name or before
         migration.node_migrations[old_node].new_node_name = after
     with connected(server, tenant) as call:
-        found = call("PutWorkflowMigrationPlan", request)
+        plan = call("PutWorkflowMigrationPlan", request)
     if json:
-        console.print_json(plain_message(found))
+        console.print_json(plain_message(plan))
     else:
         console.say(f"plan {name} is there; try it: millpond migration apply {name} --dry-run")
 
@@ -74,15 +74,15 @@ def list_plans(server: Server = _SERVER, tenant: Tenant = "default", json: Json 
 
     with connected(server, tenant) as call:
         names = every_result(call, "SearchWorkflowMigrationPlan", SearchWorkflowMigrationPlanRequest(limit=_PAGE))
-        found = [call("GetWorkflowMigrationPlan", name) for name in names]
+        plans = [call("GetWorkflowMigrationPlan", name) for name in names]
     if json:
-        console.print_json_list(plain_message(plan) for plan in found)
+        console.print_json_list(plain_message(plan) for plan in plans)
         return
     console.print_table(
         ["plan", "workflow", "from", "to"],
         [[plan.workflow_migration_plan_id.name, plan.old_wfSpec.name,
           f"{plan.old_wfSpec.major_version}.{plan.old_wfSpec.revision}", f"{plan.major_version}.{plan.revision}"]
-         for plan in found],
+         for plan in plans],
     )  # fmt: skip
 
 

@@ -334,11 +334,11 @@ def delete_many(
     from millpond.clock import SystemClock
     from millpond.times.instants import parse_instant
 
-    wanted = BulkDeleteWfRun(wf_spec_name=workflow, wf_run_status=_status(status))
+    deletion = BulkDeleteWfRun(wf_spec_name=workflow, wf_run_status=_status(status))
     stop = SystemClock().now_ms() if before is None else parse_instant(before) - 1
-    wanted.latest_start.FromMilliseconds(stop)
+    deletion.latest_start.FromMilliseconds(stop)
     with connected(server, tenant) as call:
-        job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=wanted))
+        job = call("CreateBulkJob", CreateBulkJobRequest(bulk_delete_wf_run=deletion))
     _say("job", job.id.id, json=json)
 
 

@@ -83,13 +83,13 @@ def _replace(
     servers: Servers, keys: StreamKeys, listed: Sequence[Listed], output: DaySegment | None, last_ids: Sequence[int],
     staged: bytes, dropped_id: int = 0,
 ) -> None:  # fmt: skip
-    old = [keys.batches_of(one.segment.days[-1].day) for one in listed if one.segment.state is State.COMPRESSED]
+    old = [keys.batches_of(entry.segment.days[-1].day) for entry in listed if entry.segment.state is State.COMPRESSED]
     target = staged if output is None else keys.batches_of(output.days[-1].day)
     row = b"" if output is None else pack_segment(output, last_ids)
     dropped = id_bytes(dropped_id) if dropped_id else b""
     call = script_call(
         SWITCH, keys.shard, (keys.head, keys.index, keys.raw, staged, target, *keys.due, *old),
-        (keys.name, len(last_ids), dropped, row, *(one.row for one in listed)),
+        (keys.name, len(last_ids), dropped, row, *(entry.row for entry in listed)),
     )  # fmt: skip
     (outcome,) = servers.run([call], repeat=False)
     if outcome == b"fenced":
@@ -109,8 +109,8 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
         if index is None:
             return total
         due = [
-            one.segment.days[-1].day for one in index[1]
-            if one.segment.state is State.COMPRESSED and one.segment.days[-1].day <= day
+            entry.segment.days[-1].day for entry in index[1]
+            if entry.segment.state is State.COMPRESSED and entry.segment.days[-1].day <= day
         ]  # fmt: skip
         keys_used = (keys.head, keys.index, keys.raw, keys.sources, *keys.due, keys.names)
         call = script_call(
@@ -122,7 +122,7 @@ def expire_days(servers: Servers, keys: StreamKeys, day: int, forget_day: int, t
         if outcome == b"done":
             return total
         if outcome == b"trim":
-            partly_due = next((one for one in index[1] if one.row == row), None)
+            partly_due = next((entry for entry in index[1] if entry.row == row), None)
             if partly_due is not None:
                 total += _trim(servers, keys, partly_due, day, token)
 

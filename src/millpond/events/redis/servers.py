@@ -442,8 +442,8 @@ class Servers:
         """Close the connections."""
         with self._lock:
             self.closed.set()
-            found, self._connections = list(self._connections.values()), {}
-        for connections in found:
+            held, self._connections = list(self._connections.values()), {}
+        for connections in held:
             connections.close()
 
     def _check_open(self) -> None:

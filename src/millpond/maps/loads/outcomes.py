@@ -36,12 +36,12 @@ def write_certainly(space: Space, change: Callable[[Transaction], T], made: Call
     except Uncertain as lost:
         try:
             with space.read() as tx:
-                found = made(tx)
+                outcome = made(tx)
         except MillpondError as error:
             raise Uncertain(
                 "the space does not say whether the write was made", kind="write_uncertain", reason=error.message,
                 hint="look again, or repeat it with the same token",
             ) from lost  # fmt: skip
-        if found is None:
+        if outcome is None:
             raise Unavailable("the write was not made", kind="write_not_made", hint="try again") from lost
-        return found
+        return outcome

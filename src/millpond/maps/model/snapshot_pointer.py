@@ -60,8 +60,8 @@ def _encode(pointer: Pointer) -> bytes:
     return _ROW.encode(_Row(pointer.revision, value))
 
 
-def _never_older(found: Pointer | None, pointer: Pointer) -> str | None:
-    old, new = None if found is None else found.current, pointer.current
+def _never_older(stored: Pointer | None, pointer: Pointer) -> str | None:
+    old, new = None if stored is None else stored.current, pointer.current
     if old is None or new is None or old.incarnation != new.incarnation or old.shard_version <= new.shard_version:
         return None
     return f"a snapshot of version {new.shard_version} cannot replace one of {old.shard_version}"

@@ -138,18 +138,18 @@ def parse_manifest(text: bytes, folder: Path | str) -> PartManifest:
     return manifest
 
 
-def _damaged(folder: Path | str, name: str, found: str, wanted: object) -> Corrupt:
+def _damaged(folder: Path | str, name: str, actual: str, expected: object) -> Corrupt:
     # The file is named within its part, which moves: a reason that is stored leaves the folder out.
     return Corrupt(
-        "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=found, wanted=wanted
+        "a file of the part is damaged", kind="part_damaged", file=name, folder=folder, found=actual, wanted=expected
     )
 
 
-def unknown_format(folder: Path | str, found: object) -> Corrupt:
+def unknown_format(folder: Path | str, stored: object) -> Corrupt:
     """The error of a part that another version wrote."""
     return Corrupt(
         "the part has a format this version does not know", kind="part_format", file=MANIFEST, folder=folder,
-        found=found, known=PART_FORMAT,
+        found=stored, known=PART_FORMAT,
         hint="write it anew with this version, or load it with the version that wrote it",
     )  # fmt: skip
 

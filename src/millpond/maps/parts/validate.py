@@ -66,11 +66,11 @@ def validate_part(folder: Path, manifest: PartManifest, definition: MapDefinitio
     _check_touched(folder, content.key_hashes)
 
 
-def _same(folder: Path, name: str, found: object, stated: object) -> None:
-    if found != stated:
+def _same(folder: Path, name: str, actual: object, stated: object) -> None:
+    if actual != stated:
         raise Corrupt(
             "the part's manifest states what its rows are not", kind="part_manifest", file=MANIFEST, folder=folder,
-            field=name, stated=stated, found=found,
+            field=name, stated=stated, found=actual,
         )  # fmt: skip
 
 

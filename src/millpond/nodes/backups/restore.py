@@ -121,9 +121,9 @@ def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> N
     """Bring back what only the folder had: objects first, then the rows that name them."""
     if backup.own is None:
         return
-    for found in stored_objects(place, backup, scratch):
-        target = objects_folder(pond.folder) / check_name(found.name)
-        fetch_object(place, file_name(found.file), target, found.file.checksum)
+    for object_ in stored_objects(place, backup, scratch):
+        target = objects_folder(pond.folder) / check_name(object_.name)
+        fetch_object(place, file_name(object_.file), target, object_.file.checksum)
     for stored in backup.own.rows:
         file = fetch_object(place, file_name(stored), scratch / "own.arrow", stored.checksum)
         pond.space.write(lambda tx, file=file: put_rows(tx, list(own_rows(file))))  # type: ignore[misc]

@@ -52,14 +52,14 @@ class LocalPeer:
             with shard.view() as view:
                 if not self._cared_for(name) and view.version == shard.version:
                     entry = max(view.number("position"), self._last_order(shard.definition, applied))
-                    found = self._digests.digest(shard, view)
+                    of_view = self._digests.digest(shard, view)
                     # Had an order been carried out before the view was taken, `entry` would not tell of it.
                     if self._last_order(shard.definition, self._pond.log.applied(name)) <= entry:
                         return {
                             "position": max(applied, entry),
                             "entry": entry,
-                            "rows": found.rows,
-                            "digest": str(found),
+                            "rows": of_view.rows,
+                            "digest": str(of_view),
                         }
             return None
 

@@ -77,14 +77,14 @@ class Members:
             this node, with its token, anywhere.
         """
         address = url.rstrip("/")
-        known = next((peer for peer in self.peers if peer.url == address), None)
-        if known is None:
+        member = next((peer for peer in self.peers if peer.url == address), None)
+        if member is None:
             raise Invalid(
                 "this is no other node of the pond", kind="node_unknown", node=address,
                 nodes=", ".join(self.others) or "none",
                 hint="name one of `nodes.urls` as it stands there, or add it to the settings of this node first",
             )  # fmt: skip
-        return known
+        return member
 
     def refresh(self) -> bool:
         """Adopt the list of the log; True when it is another one. Connections to nodes that stay are kept open."""

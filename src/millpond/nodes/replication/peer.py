@@ -123,5 +123,5 @@ class Peer:
 
     def own_objects(self, after: str) -> list[ObjectInfo]:
         """A page of the objects of repositories that only its folder has, by name; an empty one is the end."""
-        found = self.connection.request("GET", "/v1/log/objects", query={"after": after}).json()["objects"]
-        return [ObjectInfo(str(row["name"]), int(row["bytes"])) for row in found]
+        objects = self.connection.request("GET", "/v1/log/objects", query={"after": after}).json()["objects"]
+        return [ObjectInfo(str(row["name"]), int(row["bytes"])) for row in objects]

@@ -153,13 +153,13 @@ class Receiver:
         begun = self._begun(part)
         if begun is not None and begun.head is not None:
             return begun.head.manifest.map
-        known = self._uploads.get(part)
-        return self.map_of(part) or (None if known is None else known.map)
+        upload = self._uploads.get(part)
+        return self.map_of(part) or (None if upload is None else upload.map)
 
     def _begun(self, part: str) -> PartialPart | None:
         """The bytes of a part that have come; without its head nothing of one is retained."""
-        known = self._uploads.get(part)
-        begun = None if known is None else known.received
+        upload = self._uploads.get(part)
+        begun = None if upload is None else upload.received
         return None if begun is None or begun.head is None else begun
 
     def _place(self, part: str) -> Path:
@@ -312,7 +312,7 @@ class Receiver:
         """Reserve disk for the bytes to come, of this upload and of others."""
         with self._lock:
             upload.length = offer.length
-            check_room(self._pond.folder, sum(known.missing() for known in self._uploads.values()) + DISK_SPARE_BYTES)
+            check_room(self._pond.folder, sum(begun.missing() for begun in self._uploads.values()) + DISK_SPARE_BYTES)
 
     def _admit(self, head: Head, offer: UploadOffer) -> None:
         """Check what a stream says of itself, before a byte of its files is written.

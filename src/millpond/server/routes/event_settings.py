@@ -72,16 +72,16 @@ def routes(node: Node) -> Routes:
     def list_rules(caller: Caller, queue: str | None = None) -> dict[str, Any]:
         return {"rules": [rule.shown() for rule in settings.rules(queue) if _may_see(caller, rule)]}
 
-    def put(wanted: AgeRuleRequest) -> dict[str, Any]:
+    def put(rule: AgeRuleRequest) -> dict[str, Any]:
         node.need_primary()
-        ages = {"compress_after": wanted.compress_after, "retention": wanted.retention}
-        return settings.set(wanted.queue, wanted.job_set, **ages).shown()
+        ages = {"compress_after": rule.compress_after, "retention": rule.retention}
+        return settings.set(rule.queue, rule.job_set, **ages).shown()
 
     @router.put("", order(On.ANY_STREAM), summary="Set the ages of a queue or a job set", answer=AgeRuleResponse)
-    async def set_rule(request: Request, caller: Caller, wanted: AgeRuleRequest) -> dict[str, Any]:
+    async def set_rule(request: Request, caller: Caller, age_rule: AgeRuleRequest) -> dict[str, Any]:
         """It takes the place of the rule that was there; an age that is left out is that of what is less specific."""
-        _need(caller, wanted.queue, wanted.job_set)
-        rule = await in_thread(request, put, wanted)
+        _need(caller, age_rule.queue, age_rule.job_set)
+        rule = await in_thread(request, put, age_rule)
         note_change(request, **rule)
         return rule
 

@@ -257,18 +257,18 @@ def _add_read(router: Routes, node: Node) -> None:
         "/watch", read(On.ANY_STREAM, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES),
         summary="Watch several streams", responses=_LINES,
     )  # fmt: skip
-    async def watch_events(request: Request, caller: Caller, wanted: WatchRequest) -> Response:
+    async def watch_events(request: Request, caller: Caller, request_body: WatchRequest) -> Response:
         """The events after the given ids, each with `stream`: the place of its stream in the request."""
-        places = {(one.queue, one.job_set): one.after for one in wanted.streams}
-        if len(places) < len(wanted.streams):
-            raise Invalid("a stream is named twice", kind="event_watch", streams=len(wanted.streams))
+        places = {(stream.queue, stream.job_set): stream.after for stream in request_body.streams}
+        if len(places) < len(request_body.streams):
+            raise Invalid("a stream is named twice", kind="event_watch", streams=len(request_body.streams))
         for place in places:
             need_stream(caller, "read", StreamName(*place))
-        matching = filter_of(wanted.filters)
+        matching = filter_of(request_body.filters)
         with _entered(request, len(places)) as begun:
             watch = await run_sync(lambda: node.pond.events.watch_many(places, filters=matching.query))
             begun.callback(watch.close)
-            lines = _lines_of_many(request, watch, follow=wanted.follow, filtered=matching != ALL)
+            lines = _lines_of_many(request, watch, follow=request_body.follow, filtered=matching != ALL)
             return _Lines(lines, begun.pop_all())
 
 
@@ -385,9 +385,9 @@ def _add_lists(router: Routes, node: Node) -> None:
         page = node.pond.events.store.streams(queue, after, limit=limit)
         last = page[-1]._asdict() if len(page) == limit else None
         readable = [stream for stream in page if may_stream(caller, "read", stream)]
-        found = [shown(stream, indexes=indexes) for stream in readable]
+        listed = [shown(stream, indexes=indexes) for stream in readable]
         # A stream that was forgotten meanwhile has no index, and is in the list no more.
-        return {"streams": [one for one in found if "index" in one or not indexes], "next": last}
+        return {"streams": [entry for entry in listed if "index" in entry or not indexes], "next": last}
 
 
 def _add_maintenance(router: Routes, node: Node) -> None:

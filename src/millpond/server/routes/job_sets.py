@@ -53,16 +53,16 @@ def routes(_node: Node) -> Routes:
         responses={200: {"content": {NDJSON: {}}, "description": "one event a line"}},
     )  # fmt: skip
     async def events(
-        request: Request, queue: str, id: str, wanted: _JobSet, caller: Caller,
+        request: Request, queue: str, id: str, job_set: _JobSet, caller: Caller,
         millpond_watch: Annotated[str, IN_HEADER, Meta(description="`all`: events as stored, and markers")] = "",
     ) -> Response:  # fmt: skip
         """The events of a job set, as they are stored and as they come."""
         means: Means = request.app.state.job_sets
-        query = JobSetQuery(StreamName(queue, id), wanted.fromMessageId, wanted.watch, wanted.errorIfMissing)
+        query = JobSetQuery(StreamName(queue, id), job_set.fromMessageId, job_set.watch, job_set.errorIfMissing)
         place = await find_place(means, caller, query)
         forms = ALL_LINES if millpond_watch == WATCH_ALL else LINES
         means.watching.check_room(place.share)
-        return StreamingResponse(_lines(request, means, place, forms, watch=wanted.watch), media_type=NDJSON)
+        return StreamingResponse(_lines(request, means, place, forms, watch=job_set.watch), media_type=NDJSON)
 
     return router
 
@@ -71,8 +71,8 @@ async def _lines(
     request: Request, means: Means, place: Place, forms: Forms, *, watch: bool
 ) -> AsyncGenerator[bytes, None]:
     try:
-        async with aclosing(messages(means, place, forms, watch=watch, protocol=HTTP)) as found:
-            async for lines in found:
+        async with aclosing(messages(means, place, forms, watch=watch, protocol=HTTP)) as batches:
+            async for lines in batches:
                 if lines:
                     yield b"".join(lines)
     except MillpondError as error:

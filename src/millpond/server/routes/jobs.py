@@ -204,9 +204,9 @@ def _add_parts(router: Routes, node: Node) -> None:
     )  # fmt: skip
     def list_parts(caller: Caller, map: str | None = None, state: str | None = None) -> dict[str, Any]:
         name = None if map is None else node.pond.map(map).name
-        found = node.pond.parts.list(name, state)
+        parts = node.pond.parts.list(name, state)
         # The reason for which a part was quarantined may name its file.
-        return {"parts": [relative(plain(part), node.pond.folder) for part in found if caller.may("read", part.map)]}
+        return {"parts": [relative(plain(part), node.pond.folder) for part in parts if caller.may("read", part.map)]}
 
     @router.post(
         "/parts/retry", order(body_bytes_max=JSON_BYTES_MAX),

@@ -145,22 +145,22 @@ def _add_log(router: Routes, node: Node) -> None:
     async def replicate(
         caller: Caller,
         request: Request,
-        wanted: Replication,
+        replication: Replication,
     ) -> dict[str, int]:
         """Answers with where the node is; 503 `node_behind` or `merge_slow` when it does not get there in time.
 
         503 `merge_failed`, at once, when merging fails.
         """
-        maps = wanted.maps
+        maps = replication.maps
         caller.need_all("write", maps or ())
-        if maps is None and wanted.applied and not caller.may("write"):
+        if maps is None and replication.applied and not caller.may("write"):
             maps = [pond_map.name for pond_map in node.pond.maps() if caller.may("write", pond_map.name)]
-        due = node.clock.monotonic() + wanted.timeout
-        position = await _pulled(request, node, wanted.position, wanted.timeout)
-        if wanted.chain is not None:
-            await in_thread(request, _need_chain, node, wanted.position, wanted.chain)
-        if wanted.applied:
-            await _applied(request, node, wanted.position, maps, due)
+        due = node.clock.monotonic() + replication.timeout
+        position = await _pulled(request, node, replication.position, replication.timeout)
+        if replication.chain is not None:
+            await in_thread(request, _need_chain, node, replication.position, replication.chain)
+        if replication.applied:
+            await _applied(request, node, replication.position, maps, due)
         return {"position": position}
 
 
@@ -171,16 +171,16 @@ def _add_acknowledgement(router: Routes, node: Node) -> None:
     )  # fmt: skip
     async def acknowledgement(
         request: Request,
-        wanted: Acknowledgement,
+        acknowledged: Acknowledgement,
     ) -> dict[str, int]:
         """With `nodes.write_to = "majority"`: answers when those nodes answer no question, or have the load. Primary
         only."""
         polls = polls_of(request)
-        wait = await in_thread(request, begin_acknowledgement, node, wanted.position, wanted.without)
+        wait = await in_thread(request, begin_acknowledgement, node, acknowledged.position, acknowledged.without)
         while (seconds := wait.left_seconds()) > 0:
             await until(request, polls.rings, partial(ne, polls.rings()), min(seconds, LOOK_SECONDS))
         await in_thread(request, node.need_primary)  # it may have ceased to be it meanwhile
-        return {"position": wanted.position}
+        return {"position": acknowledged.position}
 
 
 def _log(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
@@ -226,8 +226,8 @@ def _need_chain(node: Node, position: int, chain: str) -> None:
     Raises: `Unavailable`, kind `load_elsewhere`.
     """
     with node.pond.space.read() as tx:
-        found = entry_at(tx, position)
-    if found is not None and found.chain != chain:
+        entry = entry_at(tx, position)
+    if entry is not None and entry.chain != chain:
         raise Unavailable(
             "the node has another entry in the place of the load", kind="load_elsewhere", position=position,
             node=node.url, hint="another node is the primary now: load the same data again",
@@ -241,13 +241,13 @@ def _first(node: Node) -> int:
 
 def _page(node: Node, after: int, limit: int, name: str | None) -> dict[str, Any]:
     entries: list[Entry] = []
-    while found := node.pond.log.entries(after, limit):
-        about = found if name is None else [entry for entry in found if name.lower() in entry.maps]
+    while page := node.pond.log.entries(after, limit):
+        about = page if name is None else [entry for entry in page if name.lower() in entry.maps]
         room = limit - len(entries)
         entries += about[:room]
         # What did not fit is asked for again: the caller goes on after the last entry it was given.
-        after = found[-1].position if len(about) <= room else entries[-1].position
-        if len(entries) >= limit or len(found) < limit or name is None:
+        after = page[-1].position if len(about) <= room else entries[-1].position
+        if len(entries) >= limit or len(page) < limit or name is None:
             break
     entries_ = [entry.to_dict() if name is None else _only(entry, name.lower()) for entry in entries]
     return {"entries": entries_, "next": after}
@@ -380,8 +380,8 @@ def _resumed(node: Node, request: Request, position: int) -> Copy | None:
     return copy if copy is not None and copy.position >= position else None
 
 
-def _space_sent(node: Node, request: Request, wanted: SpaceFile) -> Response:
-    return _sent(request, _resumed(node, request, 0) or node.copies.space(wanted))
+def _space_sent(node: Node, request: Request, file: SpaceFile) -> Response:
+    return _sent(request, _resumed(node, request, 0) or node.copies.space(file))
 
 
 def _sent(request: Request, copy: Copy) -> Response:
@@ -415,18 +415,18 @@ def _add_checks(router: Routes, node: Node) -> None:
     @router.post("/verify", order(audited=False), tag="nodes", summary="Check every invariant on the data")
     async def verify(
         request: Request,
-        wanted: Verification | None = None,
+        verification: Verification | None = None,
     ) -> dict[str, Any]:
         """Counts of the check, and the problems found."""
-        report = plain(await in_thread(request, node.pond.verify, full=wanted is not None and wanted.full))
+        report = plain(await in_thread(request, node.pond.verify, full=verification is not None and verification.full))
         return dict(relative(report, node.pond.folder))
 
     @router.post("/repair", order(), tag="nodes", summary="Begin a repair", status=202)
     def repair(
-        wanted: Repair | None = None,
+        repairs: Repair | None = None,
     ) -> dict[str, Any]:
         """Pull, fetch parts that were quarantined, clone maps that differ; `GET` says what became of it."""
-        source, over = (None, False) if wanted is None else (wanted.source, wanted.over)
+        source, over = (None, False) if repairs is None else (repairs.source, repairs.over)
         return dict(relative(node.repairs.begin(source, over=over), node.pond.folder))
 
     @router.get("/repair", OPERATOR, tag="nodes", summary="What became of the last repair")

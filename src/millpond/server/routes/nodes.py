@@ -124,18 +124,18 @@ def routes(node: Node) -> Routes:
     @router.post("/promise", order(), summary="Promise to follow a candidate", answer=Promised)
     async def promise(request: Request, order: PromiseOrder) -> dict[str, Any]:
         """Asked by a node that is promoted without the primary; from then on nothing of the old primary is entered."""
-        wanted = Promise(order.epoch, _noted(request, order.candidate))
-        return await in_thread(request, give_promise, node, wanted)
+        promised = Promise(order.epoch, _noted(request, order.candidate))
+        return await in_thread(request, give_promise, node, promised)
 
     @router.post(
         "/confirmation", RouteNeeds("write", On.ANY_MAP, Work.ADMINISTRATION, ORDER_BYTES_MAX),
         summary="Wait until other nodes have a load",
     )  # fmt: skip
-    async def confirmation(request: Request, wanted: Confirmation, caller: Caller) -> dict[str, int]:
+    async def confirmation(request: Request, confirmed: Confirmation, caller: Caller) -> dict[str, int]:
         """For a writer that may send its token to this node only."""
-        caller.need_all("write", wanted.maps)
-        await in_thread(request, confirm, node, msgspec.structs.asdict(wanted))
-        return {"position": wanted.position}
+        caller.need_all("write", confirmed.maps)
+        await in_thread(request, confirm, node, msgspec.structs.asdict(confirmed))
+        return {"position": confirmed.position}
 
     return router
 

@@ -120,10 +120,10 @@ def routes(node: Node) -> Routes:
         return Response(answer, media_type=ARROW_STREAM)
 
     @router.post("/scan", _SCAN, summary="Rows that a condition takes", responses=_ARROW)
-    async def scan(request: Request, name: str, wanted: Scan) -> Response:
+    async def scan(request: Request, name: str, question: Scan) -> Response:
         """Rows that a condition takes, as they are read."""
         # What is wrong with the question shows before the first batch, while it can still be said.
-        rows, first = await in_large_thread(request, _begun, answers, name, wanted)
+        rows, first = await in_large_thread(request, _begun, answers, name, question)
         return _Rows(_rows(request, first, rows), media_type=ARROW_STREAM)
 
     return router
@@ -176,8 +176,8 @@ def _looked_up(lookups: LookupService, name: str, table: pa.Table, at: str | Non
     return memoryview(sink.getvalue())
 
 
-def _begun(lookups: LookupService, name: str, wanted: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(lookups.scan(name, wanted.where, wanted.columns))
+def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:
+    rows = arrow_stream(lookups.scan(name, question.where, question.columns))
     return rows, next(rows)
 
 

@@ -114,10 +114,10 @@ def routes(node: Node) -> Routes:
 
     @router.get("/parts/{part_id}/upload", write(On.OWN_PART), summary="Whether a part is here", answer=Upload)
     async def state(request: Request, part_id: str, caller: Caller) -> UploadState:
-        found: UploadState = await in_thread(request, node.receiver.state_between, part_id)
+        upload: UploadState = await in_thread(request, node.receiver.state_between, part_id)
         name = await _in_thread(node.receiver.map_of_upload, part_id)
         # For the writers of other maps, a part is absent.
-        return found if name is None or caller.may("write", name) else UploadState("absent")
+        return upload if name is None or caller.may("write", name) else UploadState("absent")
 
     @router.delete(
         "/parts/{part_id}/upload", write(On.OWN_PART, audited=True), summary="Forget an upload", answer=Discarded
@@ -187,9 +187,9 @@ def _add_loading(router: Routes, node: Node) -> None:
         "/loads", write(On.BODY_MAPS, JSON_BYTES_MAX, audited=True),
         summary="Enter uploaded parts as one load", answer=Entered,
     )  # fmt: skip
-    async def load(request: Request, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
+    async def load(request: Request, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
         """Acknowledged, it is durable, and is merged in its turn; other nodes take it from the log. Primary only."""
-        return _noted(request, await _in_thread(_enter, node, wanted, caller))
+        return _noted(request, await _in_thread(_enter, node, new_load, caller))
 
     @router.put(
         "/loads/{load_id}", _WHOLE, summary="Send the parts of a small load, and enter it", answer=Entered, body=_STREAM
@@ -217,10 +217,10 @@ def _add_loading(router: Routes, node: Node) -> None:
         return _noted(request, await _in_thread(_bring, node, load_id, epoch, order, body, caller))
 
 
-def _enter(node: Node, wanted: NewLoad, caller: Caller) -> dict[str, Any]:
-    with node.appending(wanted.epoch):
+def _enter(node: Node, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
+    with node.appending(new_load.epoch):
         result = node.load_commit.enter(
-            wanted.load_id, wanted.parts, source=wanted.source, rejected=wanted.rejected, stream=wanted.stream,
+            new_load.load_id, new_load.parts, source=new_load.source, rejected=new_load.rejected, stream=new_load.stream,
             may=partial(caller.may, "write"),
         )  # fmt: skip
     return _entered(node, result)
@@ -234,8 +234,8 @@ def _bring(node: Node, load: str, epoch: int, order: dict[str, Any], body: bytes
 
 def _entered(node: Node, result: LoadResult) -> dict[str, Any]:
     """The answer to a load; whether its files were empty is known to its writer alone."""
-    found = {name: value for name, value in plain(result).items() if name != "empty"}
-    return found | {"chain": node.load_commit.chain_at(result.position)}
+    values = {name: value for name, value in plain(result).items() if name != "empty"}
+    return values | {"chain": node.load_commit.chain_at(result.position)}
 
 
 def _noted(request: Request, result: dict[str, Any]) -> dict[str, Any]:

@@ -68,11 +68,11 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
     Raises:
         Unavailable: a port that was asked for is in use.
     """
-    server, wanted = settings.server, settings.server.grpc_port
-    if wanted == "off":
+    server, asked = settings.server, settings.server.grpc_port
+    if asked == "off":
         return None
-    by_default = wanted == "auto"
-    port = wanted if isinstance(wanted, int) else http_port + 1 if server.port else 0
+    by_default = asked == "auto"
+    port = asked if isinstance(asked, int) else http_port + 1 if server.port else 0
     try:
         return _free(server.host, port)
     except OSError as error:
@@ -93,8 +93,8 @@ def _free(host: str, port: int) -> int:
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
-        found: int = probe.getsockname()[1]
-        return found
+        free: int = probe.getsockname()[1]
+        return free
 
 
 @asynccontextmanager

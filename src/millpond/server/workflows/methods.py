@@ -195,13 +195,13 @@ async def _worker_group(call: _Call, name: TaskDefId) -> TaskWorkerGroup:
         raise NotFound("no worker of this task registered lately", kind="workflow_object", type="TaskWorkerGroup",
                        id=name.name)  # fmt: skip
     group = TaskWorkerGroup(id=TaskWorkerGroupId(task_def_id=name))
-    group.created_at.FromMilliseconds(min(one.began_ms for one in workers))
+    group.created_at.FromMilliseconds(min(member.began_ms for member in workers))
     hosts = _hosts(service)
-    for one in workers:
-        worker = group.task_workers[one.worker]
-        worker.task_worker_id = one.worker
+    for member in workers:
+        worker = group.task_workers[member.worker]
+        worker.task_worker_id = member.worker
         worker.hosts.extend(hosts)
-        worker.latest_heartbeat.FromMilliseconds(one.seen_ms)
+        worker.latest_heartbeat.FromMilliseconds(member.seen_ms)
     return group
 
 
@@ -213,11 +213,11 @@ async def _await_event(call: _Call, request: AwaitWorkflowEventRequest) -> Workf
     def wanted(event: WorkflowEvent) -> bool:
         return (not names or event.id.workflow_event_def_id.name in names) and key_of(event.id) not in ignored
 
-    found = await call.service.thrown(call.tenant, run_path(request.wf_run_id), wanted, AWAIT_SECONDS_MAX)
-    if found is None:
+    thrown = await call.service.thrown(call.tenant, run_path(request.wf_run_id), wanted, AWAIT_SECONDS_MAX)
+    if thrown is None:
         raise Unavailable("no such event was thrown", kind="wait_over", run=run_path(request.wf_run_id),
                           seconds=AWAIT_SECONDS_MAX, hint="wait again")  # fmt: skip
-    return found
+    return thrown
 
 
 async def _migrate(call: _Call, request: ApplyWorkflowMigrationPlanRequest) -> Message | None:

@@ -78,14 +78,14 @@ _TASK_ENDS: Final[dict[int, tuple[str, str]]] = {
 """The measures of an end: that of the task run, and that of the attempt."""
 
 
-def _began(rows: ReadRows, kind: type[Message], wanted: Wanted, start: int | None, stop: int | None) -> Iterator[Any]:
+def _began(rows: ReadRows, kind: type[Message], query: Wanted, start: int | None, stop: int | None) -> Iterator[Any]:
     """The objects of a search that began from `start` to before `stop`, in milliseconds."""
-    timed = Wanted(wanted.kind, wanted.attributes, start, None if stop is None else stop - 1)
+    timed = Wanted(query.kind, query.attributes, start, None if stop is None else stop - 1)
     bookmark: bytes | None = None
     for _ in range(METRIC_ROWS_MAX // _AT_ONCE):
         page = rows.search(timed, limit=_AT_ONCE, bookmark=bookmark)
-        found = (rows.get(kind, key_of(address.id())) for address in page.addresses)
-        yield from (row for row in found if row is not None)
+        runs = (rows.get(kind, key_of(address.id())) for address in page.addresses)
+        yield from (row for row in runs if row is not None)
         bookmark = page.bookmark
         if bookmark is None:
             return
@@ -100,8 +100,8 @@ def _bounds(request: Any, first: str, last: str) -> tuple[int | None, int | None
     return start, stop
 
 
-def _ms(found: Timestamp) -> int:
-    return found.seconds * 1000 + found.nanos // 1_000_000
+def _ms(stamp: Timestamp) -> int:
+    return stamp.seconds * 1000 + stamp.nanos // 1_000_000
 
 
 def _add(timing: CountAndTiming, start: Timestamp, end: Timestamp) -> None:
@@ -116,8 +116,8 @@ def _add(timing: CountAndTiming, start: Timestamp, end: Timestamp) -> None:
 
 
 def _runs_of(rows: ReadRows, spec: WfSpecId, start: int | None, stop: int | None) -> Iterator[WfRun]:
-    wanted = Wanted.runs(spec=spec.name, major=spec.major_version, revision=spec.revision)
-    return _began(rows, WfRun, wanted, start, stop)
+    query = Wanted.runs(spec=spec.name, major=spec.major_version, revision=spec.revision)
+    return _began(rows, WfRun, query, start, stop)
 
 
 def _add_run(window: MetricWindow, run: WfRun) -> None:
@@ -142,11 +142,11 @@ def _add_task(window: MetricWindow, task: TaskRun) -> None:
 
 
 def _windows(
-    name: MetricWindowId, tenant: str, found: Iterator[Any], add: Callable[[MetricWindow, Any], None]
+    name: MetricWindowId, tenant: str, runs: Iterator[Any], add: Callable[[MetricWindow, Any], None]
 ) -> list[MetricWindow]:
     """The windows in which objects began, in their order."""
     windows: dict[int, MetricWindow] = {}
-    for row in found:
+    for row in runs:
         at = _ms(row.start_time if isinstance(row, WfRun) else row.scheduled_at) // MINUTE_MS * MINUTE_MS
         if at not in windows:
             windows[at] = MetricWindow(id=name)
@@ -184,14 +184,14 @@ def _get_window(rows: ReadRows, name: MetricWindowId) -> MetricWindow:
     start = instant_of(name, "window_start") // MINUTE_MS * MINUTE_MS
     match name.WhichOneof("id"):
         case "wf_spec_id":
-            found = _of_spec(rows, name.wf_spec_id, start, start + MINUTE_MS)
+            runs = _of_spec(rows, name.wf_spec_id, start, start + MINUTE_MS)
         case "task_def_id":
-            found = _of_task(rows, name.task_def_id, start, start + MINUTE_MS)
+            runs = _of_task(rows, name.task_def_id, start, start + MINUTE_MS)
         case _:
-            found = []
-    if not found:
+            runs = []
+    if not runs:
         raise NotFound("nothing began in this window", kind="workflow_object", type="MetricWindow", start_ms=start)
-    return found[0]
+    return runs[0]
 
 
 def _search_windows(rows: ReadRows, request: SearchWfMetricWindowRequest) -> Message:
@@ -205,18 +205,18 @@ def _search_windows(rows: ReadRows, request: SearchWfMetricWindowRequest) -> Mes
         rows, WfRun, Wanted.runs(spec=request.wf_spec_name), *_bounds(request, "earliest_start", "latest_start")
     )
     places = {(_ms(run.start_time) // MINUTE_MS * MINUTE_MS, *key_of(run.wf_spec_id)) for run in runs}
-    found = ((encode(place), _window_id(rows.tenant, place)) for place in sorted(places, reverse=request.latest_only))
-    return page_of(MetricWindowIdList, islice(found, 1) if request.latest_only else found, request)
+    entries = ((encode(place), _window_id(rows.tenant, place)) for place in sorted(places, reverse=request.latest_only))
+    return page_of(MetricWindowIdList, islice(entries, 1) if request.latest_only else entries, request)
 
 
 def _window_id(tenant: str, place: tuple[Any, ...]) -> MetricWindowId:
     at, name, major, revision = place
-    found = MetricWindowId(
+    window = MetricWindowId(
         wf_spec_id=WfSpecId(name=name, major_version=major, revision=revision), tenant_id=TenantId(id=tenant),
         metric_type=MetricWindowType.WORKFLOW_METRIC,
     )  # fmt: skip
-    found.window_start.FromMilliseconds(at)
-    return found
+    window.window_start.FromMilliseconds(at)
+    return window
 
 
 # -- longer windows ---------------------------------------------------------------------------------------
@@ -233,8 +233,8 @@ def _whole(windows: list[MetricWindow], metric: str, names: tuple[str, ...]) -> 
     """Some measures of windows together."""
     every = [getattr(getattr(window, metric), name) for window in windows for name in names]
     return CountAndTiming(
-        count=sum(one.count for one in every), max_latency_ms=max((one.max_latency_ms for one in every), default=0),
-        total_latency_ms=sum(one.total_latency_ms for one in every),
+        count=sum(part.count for part in every), max_latency_ms=max((part.max_latency_ms for part in every), default=0),
+        total_latency_ms=sum(part.total_latency_ms for part in every),
     )  # fmt: skip
 
 
@@ -247,14 +247,14 @@ def _spec_window(rows: ReadRows, request: WfSpecMetricsQueryRequest) -> WfSpecMe
     start, stop = _longer(request, request.window_length)
     windows = _of_spec(rows, request.wf_spec_id, start, stop)
     ended = _whole(windows, "workflow", tuple(_RUN_ENDS.values()))
-    found = WfSpecMetrics(
+    metrics = WfSpecMetrics(
         wf_spec_id=request.wf_spec_id, type=request.window_length, start_to_complete_max=ended.max_latency_ms,
         start_to_complete_avg=_average(ended), total_started=_whole(windows, "workflow", ("started",)).count,
         total_completed=_whole(windows, "workflow", ("running_to_completed",)).count,
         total_errored=_whole(windows, "workflow", ("running_to_error", "running_to_exception")).count,
     )  # fmt: skip
-    found.window_start.FromMilliseconds(start)
-    return found
+    metrics.window_start.FromMilliseconds(start)
+    return metrics
 
 
 def _task_window(rows: ReadRows, request: TaskDefMetricsQueryRequest) -> TaskDefMetrics:
@@ -265,21 +265,21 @@ def _task_window(rows: ReadRows, request: TaskDefMetricsQueryRequest) -> TaskDef
     if not request.task_def_name:
         raise Invalid("a search has no condition", kind="search", field="task_def_name", hint="give task_def_name")
     start, stop = _longer(request, request.window_type)
-    wanted, name = Wanted.tasks(request.task_def_name), TaskDefId(name=request.task_def_name)
+    query, name = Wanted.tasks(request.task_def_name), TaskDefId(name=request.task_def_name)
     windows = _of_task(rows, name, start, stop)
     claimed = _whole(windows, "task", ("taskattempt_scheduled_to_running",))
     ended = _whole(windows, "task", tuple(f"taskattempt_running_to_{end}" for end in ("success", "error", "exception")))
     failed = ("taskrun_created_to_error", "taskrun_created_to_exception")
-    found = TaskDefMetrics(
+    metrics = TaskDefMetrics(
         task_def_id=name, type=request.window_type, schedule_to_start_max=claimed.max_latency_ms,
         schedule_to_start_avg=_average(claimed), start_to_complete_max=ended.max_latency_ms,
         start_to_complete_avg=_average(ended), total_started=claimed.count,
         total_completed=_whole(windows, "task", ("taskrun_created_to_completed",)).count,
         total_errored=_whole(windows, "task", failed).count,
-        total_scheduled=rows.count(Wanted(wanted.kind, wanted.attributes, start, stop - 1)),
+        total_scheduled=rows.count(Wanted(query.kind, query.attributes, start, stop - 1)),
     )  # fmt: skip
-    found.window_start.FromMilliseconds(start)
-    return found
+    metrics.window_start.FromMilliseconds(start)
+    return metrics
 
 
 METRIC_READS: Final[dict[type[Message], Callable[[ReadRows, Any], Message]]] = {

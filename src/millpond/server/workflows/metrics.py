@@ -57,7 +57,9 @@ class WorkflowMetrics(Collector):
         workers = self._service.workers.count
         yield GaugeMetricFamily("millpond_workflows_workers_waiting", "Workers that wait for a task.", value=workers)
         processors = tuple(self._service.processors.items())
-        positions = {number: one.position for number, one in processors if isinstance(one, Follower)}
+        positions = {
+            number: of_partition.position for number, of_partition in processors if isinstance(of_partition, Follower)
+        }
         if positions:
             family = GaugeMetricFamily(
                 "millpond_workflows_position", "Last entry applied of a partition owned here.", labels=["partition"]
@@ -98,6 +100,10 @@ class WorkflowMetrics(Collector):
         for name, said, value in (
             ("log_ahead_seconds", "By how much the last command is ahead of the clock.", max(0, last - now) / 1000),
             ("timer_late_seconds", "How long the next timer has been due.", max(0, now - due) / 1000),
-            ("stories_queued", "Commands whose events are in no stream yet.", sum(one.stories for one in backlogs)),
+            (
+                "stories_queued",
+                "Commands whose events are in no stream yet.",
+                sum(partition.stories for partition in backlogs),
+            ),
         ):
             yield GaugeMetricFamily(f"millpond_workflows_{name}", said, value=value)

@@ -59,16 +59,16 @@ class QuotaUsage:
         """
         times = {name: instant_of(request, name) for name in ("window_start", "window_end") if request.HasField(name)}
         windows = self._windows.get(tuple(map(str, key_of(request.quota_id))), {})
-        found = [
+        usage = [
             windows[at] for at in sorted(windows)
             if times.get("window_start", at) <= at <= times.get("window_end", at)
         ]  # fmt: skip
-        return MetricsList(windows=found)
+        return MetricsList(windows=usage)
 
 
 def _window(quota: tuple[str, ...], at: int) -> MetricWindow:
     tenant, *principal = quota
     name = QuotaId(tenant=TenantId(id=tenant), principal=PrincipalId(id=principal[0]) if principal else None)
-    found = MetricWindow(id=MetricWindowId(quota_id=name, metric_type=MetricWindowType.QUOTA_USAGE_METRIC))
-    found.id.window_start.FromMilliseconds(at)
-    return found
+    window = MetricWindow(id=MetricWindowId(quota_id=name, metric_type=MetricWindowType.QUOTA_USAGE_METRIC))
+    window.id.window_start.FromMilliseconds(at)
+    return window

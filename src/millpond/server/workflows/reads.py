@@ -207,10 +207,10 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
 
 
 def _search(rows: ReadRows, query: Wanted, page_type: type[Message], request: Any) -> Message:
-    found = rows.search(query, limit=limit_of(request), bookmark=request.bookmark or None)
-    page: Any = page_type(results=[address.id() for address in found.addresses])
-    if found.bookmark is not None:
-        page.bookmark = found.bookmark
+    entries = rows.search(query, limit=limit_of(request), bookmark=request.bookmark or None)
+    page: Any = page_type(results=[address.id() for address in entries.addresses])
+    if entries.bookmark is not None:
+        page.bookmark = entries.bookmark
     return cast("Message", page)
 
 
@@ -393,28 +393,28 @@ def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
 
     Raises: `NotFound`.
     """
-    found = rows.get(BulkJob, key_of(request.id))
-    if found is None:
+    job = rows.get(BulkJob, key_of(request.id))
+    if job is None:
         raise NotFound("no object with this id", kind="workflow_object", type="BulkJob", id=request.id.id)
-    return found
+    return job
 
 
 def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
     """Bulk jobs, of a status or all."""
-    found = (
+    jobs = (
         (encode(_parts(key)), row.id) for key, row in rows.list(BulkJob, ())
         if not request.HasField("status") or row.status == request.status
     )  # fmt: skip
-    return page_of(BulkJobIdList, found, request)
+    return page_of(BulkJobIdList, jobs, request)
 
 
 def _search_plans(rows: ReadRows, request: SearchWorkflowMigrationPlanRequest) -> Message:
     """Migration plans: of a specification, those whose name begins so, or all."""
-    found = (
+    plans = (
         (encode(_parts(key)), row.workflow_migration_plan_id) for key, row in rows.list(WorkflowMigrationPlan, ())
         if str(key[0]).startswith(request.prefix) and request.wf_spec_name in ("", row.old_wfSpec.name)
     )  # fmt: skip
-    return page_of(WorkflowMigrationPlanIdList, found, request)
+    return page_of(WorkflowMigrationPlanIdList, plans, request)
 
 
 def _has_task(spec: WfSpec, task: str) -> bool:

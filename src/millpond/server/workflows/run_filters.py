@@ -39,8 +39,8 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
     page, bookmark, left = WfRunIdList(), request.bookmark or None, CANDIDATES_MAX
     while left > 0:
         chunk = min(left, _AT_ONCE)
-        found = rows.search(query, limit=chunk, bookmark=bookmark)
-        for number, address in enumerate(found.addresses):
+        entries = rows.search(query, limit=chunk, bookmark=bookmark)
+        for number, address in enumerate(entries.addresses):
             if not _fits(rows, request, address):
                 continue
             if len(page.results) == limit:  # the page that follows begins with this one
@@ -48,7 +48,7 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
                 page.bookmark = begin or b""
                 return page
             page.results.append(_run_of(address))
-        bookmark = found.bookmark
+        bookmark = entries.bookmark
         if bookmark is None:
             return page
         left -= chunk
@@ -105,15 +105,15 @@ def _declared(
 ) -> dict[str, list[ThreadVarDef]]:
     """The variables of the first threads of all versions that are searched, each as every version declares it."""
     version = tuple(part for part in (major, revision) if part is not None)
-    found: dict[str, list[ThreadVarDef]] = {}
+    definitions: dict[str, list[ThreadVarDef]] = {}
     specs = [spec for _, spec in rows.list(WfSpec, (request.wf_spec_name, *version))] if request.wf_spec_name else []
     if not specs:
         raise Invalid("a search by variables needs a specification that exists", kind="search",
                       spec=request.wf_spec_name, hint="give wf_spec_name")  # fmt: skip
     for spec in specs:
         for declared in spec.thread_specs[spec.entrypoint_thread_name].variable_defs:
-            found.setdefault(declared.var_def.name, []).append(declared)
-    return found
+            definitions.setdefault(declared.var_def.name, []).append(declared)
+    return definitions
 
 
 def _run_of(address: Address) -> WfRunId:

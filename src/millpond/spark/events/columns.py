@@ -144,10 +144,10 @@ def form_of(schema: StructType, queue: str | None, job_set: str | None) -> RowFo
             raise _bad_column("columns of the source come together", name, f"give all of {', '.join(group)}, or none")
     if names.issuperset((*_KAFKA, *_NAMED)):
         raise _bad_column("a row has one source", "source", f"give {', '.join(_KAFKA)}, or {', '.join(_NAMED)}")
-    given = {"queue": queue, "job_set": job_set}
+    columns = {"queue": queue, "job_set": job_set}
     for name in ("queue", "job_set", "time", "payload"):
-        if name not in names and given.get(name) is None:
-            also = f", or say option('{name}', …)" if name in given else ""
+        if name not in names and columns.get(name) is None:
+            also = f", or say option('{name}', …)" if name in columns else ""
             raise _bad_column("a column is missing", name, f"events have {name} of type {_TYPES[name][1]}{also}")
     for field in schema.fields:
         if field.name not in _TYPES:
@@ -155,7 +155,7 @@ def form_of(schema: StructType, queue: str | None, job_set: str | None) -> RowFo
         types, shown = _TYPES[field.name]
         if not isinstance(field.dataType, types):
             raise _bad_column("a column has another type", field.name, f"it is {shown}", field.dataType.simpleString())
-        if given.get(field.name) is not None:
+        if columns.get(field.name) is not None:
             raise _bad_column("a name is given twice", field.name, "as a column or as an option")
     return RowForm(tuple(schema.names), queue, job_set)
 

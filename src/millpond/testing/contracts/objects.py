@@ -259,11 +259,11 @@ class ObjectsMachine(RuleBasedStateMachine):
         self.model[name] = b"".join(bodies)
 
     @rule(name=names, body=bodies, known=st.booleans())
-    def swap(self, name: str, body: bytes, known: bool) -> None:
+    def swap(self, name: str, body: bytes, stored: bool) -> None:
         """Swap by the tag that is there, or by none: right only where nothing is."""
         held = self.objects.get_tagged(name) if name in self.model else None
-        expected = held.tag if held is not None and known else None
-        if held is not None and not known:
+        expected = held.tag if held is not None and stored else None
+        if held is not None and not stored:
             with pytest.raises(Conflict):
                 self.objects.swap(name, body, expected)
         else:

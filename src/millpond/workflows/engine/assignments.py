@@ -134,16 +134,16 @@ def _struct(scope: Scope, assignment: VariableAssignment) -> VariableValue:
 
 def _built(scope: Scope, builder: InlineStructBuilder) -> VariableValue:
     """A struct with the fields of a builder, without the name of its type."""
-    found = VariableValue()
-    found.struct.SetInParent()
+    struct = VariableValue()
+    struct.struct.SetInParent()
     for key in sorted(builder.fields):
         part = builder.fields[key]
         if part.WhichOneof("struct_value") == "sub_structure":
             value = _built(scope, part.sub_structure)
         else:
             value = evaluated(scope, part.simple_value)
-        found.struct.struct.fields[key].value.CopyFrom(value)
-    return found
+        struct.struct.struct.fields[key].value.CopyFrom(value)
+    return struct
 
 
 def _map(scope: Scope, assignment: VariableAssignment) -> VariableValue:

@@ -61,15 +61,15 @@ def create_job(work: Work, request: CreateBulkJobRequest) -> BulkJob:
     return job
 
 
-def _check(work: Work, wanted: BulkDeleteWfRun) -> None:
-    if find_spec(work, wanted.wf_spec_name) is None:
-        raise Invalid(f"Couldn't find WfSpec {wanted.wf_spec_name[:80]}", kind="bulk_job", spec=wanted.wf_spec_name)
-    if wanted.wf_run_status not in TERMINAL:
+def _check(work: Work, deletion: BulkDeleteWfRun) -> None:
+    if find_spec(work, deletion.wf_spec_name) is None:
+        raise Invalid(f"Couldn't find WfSpec {deletion.wf_spec_name[:80]}", kind="bulk_job", spec=deletion.wf_spec_name)
+    if deletion.wf_run_status not in TERMINAL:
         raise Invalid("a bulk job deletes runs that have ended", kind="bulk_job",
-                      status=LHStatus.Name(wanted.wf_run_status),
+                      status=LHStatus.Name(deletion.wf_run_status),
                       hint="give wf_run_status COMPLETED, ERROR or EXCEPTION")  # fmt: skip
     try:
-        ordered = wanted.earliest_start.ToMilliseconds() <= wanted.latest_start.ToMilliseconds()
+        ordered = deletion.earliest_start.ToMilliseconds() <= deletion.latest_start.ToMilliseconds()
     except ValueError as broken:
         raise Invalid("not an instant", kind="bulk_job", reason=broken) from None
     if not ordered:
@@ -81,9 +81,9 @@ def job_due(work: Work, request: BulkJobDue) -> None:
     job = work.rows.get(BulkJob, key_of(request.job_id))
     if job is None or job.status != BulkJobStatus.BULK_JOB_RUNNING:
         return
-    wanted, step = job.bulk_delete_wf_run, job.subprocesses[0]
-    times = wanted.earliest_start.ToMilliseconds(), wanted.latest_start.ToMilliseconds()
-    paths = work.rows.runs(wanted.wf_spec_name, wanted.wf_run_status, times, BULK_RUNS_MAX)
+    deletion, step = job.bulk_delete_wf_run, job.subprocesses[0]
+    times = deletion.earliest_start.ToMilliseconds(), deletion.latest_start.ToMilliseconds()
+    paths = work.rows.runs(deletion.wf_spec_name, deletion.wf_run_status, times, BULK_RUNS_MAX)
     for path in paths:
         run = work.rows.get(WfRun, (path,))
         if run is not None:

@@ -103,10 +103,10 @@ class _Migration:
         advance(self.new)
 
     def _thread_name(self, name: str) -> str:
-        found = new_thread_name(self.plan, name)
-        if found not in self.new.spec.thread_specs:
-            self._fail("the new version has no such thread", thread=found)
-        return found
+        name_after = new_thread_name(self.plan, name)
+        if name_after not in self.new.spec.thread_specs:
+            self._fail("the new version has no such thread", thread=name_after)
+        return name_after
 
     def _place(self, thread: ThreadRun) -> tuple[ThreadRun, NodeRun, str]:
         """A thread with its node, and the name of the node at which it goes on."""

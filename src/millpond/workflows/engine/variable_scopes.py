@@ -112,13 +112,13 @@ def make(run: Run, thread: ThreadRun, declared: ThreadVarDef, inputs: Mapping[st
     value = inputs.get(definition.name, VariableValue())
     if is_null(value) and definition.HasField("default_value"):
         value = definition.default_value
-    wanted = type_of_def(definition)
+    type_ = type_of_def(definition)
     name = VariableId(wf_run_id=run.row.id, thread_run_number=thread.number, name=definition.name)
     row = Variable(
         id=name,
-        value=settled(run.work, coerced(value, wanted), wanted),
+        value=settled(run.work, coerced(value, type_), type_),
         created_at=run.work.instant(),
         wf_spec_id=run.spec.id,
-        masked=wanted.masked,
+        masked=type_.masked,
     )
     run.work.rows.put(key_of(name), row)

@@ -126,8 +126,8 @@ def answer(rows: ReadRows, request: tuple[Any, ...]) -> bytes:
     """The answer to another process, of the rows of a partition that is here."""
     match request:
         case ("get", kind, key):
-            found = rows.get(KINDS[kind], key_from(key))
-            return encode(() if found is None else (found.SerializeToString(),))
+            message = rows.get(KINDS[kind], key_from(key))
+            return encode(() if message is None else (message.SerializeToString(),))
         case ("list", kind, prefix, after):
             page = _page_of(rows, KINDS[kind], key_from(prefix), after)
             return encode(tuple(part for key, row in page for part in (key_to(key), row.SerializeToString())))

@@ -338,8 +338,8 @@ def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
         check.fail("the user task is not defined", thread, name, user_task=task.user_task_def_name, version=version)
     if not task.HasField("user_id") and not task.HasField("user_group"):
         check.fail("Must specify userGroup or userId", thread, name, user_task=task.user_task_def_name)
-    for field, wanted in (("UserId", task.user_id), ("UserGroup", task.user_group)):
-        if wanted.literal_value.HasField("str") and not wanted.literal_value.str.strip():
+    for field, assignment in (("UserId", task.user_id), ("UserGroup", task.user_group)):
+        if assignment.literal_value.HasField("str") and not assignment.literal_value.str.strip():
             check.fail("{field} can't be empty", thread, name, field=field, user_task=task.user_task_def_name)
     for action in task.actions:
         match action.WhichOneof("action"):

@@ -50,14 +50,14 @@ def pin_structs(work: Work, message: Message, before: Message | None = None) -> 
     Raises:
         Invalid: a struct is not defined.
     """
-    known = {} if before is None else {struct.name: struct.version for struct in _structs(before)}
+    versions = {} if before is None else {struct.name: struct.version for struct in _structs(before)}
     for struct in _structs(message):
-        found = _definition(work, struct)
-        if found is None:
+        definition = _definition(work, struct)
+        if definition is None:
             raise Invalid(f"Refers to non-existent StructDef {struct.name[:80]}", kind="struct_def", struct=struct.name,
                           hint="define it first")  # fmt: skip
         if struct.version < 0:
-            struct.version = known.get(struct.name, found.id.version)
+            struct.version = versions.get(struct.name, definition.id.version)
 
 
 def _structs(message: Message) -> Iterator[StructDefId]:

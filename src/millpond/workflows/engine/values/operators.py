@@ -142,10 +142,10 @@ def _is_element(array: Array, value: VariableValue) -> bool:
 
 
 def _lengthened(left: VariableValue, items: Iterable[VariableValue]) -> VariableValue:
-    found = VariableValue()
-    found.CopyFrom(left)
-    found.array.items.extend(items)
-    return found
+    array = VariableValue()
+    array.CopyFrom(left)
+    array.array.items.extend(items)
+    return array
 
 
 def _merged(left: VariableValue, right: VariableValue) -> VariableValue:
