@@ -195,12 +195,12 @@ def _encode_part(part: Any) -> bytes:
 
 
 def _encode_text(text: str) -> bytes:
-    raw = _utf8(text)
-    return b" %b\0" % (_escape(raw) if b"\x00" in raw or b"\x01" in raw else raw)
+    raw = _utf8(text)  # to look for characters in a text takes a quarter of the time that it takes in bytes
+    return b" " + (_escape(raw) if "\0" in text or "\x01" in text else raw) + b"\0"
 
 
 def _encode_bytes(raw: bytes) -> bytes:
-    return b"!%b\0" % (_escape(raw) if b"\x00" in raw or b"\x01" in raw else raw)
+    return b"!" + _escape(raw) + b"\0"
 
 
 @lru_cache(1024)

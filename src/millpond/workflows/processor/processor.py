@@ -21,6 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import deque
@@ -146,6 +147,8 @@ class Processor:
         self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()
         self._looks = self._served = self._latest = 0
+        # A random id for each command would cost two calls of the system, after which a thread waits for its turn.
+        self._session, self._numbers = clock.random_id(), itertools.count()
         self._lock = threading.Condition()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -225,7 +228,7 @@ class Processor:
         return command
 
     def _command(self, tenant: str, request: Request) -> LoggedCommand:
-        return LoggedCommand(tenant, self._clock.random_id() + self._clock.random_id(), request)
+        return LoggedCommand(tenant, f"{self._session}{next(self._numbers):016x}", request)
 
     def _append(self, command: LoggedCommand) -> None:
         self._queue.append(command)
