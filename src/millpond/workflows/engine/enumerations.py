@@ -15,4 +15,5 @@ def bind_values() -> None:
     """Set the values of each enumeration as attributes of it. They are the same; doing so twice is harmless."""
     for enumeration in vars(littlehorse.model).values():
         if isinstance(enumeration, EnumTypeWrapper):
-            vars(enumeration).update(enumeration.items())
+            for name, number in enumeration.items():
+                setattr(enumeration, name, number)

@@ -186,11 +186,8 @@ def group_of(tenant: str, run: RunPath) -> Prefix:
     >>> group_of("default", ("a",)).range().holds(Address(("a", "b"), Kind.RUN).key("default"))
     False
     """
-    return _short_group_of(tenant, run) if _is_short(run) else _short_group_of.__wrapped__(tenant, run)
-
-
-def _is_short(run: RunPath) -> bool:
-    return (len(run[0]) if len(run) == 1 else sum(map(len, run))) <= _CHARACTERS_CACHED
+    short = (len(run[0]) if len(run) == 1 else sum(map(len, run))) <= _CHARACTERS_CACHED
+    return _short_group_of(tenant, run) if short else _short_group_of.__wrapped__(tenant, run)
 
 
 @lru_cache(_RUNS_CACHED)
@@ -199,7 +196,7 @@ def _short_group_of(tenant: str, run: RunPath) -> Prefix:
 
 
 def _run_code(run: RunPath) -> bytes:
-    return _short_run_code(run) if _is_short(run) else _short_run_code.__wrapped__(run)
+    return _short_run_code(run) if sum(map(len, run)) <= _CHARACTERS_CACHED else _short_run_code.__wrapped__(run)
 
 
 @lru_cache(_RUNS_CACHED)

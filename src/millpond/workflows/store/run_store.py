@@ -224,15 +224,9 @@ class RunStore(RunReads):
 
         Raises: `Conflict`.
         """
-        if self.is_being_deleted(tx, run):
-            raise Conflict("the run is being deleted", kind="run_deleting", run="_".join(run), hint="try again soon")
-
-    def is_being_deleted(self, tx: ReadTransaction, run: RunPath) -> bool:
-        """True for a run of whose rows some are still there, though its own is gone."""
         # The run itself goes first, so one that is there is not being deleted: its row is in memory more often.
-        if tx.get(Address(run, Kind.RUN).key(self.tenant)) is not None:
-            return False
-        return tx.get(self._deletion(run)) is not None
+        if tx.get(Address(run, Kind.RUN).key(self.tenant)) is None and tx.get(self._deletion(run)) is not None:
+            raise Conflict("the run is being deleted", kind="run_deleting", run="_".join(run), hint="try again soon")
 
     def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
         paths = self._searchable(message) if isinstance(message, Variable) else ()
