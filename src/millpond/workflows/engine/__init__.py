@@ -6,6 +6,10 @@ from millpond.extras import need
 
 need("littlehorse")
 
+from millpond.workflows.engine.enumerations import bind_values
+
+bind_values()
+
 from millpond.workflows.engine.apply import COMMANDS, apply
 from millpond.workflows.engine.commands import (
     AttemptDue,

@@ -70,9 +70,7 @@ class Work:
 
 def instant(ms: int) -> Timestamp:
     """An instant as a message."""
-    stamp = Timestamp()
-    stamp.FromMilliseconds(ms)
-    return stamp
+    return Timestamp(seconds=ms // 1_000, nanos=ms % 1_000 * 1_000_000)
 
 
 def copied(row: M) -> M:

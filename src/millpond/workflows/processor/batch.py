@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Final, cast
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
 from millpond.kernel.scans import delete_rows, first_rows, put_rows
+from millpond.kernel.space import KEY_BYTES_MAX, VALUE_BYTES_MAX, check_row
 from millpond.workflows.keyspaces import DEFINITION, GROUP
 
 if TYPE_CHECKING:
@@ -193,8 +194,17 @@ class Batch(Overlay):
             self._rows = self._recent.group(self._tx, self._place)
         return self._rows
 
+    def put(self, key: bytes, value: bytes) -> None:
+        # As that of an overlay, in fewer steps: a command puts some fourteen rows.
+        if not 0 < len(key) <= KEY_BYTES_MAX or len(value) > VALUE_BYTES_MAX:
+            check_row(key, value)
+        self._refuse_over()
+        self._change(key, bytes(value))
+
     def _change(self, key: bytes, value: bytes | None) -> None:
-        rows = self._group(key) if key.startswith(_GROUP) else None
+        rows = None
+        if key.startswith(_GROUP):
+            rows = self._rows if key.startswith(self._place) else self._group(key)
         if key not in self._before:
             self._before[key] = self._changed.get(key, _UNCHANGED), None if rows is None else rows.get(key)
         if rows is not None:

@@ -21,6 +21,7 @@ Invariants:
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 from collections import deque
@@ -62,8 +63,10 @@ TIMERS_PER_WRITE = 100
 CLAIMS_PER_WRITE = 256
 APPLY_SECONDS_MIN, APPLY_SECONDS_MAX = 0.001, 0.02
 """The time in which one write applies commands: at least about a sync, so that a write is not all sync."""
+GATHER_SECONDS = 0.001
+"""The time for which workers that come wait for a command: they ask just before they report, and both share a write."""
 LOOK_SECONDS = 60
-"""The time after which a processor that waits for a timer looks at the clock again."""
+"""The time after which a processor that waits for a timer looks at the clock again, which may have been set."""
 RETRY_SECONDS = 0.5
 """The time after which a processor that could not go on tries again."""
 QUEUED_MAX = 10_000
@@ -146,6 +149,8 @@ class Processor:
         self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()
         self._looks = self._served = self._latest = 0
+        # A random id for each command would cost two calls of the system, after which a thread waits for its turn.
+        self._session, self._numbers = clock.random_id(), itertools.count()
         self._lock = threading.Condition()
         self._wake, self._stopping = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
@@ -225,7 +230,7 @@ class Processor:
         return command
 
     def _command(self, tenant: str, request: Request) -> LoggedCommand:
-        return LoggedCommand(tenant, self._clock.random_id() + self._clock.random_id(), request)
+        return LoggedCommand(tenant, f"{self._session}{next(self._numbers):016x}", request)
 
     def _append(self, command: LoggedCommand) -> None:
         self._queue.append(command)
@@ -241,12 +246,8 @@ class Processor:
 
     def _take_joined(self) -> set[Queue]:
         """The queues for which workers wait since the last look, and in which there may be tasks."""
-        commands = set()
-        while self._joined:
-            queue = self._joined.pop()
-            if self._queues.may_hold(queue):
-                commands.add(queue)
-        return commands
+        joined = {self._joined.pop() for _ in range(len(self._joined))}
+        return set(filter(self._queues.may_hold, joined))
 
     # -- the thread -----------------------------------------------------------------------------------
 
@@ -273,6 +274,8 @@ class Processor:
     def _run(self) -> None:
         while not self._stopping.is_set():
             self._wake.clear()
+            if self._joined and not self._queue:
+                self._wake.wait(GATHER_SECONDS)
             try:
                 if not self.turn():
                     assert self._ends is not None
@@ -283,11 +286,8 @@ class Processor:
                 self._clock.wait(self._stopping, self._clock.monotonic() + RETRY_SECONDS)
 
     def _wait(self, due: int | None) -> None:
-        if due is None:
-            self._clock.wait(self._wake, None)
-            return
-        seconds = min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)  # the time of day may be set meanwhile
-        self._clock.wait(self._wake, self._clock.monotonic() + seconds)
+        seconds = None if due is None else min((due - self._clock.now_ms()) / 1000, LOOK_SECONDS)
+        self._clock.wait(self._wake, None if seconds is None else self._clock.monotonic() + seconds)
 
     def _is_due(self, due: int | None, now: int) -> bool:
         return self._went_back(now) or (due is not None and due <= now)

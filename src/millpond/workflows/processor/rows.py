@@ -51,7 +51,7 @@ from littlehorse.model import (
     WorkflowMigrationPlan,
 )
 
-from millpond.errors import Conflict, Corrupt, Internal, Invalid
+from millpond.errors import Corrupt, Internal, Invalid
 from millpond.kernel.keys import Prefix, decode, encode
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
@@ -195,7 +195,7 @@ class ReadRows:
 
     def _place(self, kind: type[Message], key: Key) -> Prefix:
         if kind in _OTHER:
-            return group_of(self.tenant, run_of(key[0]))[_OTHER[kind]][key[1:]]
+            return group_of(self.tenant, run_of(key[0]))[(_OTHER[kind], *key[1:])]
         if kind not in DEFINITIONS:
             raise Internal("rows of this kind have no place", kind="workflow_row", type=kind.__name__)
         return _definition_of(self.tenant, kind, key)
@@ -242,18 +242,17 @@ class WriteRows(ReadRows):
 
     def _check(self, write: Write) -> None:
         for part in write.key:
-            if isinstance(part, str) and len(part) > _PART_CHARACTERS_MAX:
+            if type(part) is str and len(part) > _PART_CHARACTERS_MAX:
                 _check_names(write.key)
-        if write.kind is WfRun and write.row is not None and self._store.is_being_deleted(
-            self._tx, run_of(write.key[0])
-        ):  # fmt: skip
-            raise Conflict("the run is being deleted", kind="run_deleting", run=write.key[0], hint="try again soon")
+        if write.kind is WfRun and write.row is not None:
+            self._store.check_deleted(self._tx, run_of(write.key[0]))
 
     def _write_object(self, write: Write) -> None:
+        address = Address(run_of(write.key[0]), RUN_KINDS[write.kind], write.key[1:])
         if write.row is None:
-            self._store.delete(self._writes, Address(run_of(write.key[0]), RUN_KINDS[write.kind], write.key[1:]))
+            self._store.delete(self._writes, address)
         else:
-            self._store.put(self._writes, cast("Stored", write.row))
+            self._store.replace(self._writes, address, cast("Stored", write.row))
 
     def _write_free(self, write: Write) -> None:
         """Write an object that belongs to no run, with its tags."""
@@ -274,7 +273,7 @@ class WriteRows(ReadRows):
             return []
         task = cast("ScheduledTask", write.row)
         definition, run, guid = task.task_def_id.name, str(write.key[0]), str(write.key[1])
-        self._writes.put(QUEUED[self.tenant][definition].pack(*place), encode((run, guid)))
+        self._writes.put(QUEUED.pack(self.tenant, definition, *place), encode((run, guid)))
         self._writes.put(key, _packed(task) + _PLACE.pack(*place))
         return [Queued(definition, QueuedTask(place, run, guid))]
 
@@ -282,7 +281,7 @@ class WriteRows(ReadRows):
         if row is not None:
             position, number = _PLACE.unpack(row[-_PLACE.size :])
             task = _unpacked(ScheduledTask, row)
-            delete_rows(self._writes, [QUEUED[self.tenant][task.task_def_id.name].pack(position, number)])
+            delete_rows(self._writes, [QUEUED.pack(self.tenant, task.task_def_id.name, position, number)])
 
     def _drop_run(self, run: RunPath) -> None:
         for _, row in self._tx.scan(group_of(self.tenant, run)[_SCHEDULED].range()):

@@ -57,12 +57,12 @@ def set_timer(tx: Transaction, tenant: str, timer: TimerSet, now: int) -> None:
     """Set a timer in place of the one with its name."""
     cancel_timer(tx, tenant, timer.name)
     tx.put(TIMER.pack(timer.at, tenant, *timer.name), encode_request(timer.request))
-    tx.put(TIMER_TIME[tenant].pack(*timer.name), _TIMES.pack(timer.at, now))
+    tx.put(TIMER_TIME.pack(tenant, *timer.name), _TIMES.pack(timer.at, now))
 
 
 def cancel_timer(tx: Transaction, tenant: str, name: Key) -> None:
     """Cancel a timer; one that is not set is no error."""
-    key = TIMER_TIME[tenant].pack(*name)
+    key = TIMER_TIME.pack(tenant, *name)
     row = tx.get(key)
     if row is not None:
         delete_rows(tx, [key, TIMER.pack(_TIME.unpack_from(row)[0], tenant, *name)])
@@ -127,7 +127,7 @@ def take_timer(tx: Transaction, timer: DueTimer) -> Request | None:
     request = tx.get(key)
     if request is None:
         return None
-    delete_rows(tx, [key, TIMER_TIME[timer.tenant].pack(*timer.name)])
+    delete_rows(tx, [key, TIMER_TIME.pack(timer.tenant, *timer.name)])
     return decode_request(request)
 
 

@@ -186,7 +186,7 @@ def group_of(tenant: str, run: RunPath) -> Prefix:
     >>> group_of("default", ("a",)).range().holds(Address(("a", "b"), Kind.RUN).key("default"))
     False
     """
-    short = sum(map(len, run)) <= _CHARACTERS_CACHED
+    short = (len(run[0]) if len(run) == 1 else sum(map(len, run))) <= _CHARACTERS_CACHED
     return _short_group_of(tenant, run) if short else _short_group_of.__wrapped__(tenant, run)
 
 

@@ -147,8 +147,12 @@ class RunStore(RunReads):
             Invalid: an id is too long for a key.
         """
         address = address_of(message.id)
-        if address.kind is Kind.RUN and self.is_being_deleted(tx, address.run):
-            raise Conflict("the run is being deleted", kind="run_deleting", run=address.run, hint="try again soon")
+        if address.kind is Kind.RUN:
+            self.check_deleted(tx, address.run)
+        self.replace(tx, address, message)
+
+    def replace(self, tx: Transaction, address: Address, message: Stored) -> None:
+        """As `put`, at the address of the object, after `check_deleted` for a run."""
         legacy = self._legacy(tx, address)
         if legacy is not None:
             self._drop_legacy(tx, legacy)
@@ -215,12 +219,14 @@ class RunStore(RunReads):
             assert isinstance(children, bytes)
             yield (root, *cast("RunPath", decode(children)))
 
-    def is_being_deleted(self, tx: ReadTransaction, run: RunPath) -> bool:
-        """True for a run of whose rows some are still there, though its own is gone."""
+    def check_deleted(self, tx: ReadTransaction, run: RunPath) -> None:
+        """Refuse to write a run of whose rows some are still there, though its own is gone.
+
+        Raises: `Conflict`.
+        """
         # The run itself goes first, so one that is there is not being deleted: its row is in memory more often.
-        if tx.get(Address(run, Kind.RUN).key(self.tenant)) is not None:
-            return False
-        return tx.get(self._deletion(run)) is not None
+        if tx.get(Address(run, Kind.RUN).key(self.tenant)) is None and tx.get(self._deletion(run)) is not None:
+            raise Conflict("the run is being deleted", kind="run_deleting", run="_".join(run), hint="try again soon")
 
     def _put(self, tx: Transaction, address: Address, message: Stored) -> None:
         paths = self._searchable(message) if isinstance(message, Variable) else ()
@@ -236,17 +242,18 @@ class RunStore(RunReads):
 
     def _retag(self, tx: Transaction, address: Address, tags: set[bytes]) -> None:
         """Replace the tags of an object: only those that differ are written."""
-        listed = tx.get(address.tags_key(self.tenant))
-        old = set() if listed is None else listed_tags(listed)
-        if old == tags:
+        place, row = address.tags_key(self.tenant), list_tags(tags)
+        listed = tx.get(place) or b""
+        if listed == row:
             return
+        old = listed_tags(listed)
         delete_rows(tx, tag_keys(self.tenant, address, old - tags))
         for key in tag_keys(self.tenant, address, tags - old):
             tx.put(key, b"")
-        if tags:
-            tx.put(address.tags_key(self.tenant), list_tags(tags))
+        if row:
+            tx.put(place, row)
         else:
-            delete_rows(tx, [address.tags_key(self.tenant)])
+            delete_rows(tx, [place])
 
     def _delete_tags(self, tx: Transaction, run: RunPath, rows: int) -> int:
         """Delete tags by their lists; the number of rows that may still be deleted."""
@@ -279,4 +286,4 @@ class RunStore(RunReads):
         return 1 + len(row.tag_keys)
 
     def _deletion(self, run: RunPath) -> bytes:
-        return DELETION[self.tenant].pack(run[0], encode(run[1:]))
+        return DELETION.pack(self.tenant, run[0], encode(run[1:]))

@@ -192,7 +192,7 @@ def tag_keys(tenant: str, address: Address, tags: Collection[bytes]) -> list[byt
 
 def list_tags(tags: Iterable[bytes]) -> bytes:
     """The list of an object's tags, as it stands beside its run."""
-    return b"".join(_LENGTH.pack(len(tag)) + tag for tag in sorted(tags))
+    return b"".join([_LENGTH.pack(len(tag)) + tag for tag in sorted(tags)])
 
 
 def listed_tags(value: bytes) -> set[bytes]:

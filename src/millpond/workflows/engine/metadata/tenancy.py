@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
@@ -69,6 +70,7 @@ _NAME_CHARACTERS_MAX = 100
 _TENANT = re.compile(r"[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?")
 
 
+@lru_cache(1_000)
 def check_tenant(name: str) -> str:
     """The name of a tenant, as it came.
 
