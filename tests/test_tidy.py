@@ -54,6 +54,17 @@ def test_vague_names_are_found(name: str) -> None:
     assert problems_of(tidy.names_say_something, "", f"src/millpond/{name}")
 
 
+def test_variables_that_do_not_say_what_they_hold_are_found() -> None:
+    for text in (
+        "def f(found): ...\n",
+        "def f():\n    wanted = 1\n",
+        "def f(rows):\n    return [one for one in rows]\n",
+    ):
+        assert problems_of(tidy.variables_name_what_they_hold, text), text
+    for text in ("class C:\n    found: int\n", "def f(rows):\n    raise Invalid(found=rows)\n"):
+        assert not problems_of(tidy.variables_name_what_they_hold, text), text
+
+
 def test_missing_docstrings_are_found() -> None:
     assert problems_of(tidy.modules_are_introduced, "x = 1\n")
     assert problems_of(tidy.modules_are_introduced, '"""Here."""\ndef f(): ...\n')

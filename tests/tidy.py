@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tests.reserved import RESERVED
 from tests.tidy_kernel import the_kernel_is_shared
+from tests.tidy_names import variables_name_what_they_hold
 
 HARNESS = "tests/harness/"  # held to the taste of what ships
 FUNCTION_LINES_MAX = 60
@@ -68,10 +69,8 @@ NAME_WORDS = {
     "care": "maintenance",
     "itself": "local peer",
     "kept": "retained",
-    "landing": "staging",
-    "landings": "staging",
-    "narrowed": "subset",
-    "narrowing": "subset or bounds",
+    **dict.fromkeys(("landing", "landings"), "staging"),
+    **dict.fromkeys(("narrowed", "narrowing"), "subset or bounds"),
     "puller": "follower",
     "refusals": "error responses",
     "at_hand": "cached",
@@ -374,6 +373,7 @@ PYTHON_RULES: tuple[Rule, ...] = (
     keyspaces_are_registered,
     json_has_one_codec,
     names_are_the_fields,
+    variables_name_what_they_hold,
     docstrings_name_the_thing,
     phrases_are_plain,
 )

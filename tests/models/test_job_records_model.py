@@ -18,14 +18,14 @@ from millpond.stores.memory import MemorySpace
 STREAM = StreamName("etl", "night")
 BEGIN = 1_700_000_000_000
 KINDS = (
-    "queued", "leased", "pending", "running", "lease_returned", "lease_expired", "succeeded", "failed", "retried", "said_retried",
-    "cancelling", "cancelled", "preempting", "preempted", "reprioritized", "utilisation", "ours",
+    "queued", "leased", "pending", "running", "lease_returned", "lease_expired", "succeeded", "failed", "retried",
+    "said_retried", "cancelling", "cancelled", "preempting", "preempted", "reprioritized", "utilisation", "ours",
 )  # fmt: skip
 ENDED = {"succeeded", "failed", "said_retried", "cancelled", "preempted"}
 STATES = {
     "queued": "QUEUED", "leased": "LEASED", "pending": "PENDING", "running": "RUNNING", "lease_returned": "QUEUED",
-    "lease_expired": "QUEUED", "succeeded": "SUCCEEDED", "failed": "FAILED", "retried": "QUEUED", "said_retried": "FAILED",
-    "cancelled": "CANCELLED", "preempted": "PREEMPTED",
+    "lease_expired": "QUEUED", "succeeded": "SUCCEEDED", "failed": "FAILED", "retried": "QUEUED",
+    "said_retried": "FAILED", "cancelled": "CANCELLED", "preempted": "PREEMPTED",
 }  # fmt: skip
 
 

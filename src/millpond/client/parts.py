@@ -51,7 +51,7 @@ class RemoteParts:
         if node:
             return order(next(connection for connection in self._nodes.connections if connection.url == node))
         primary = self._nodes.primary()
-        outcomes = self._nodes.all(lambda one: () if one.withheld and one is not primary else order(one))
+        outcomes = self._nodes.all(lambda node: () if node.withheld and node is not primary else order(node))
         for outcome in outcomes:
             if outcome.error is not None:
                 raise outcome.error

@@ -165,7 +165,7 @@ class _Batch:
 
     def in_order(self) -> list[StreamEvent]:
         """The events in the order of their ids."""
-        self._found.sort(key=lambda one: one.event.number)
+        self._found.sort(key=lambda entry: entry.event.number)
         return self._found
 
     def __enter__(self) -> Self:

@@ -123,7 +123,7 @@ def typed_keys(texts: Any, types: Any) -> pa.Array:
 
 def _blob(text: str) -> bytes:
     """The bytes that DuckDB writes as text: printable ones as they are, the others as `\\xHH`."""
-    return _ESCAPED.sub(lambda found: chr(int(found[1], 16)), text).encode("latin-1")
+    return _ESCAPED.sub(lambda match: chr(int(match[1], 16)), text).encode("latin-1")
 
 
 def check_plan(connection: duckdb.DuckDBPyConnection, text: str, definitions: Callable[[str], MapDefinition]) -> None:

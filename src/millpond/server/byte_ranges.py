@@ -45,8 +45,8 @@ def ranged(
 
 def _range(request: Request, size: int, tag: str) -> tuple[int, int]:
     match = re.fullmatch(r"bytes=(\d+)-(\d*)", request.headers.get("range", "").replace(" ", ""))
-    tag_asked = tag_wanted(request)
-    if not match or (tag_asked is not None and tag_asked != tag):
+    other_tag = tag_wanted(request)
+    if not match or (other_tag is not None and other_tag != tag):
         return 0, size
     start = int(match[1])
     stop = min(int(match[2]) + 1, size) if match[2] else size

@@ -130,7 +130,7 @@ def relative(value: Any, folder: Path) -> Any:
     if isinstance(value, str | Path | BaseException):
         return re.sub(
             rf"(?<![\w.-]){re.escape(str(folder))}(/(?=.)|(?![\w.-]))",
-            lambda found: "" if found[1] else ".",
+            lambda match: "" if match[1] else ".",
             str(value),
         )
     return value

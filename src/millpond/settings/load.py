@@ -59,25 +59,27 @@ class Explained(NamedTuple):
     meaning: str
 
 
-def load_settings(config: str | os.PathLike[str] | None = None, *, said: str = "given here", **given: Any) -> Settings:
-    """The settings that hold for this process; what is `given` (and not None) wins over file and environment.
+def load_settings(
+    config: str | os.PathLike[str] | None = None, *, said: str = "given here", **arguments: Any
+) -> Settings:
+    """The settings that hold for this process; an argument that is not None wins over file and environment.
 
     `server_port`, or `server.port`, gives the setting `server.port`.
 
     Raises: `Invalid` naming the setting, where its value came from and what is wrong with it.
     """
-    settings, _ = _load(config, given, said)
+    settings, _ = _load(config, arguments, said)
     return settings
 
 
 def explain(
-    config: str | os.PathLike[str] | None = None, *, said: str = "command line", **given: Any
+    config: str | os.PathLike[str] | None = None, *, said: str = "command line", **arguments: Any
 ) -> list[Explained]:
     """Every setting: what it is, what it would be, where it came from, what it means.
 
     Raises: as `load_settings`.
     """
-    settings, origins = _load(config, given, said)
+    settings, origins = _load(config, arguments, said)
     return [
         Explained(
             name, in_words(name, _value(settings, name)), in_words(name, field.default), origins.get(name, "default"),

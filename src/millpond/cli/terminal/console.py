@@ -51,7 +51,7 @@ def neutral(text: str) -> str:
     >>> neutral("a\x1b[2Jb\tc")
     'a\\x1b[2Jb\tc'
     """
-    return _CONTROLS.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _CONTROLS.sub(lambda match: ascii(match[0])[1:-1], text)
 
 
 def console(stream: TextIO | None = None) -> Console:
@@ -65,7 +65,7 @@ def console(stream: TextIO | None = None) -> Console:
 def print_json(value: Any) -> None:
     """One JSON object on one line."""
     text = json.dumps(value, ensure_ascii=False, default=str)
-    sys.stdout.write(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+    sys.stdout.write(_CONTROLS.sub(lambda match: f"\\u{ord(match[0]):04x}", text) + "\n")
 
 
 def print_json_list(values: Iterable[Any]) -> None:

@@ -43,7 +43,7 @@ def headline(message: str) -> str:
     'Revert aaaaaaaaaaaa'
     """
     line = next((line for line in message.splitlines() if line.strip()), "")
-    return _ID.sub(lambda found: short(found[0]), line)
+    return _ID.sub(lambda match: short(match[0]), line)
 
 
 def commit_object(commit: Commit) -> dict[str, Any]:

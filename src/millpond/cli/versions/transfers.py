@@ -88,7 +88,7 @@ def put(
                 body = iter(lambda: sys.stdin.buffer.read(CHUNK_BYTES), b"")
                 entries = [branch.put(plan[0].path, body, content_type=_type(content_type, plan[0].path), **options)]
             else:
-                entries = _at_once(lambda one: _put(branch, one, content_type, options, advance), plan)
+                entries = _at_once(lambda file: _put(branch, file, content_type, options, advance), plan)
     if json:
         console.print_json_list(map(entry_object, entries))
     elif recursive:

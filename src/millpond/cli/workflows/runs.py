@@ -50,7 +50,7 @@ def runs(
     if status is not None:
         request.status = _status(status)
     with connected(server, tenant) as call:
-        names = newest_runs(lambda wanted: call("SearchWfRun", wanted), request, limit, SystemClock().now_ms())
+        names = newest_runs(lambda query: call("SearchWfRun", query), request, limit, SystemClock().now_ms())
         if workflow is not None and not names:
             _spec_of(call, workflow)
         rows = [call("GetWfRun", name) for name in names]
@@ -106,7 +106,7 @@ def _took(row: Any) -> str:
 @verb("run start", "millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
 def start(
     workflow: Annotated[str, typer.Argument(metavar="WORKFLOW", help="The name of the workflow.")],
-    given: Annotated[
+    inputs: Annotated[
         list[str] | None,
         typer.Option("--input", metavar="NAME=VALUE", help="An input: JSON, or text as it stands.", show_default=False),
     ] = None,
@@ -125,7 +125,7 @@ def start(
 
     with connected(server, tenant) as call:
         spec = _spec_of(call, workflow)
-        request = RunWfRequest(wf_spec_name=workflow, variables=_inputs(spec, given or []))
+        request = RunWfRequest(wf_spec_name=workflow, variables=_inputs(spec, inputs or []))
         if name is not None:
             request.id = name
         run = call("RunWf", request)

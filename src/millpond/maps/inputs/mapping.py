@@ -267,14 +267,14 @@ def _find(names: Sequence[str], stated: str | None, *defaults: str, required: bo
     raise _missing(names, defaults[0], meant=None if near is None else {_PARAMETER.get(defaults[0], defaults[0]): near})
 
 
-def _missing(names: Sequence[str], *wanted: str, meant: Mapping[str, Any] | None = None) -> Invalid:
+def _missing(names: Sequence[str], *missing: str, meant: Mapping[str, Any] | None = None) -> Invalid:
     """The error for columns that are not there. `meant` maps columns that nobody named to what may hold them."""
-    near = [repr(alike[0]) for name in wanted if meant is None and (alike := get_close_matches(name, names, 1))]
+    near = [repr(alike[0]) for name in missing if meant is None and (alike := get_close_matches(name, names, 1))]
     guess = f"did you mean {', '.join(near)}? " if near else ""
     mapping = f", perhaps columns={meant}" if meant else ""
     return Invalid(
-        "input has no such column" if len(wanted) == 1 else "input has no such columns", kind=_MISSING,
-        column=", ".join(wanted),
+        "input has no such column" if len(missing) == 1 else "input has no such columns", kind=_MISSING,
+        column=", ".join(missing),
         hint=f"{guess}name the column to use{mapping}; there are: {', '.join(names) or 'none'}",
     )  # fmt: skip
 

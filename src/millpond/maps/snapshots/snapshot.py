@@ -128,7 +128,7 @@ class Snapshot:
         """
         return self._open_finder().find(keys, at, on_invalid)
 
-    def take(self, found: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
+    def take(self, matches: Found, field: str | None = None, *, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
         """The answers, or one field of answers that are structs.
 
         Raises: `Closed`; `KeyError` for a field that the answers do not have.
@@ -137,14 +137,14 @@ class Snapshot:
         if field is not None:
             type_ = kind.field(field).type
             path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
-            return finder.take(found, path[0], type_, *path[1:])
+            return finder.take(matches, path[0], type_, *path[1:])
         if self.definition.kind is Kind.SESSION:
-            columns = [finder.take(found, name, INSTANT) for name in ("start", "end")]
-            missing = pa.array(~found.there()) if found.hits < len(found) else None
+            columns = [finder.take(matches, name, INSTANT) for name in ("start", "end")]
+            missing = pa.array(~matches.there()) if matches.hits < len(matches) else None
             return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
         if self.definition.value is None:
-            return present_values(finder.take(found, "value", pa.binary(), bytes_max=bytes_max).fill_null(NULL))[1]
-        return finder.take(found, "value", kind, bytes_max=bytes_max)
+            return present_values(finder.take(matches, "value", pa.binary(), bytes_max=bytes_max).fill_null(NULL))[1]
+        return finder.take(matches, "value", kind, bytes_max=bytes_max)
 
     def _open_finder(self) -> Finder:
         finder = self._finder

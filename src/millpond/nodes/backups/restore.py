@@ -168,13 +168,13 @@ class BackupPeer:
         """Fetch a part, checked."""
         return fetch_stored_part(self._place, part_id, folder, bytes_max)
 
-    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+    def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Fetch a file that a clone wants.
 
         Raises: `NotFound`, kind `shard_empty`, when the map had no row.
         """
         backup, headers = self._backup, dict[str, str]()
-        match wanted:
+        match source:
             case SpaceFile.STATE:
                 stored = backup.state
                 headers = {"state-position": str(backup.base_position), "millpond-pond": backup.pond}

@@ -46,7 +46,7 @@ class FolderSource:
         """The entries after a position; it never waits."""
         return LogPage(self._pond.log.entries(after, limit), self._pond.log.position())
 
-    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+    def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Copy a file; of a shard, when everything up to its position has been applied.
 
         Raises: as the file says.
@@ -54,9 +54,9 @@ class FolderSource:
         with disk_errors(target):
             target.parent.mkdir(parents=True, exist_ok=True)
             target.unlink(missing_ok=True)
-        match wanted:
+        match source:
             case SpaceFile():
-                return _linked(self._copies.space(wanted), target)
+                return _linked(self._copies.space(source), target)
             case ShardFile(definition, position):
                 self._pond.log.wait_applied(position, [definition.name])
                 if self._pond.map(definition.name).definition.incarnation != definition.incarnation:

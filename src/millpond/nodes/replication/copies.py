@@ -85,10 +85,10 @@ class FileCopies:
             headers = {"Shard-Position": str(position), "Shard-Rows": str(view.row_count())}
             return self._keep(replace(copy, position=position, headers=headers), state)
 
-    def space(self, asked: SpaceFile) -> Copy:
+    def space(self, kind: SpaceFile) -> Copy:
         """A copy of rows of the pond's space, see `maps/log/clone.py`."""
         with self._taking, self._pond.space.read() as tx:
-            copy = self._taken(lambda file: _WRITERS[asked](tx, file), None)
+            copy = self._taken(lambda file: _WRITERS[kind](tx, file), None)
             position = head_of(tx).position
             headers = {"State-Position": str(position), "Millpond-Pond": self._pond.log.pond_id}
             return self._keep(replace(copy, position=position, headers=headers), None)

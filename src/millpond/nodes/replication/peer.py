@@ -103,15 +103,15 @@ class Peer:
         """
         return fetch_part(self.connection, part_id, folder, bytes_max=bytes_max)
 
-    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+    def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Fetch a file.
 
         Raises: as the file says; as `fetch_file`.
         """
         query, seconds = None, None
-        match wanted:
+        match source:
             case SpaceFile():
-                path, seconds = f"/v1/log/{wanted.value}", _COPY_SECONDS
+                path, seconds = f"/v1/log/{source.value}", _COPY_SECONDS
             case ShardFile(definition, position):
                 path, seconds = f"/v1/maps/{definition.name}/shard", _COPY_SECONDS
                 query = {"position": str(position), "incarnation": definition.incarnation}

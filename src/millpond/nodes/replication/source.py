@@ -74,7 +74,7 @@ class PondSource(Protocol):
         Raises: `NotFound`, kind `log_trimmed`.
         """
 
-    def fetch(self, wanted: PondFile, target: Path) -> Fetched:
+    def fetch(self, source: PondFile, target: Path) -> Fetched:
         """Bring a file, checked.
 
         Raises: `NotFound` as the file says.

@@ -121,7 +121,7 @@ class Watching:
         self._watchers.close()
 
     async def slices(
-        self, stream: StreamName, after: int, known: int = 0, mark: int = 0
+        self, stream: StreamName, after: int, seen: int = 0, mark: int = 0
     ) -> AsyncGenerator[Slice | None, None]:
         """The events after an id, for ever; None when there was nothing for `ALIVE_SECONDS`.
 
@@ -134,7 +134,7 @@ class Watching:
             Unavailable: the node is stopping, or the storage is out of reach.
             Corrupt: what is stored is damaged.
         """
-        while (piece := await self.read(stream, after, known, mark)).events:
+        while (piece := await self.read(stream, after, seen, mark)).events:
             yield piece
             after = piece.after
         yield piece
@@ -165,13 +165,13 @@ class Watching:
                     break
                 yield piece
 
-    async def read(self, stream: StreamName, after: int, known: int = 0, mark: int = 0) -> Slice:
+    async def read(self, stream: StreamName, after: int, seen: int = 0, mark: int = 0) -> Slice:
         """The slice after an id; one without events at the end of the stream, which is not before the `known` id.
 
         Raises: as `StreamStore.read`; `Unavailable` when the node is stopping.
         """
         piece = await self._shared(stream, after, mark)
-        if not piece.events and piece.after < known:
+        if not piece.events and piece.after < seen:
             # The read may have begun before these events were there; the next one began after it.
             piece = await self._shared(stream, after, mark)
         return piece

@@ -132,7 +132,7 @@ class Api:
         needs = route.needs
         counted = await admitted(request, needs, admit_call)
         caller = caller_in(request)
-        found = None
+        entry = None
         if route.at_once:
             call = Call(counted, needs, caller, at_once=True)
             try:
@@ -141,11 +141,11 @@ class Api:
                 pass
             if route.handler in objects.OF_ENTRY:
                 with suppress(WouldBlock):
-                    found = await call.looked_up()
-                    return _plain(route.handler, Call(counted, needs, caller, at_once=True, found=found))
+                    entry = await call.looked_up()
+                    return _plain(route.handler, Call(counted, needs, caller, at_once=True, entry=entry))
             # in a thread, then
         body = await whole_body(counted) if route.plain and needs.body_bytes_max else b""
-        call = Call(counted, needs, caller, body, found=found)
+        call = Call(counted, needs, caller, body, entry=entry)
         if route.plain:
             return await call.in_thread(_plain, route.handler, call)
         response = route.handler(call)
@@ -183,9 +183,9 @@ def _listed() -> list[ApiRoute]:
     """All routes, each of which has its row and its handler."""
     handlers: dict[tuple[str, str], Handler] = {}
     for module in _MODULES:
-        found: Mapping[tuple[str, str], Handler] = module.HANDLERS
-        twice = set(found) & set(handlers)
+        of_module: Mapping[tuple[str, str], Handler] = module.HANDLERS
+        twice = set(of_module) & set(handlers)
         assert not twice, f"these routes have two handlers: {twice}"
-        handlers.update(found)
+        handlers.update(of_module)
     assert set(handlers) == set(ROWS), f"rows and handlers differ: {set(handlers) ^ set(ROWS)}"
     return [ApiRoute.of(method, path, row.needs, handlers[method, path]) for (method, path), row in ROWS.items()]

@@ -39,14 +39,14 @@ class Call:
 
     def __init__(
         self, request: Request, needs: RouteNeeds, caller: Caller, body: bytes = b"", *, at_once: bool = False,
-        found: tuple[Site, Entry] | None = None,
+        entry: tuple[Site, Entry] | None = None,
     ) -> None:  # fmt: skip
         """`at_once`: the handler runs where nothing may wait, and reads of the repository raise `WouldBlock`.
 
-        `found`: the entry that the request names, if it was looked up before.
+        `entry`: the one that the request names, with its site, if it was looked up before.
         """
         self.request, self.caller, self.body, self.at_once = request, caller, body, at_once
-        self._work, self._found = needs.work, found
+        self._work, self._found = needs.work, entry
         self._repository: Repository | None = None
         self.node: Node = request.app.state.node
         self.names: Mapping[str, str] = request.path_params

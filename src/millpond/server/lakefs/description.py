@@ -82,8 +82,8 @@ def _operation(route: ApiRoute) -> dict[str, Any]:
         "summary": name.replace("_", " ").capitalize(), "description": _description(route),
         "parameters": [
             *(
-                {"name": found, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
-                for found in _NAMES.findall(path)
+                {"name": parameter, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
+                for parameter in _NAMES.findall(path)
             ),
             *parameters(query),
         ],
@@ -102,7 +102,7 @@ def _answer(answer: str, *, part: bool) -> dict[str, Any]:
     if not status:
         return {}
     if not content:
-        return {found: {"description": "done"} for found in ((status, "206") if part else (status,))}
+        return {code: {"description": "done"} for code in ((status, "206") if part else (status,))}
     if "/" in content:
         streamed = {"content": {content: {"schema": {"type": "string"}}}}
         ranged = {"206": {"description": "a range of the bytes"} | streamed} if content in _BYTES else {}

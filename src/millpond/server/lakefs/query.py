@@ -71,20 +71,20 @@ class Query:
 
     def text(self, name: str, default: str = "") -> str:
         """A text, or the default."""
-        found = self._fields.get(name)
-        return found[0] if found else default
+        text = self._fields.get(name)
+        return text[0] if text else default
 
     def needed(self, name: str) -> str:
         """A text that must be given.
 
         Raises: `ApiError`.
         """
-        found = self._fields.get(name)
-        if not found:
+        text = self._fields.get(name)
+        if not text:
             raise wrong_parameter(name, "value is required but missing")
-        if not found[0]:
+        if not text[0]:
             raise wrong_parameter(name, "empty value is not allowed")
-        return found[0]
+        return text[0]
 
     def flag(self, name: str, default: bool = False) -> bool:
         """A truth value.
@@ -119,8 +119,8 @@ class Query:
 
         Raises: `ApiError`.
         """
-        found = self.number("amount", _AMOUNT, -1, AMOUNT_MAX)
-        return found if found > 0 else _AMOUNT
+        amount = self.number("amount", _AMOUNT, -1, AMOUNT_MAX)
+        return amount if amount > 0 else _AMOUNT
 
     def choice(self, name: str, choices: Iterable[str], default: str) -> str:
         """One of some words.

@@ -49,14 +49,14 @@ def schema_of(type_: Any) -> _Schema:
 
 
 def _rules(rules: tuple[Any, ...]) -> _Schema:
-    found: _Schema = {}
+    stated: _Schema = {}
     for rule in rules:
         match rule:
             case Pattern(expression):
-                found["pattern"] = expression
+                stated["pattern"] = expression
             case OneOf():
-                found["enum"] = [str(word) for word in rule.words]
-    return found
+                stated["enum"] = [str(word) for word in rule.words]
+    return stated
 
 
 def _nullable(schema: _Schema) -> _Schema:

@@ -220,8 +220,8 @@ def _add_loading(router: Routes, node: Node) -> None:
 def _enter(node: Node, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
     with node.appending(new_load.epoch):
         result = node.load_commit.enter(
-            new_load.load_id, new_load.parts, source=new_load.source, rejected=new_load.rejected, stream=new_load.stream,
-            may=partial(caller.may, "write"),
+            new_load.load_id, new_load.parts, source=new_load.source, rejected=new_load.rejected,
+            stream=new_load.stream, may=partial(caller.may, "write"),
         )  # fmt: skip
     return _entered(node, result)
 

@@ -66,13 +66,13 @@ def choose_port(settings: Settings, http_port: int) -> int | None:
     """The port for gRPC, which was free a moment ago; None for none.
 
     Raises:
-        Unavailable: a port that was asked for is in use.
+        Unavailable: a port that the settings name is in use.
     """
-    server, asked = settings.server, settings.server.grpc_port
-    if asked == "off":
+    server, setting = settings.server, settings.server.grpc_port
+    if setting == "off":
         return None
-    by_default = asked == "auto"
-    port = asked if isinstance(asked, int) else http_port + 1 if server.port else 0
+    by_default = setting == "auto"
+    port = setting if isinstance(setting, int) else http_port + 1 if server.port else 0
     try:
         return _free(server.host, port)
     except OSError as error:

@@ -132,8 +132,12 @@ class _Migration:
 
     def _make_variables(self, thread: ThreadRun) -> None:
         """Make the variables of the new version that the old one lacks; check those that it has."""
-        given = self.request.migration_vars_by_thread
-        wanted = given[thread.thread_spec_name].var_assignment_by_var_name if thread.thread_spec_name in given else {}
+        assignments = self.request.migration_vars_by_thread
+        assigned = (
+            assignments[thread.thread_spec_name].var_assignment_by_var_name
+            if thread.thread_spec_name in assignments
+            else {}
+        )
         for declared in self.new.thread_spec(thread).variable_defs:
             name, kind = declared.var_def.name, type_of_def(declared.var_def)
             before = self._declared_type(thread, name)
@@ -141,10 +145,10 @@ class _Migration:
                 self._fail("a variable has another type in the new version", variable=name, earlier=before,
                            type=type_name(kind))  # fmt: skip
             there = self.old.work.rows.get(Variable, (self.old.path, thread.number, name)) is not None
-            if declared.access_level == INHERITED or (there and name not in wanted):
+            if declared.access_level == INHERITED or (there and name not in assigned):
                 continue
             try:
-                value = evaluated(Scope(self.new, thread), wanted[name]) if name in wanted else VariableValue()
+                value = evaluated(Scope(self.new, thread), assigned[name]) if name in assigned else VariableValue()
                 make(self.new, thread, declared, {name: value})
             except NodeFailed as failed:
                 self._fail(failed.message, variable=name)

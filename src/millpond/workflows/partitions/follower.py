@@ -163,8 +163,8 @@ class Follower(Processor):
     def _appended(self, command: LoggedCommand, appended: Future[int]) -> None:
         error = appended.exception()
         if error is not None:
-            known = error if isinstance(error, MillpondError) else self._gone()
-            self._answer([self._ended(Applied(command, 0, error=known), True)])
+            shown = error if isinstance(error, MillpondError) else self._gone()
+            self._answer([self._ended(Applied(command, 0, error=shown), True)])
 
     def _gone(self) -> MillpondError:
         return Uncertain(

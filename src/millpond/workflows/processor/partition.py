@@ -278,19 +278,22 @@ class Partition:
     def _searched(self, tx: Transaction, tenant: str, variable: Variable) -> tuple[str, ...]:
         """The paths of a variable that its specification lets be searched for; the empty one is the whole of it."""
         place = (tenant, key_of(variable.wf_spec_id))
-        found = self._searchable.get(place)
-        if found is None:
+        names = self._searchable.get(place)
+        if names is None:
             spec = self.reads(tx, tenant).get(WfSpec, key_of(variable.wf_spec_id))
             threads = () if spec is None else spec.thread_specs.values()
             definitions = (definition for thread in threads for definition in thread.variable_defs)
-            found = {
-                one.var_def.name: (*([""] if one.searchable else ()), *(index.field_path for index in one.json_indexes))
-                for one in definitions
+            names = {
+                def_.var_def.name: (
+                    *([""] if def_.searchable else ()),
+                    *(index.field_path for index in def_.json_indexes),
+                )
+                for def_ in definitions
             }
             if len(self._searchable) >= _SPECS_CACHED:
                 self._searchable.clear()
-            self._searchable[place] = found
-        return found.get(variable.id.name, ())
+            self._searchable[place] = names
+        return names.get(variable.id.name, ())
 
 
 def _caused(applied: Applied) -> list[CommandCaused]:

@@ -281,8 +281,8 @@ class Processor:
                     assert self._ends is not None
                     self._wait(self._ends.due)
             except Exception as error:
-                known = isinstance(error, MillpondError)
-                _LOG.warning("workflows wait: %s", error, exc_info=None if known else error)
+                ours = isinstance(error, MillpondError)
+                _LOG.warning("workflows wait: %s", error, exc_info=None if ours else error)
                 self._clock.wait(self._stopping, self._clock.monotonic() + RETRY_SECONDS)
 
     def _wait(self, due: int | None) -> None:
@@ -410,8 +410,8 @@ class Processor:
 
     def _fail(self, batch: list[Incoming], error: Exception) -> None:
         """Answer commands with the error of their write."""
-        known = error if isinstance(error, MillpondError) else _unexpected(error)
-        self._answer([Applied(cast("LoggedCommand", command), 0, error=known) for command in batch])
+        shown = error if isinstance(error, MillpondError) else _unexpected(error)
+        self._answer([Applied(cast("LoggedCommand", command), 0, error=shown) for command in batch])
         if not batch:  # timers and claims alone: they are tried again, and not at once
             self._clock.wait(self._wake, self._clock.monotonic() + 1.0)
 

@@ -162,9 +162,9 @@ class ReadRows:
 
     def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
         """The first runs of a specification with a status that began between two instants, both included."""
-        wanted = Wanted.runs(spec=spec, status=status)
-        found = self.search(Wanted(wanted.kind, wanted.attributes, *times), limit=limit, bookmark=None)
-        return ["_".join(address.run) for address in found.addresses]
+        query = Wanted.runs(spec=spec, status=status)
+        page = self.search(Wanted(query.kind, query.attributes, *times), limit=limit, bookmark=None)
+        return ["_".join(address.run) for address in page.addresses]
 
     def count(self, query: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""

@@ -221,10 +221,10 @@ def path_of(run: WfRunId) -> RunPath:
 
 def run_id(path: RunPath) -> WfRunId:
     """The client's message for the id of a run."""
-    found = WfRunId(id=path[0])
+    id_ = WfRunId(id=path[0])
     for name in path[1:]:
-        found = WfRunId(id=name, parent_wf_run_id=found)
-    return found
+        id_ = WfRunId(id=name, parent_wf_run_id=id_)
+    return id_
 
 
 def address_of(of: Id) -> Address:

@@ -116,8 +116,17 @@ def unwrap(tenant: str, address: Address, value: bytes) -> LegacyRow:
         if number == 2 and isinstance(field, bytes):
             message = field
         elif number == 1 and isinstance(field, bytes):
-            tags += [cached for one, cached in _fields(address, field) if one == 1 and isinstance(cached, bytes)]
-    keys = [name for tag in tags for one, name in _fields(address, tag) if one == 1 and isinstance(name, bytes)]
+            tags += [
+                cached
+                for field_number, cached in _fields(address, field)
+                if field_number == 1 and isinstance(cached, bytes)
+            ]
+    keys = [
+        name
+        for tag in tags
+        for field_number, name in _fields(address, tag)
+        if field_number == 1 and isinstance(name, bytes)
+    ]
     return LegacyRow(address, parse(address, message), tuple(f"{tenant}/5/".encode() + key for key in keys))
 
 

@@ -68,7 +68,7 @@ def move_slice(
         return None, 0
     # The rows of other kinds, such as tags, are looked at and passed: they count, so that a write stays short.
     seen = list(islice(tx.keys(KeyRange(place, None)), rows_max))
-    addresses = [found for key in seen if (found := legacy_address(key)) is not None]
+    addresses = [legacy for key in seen if (legacy := legacy_address(key)) is not None]
     for tenant, address in addresses:
         store_of(tenant).take(tx, address)
     if len(seen) < rows_max:

@@ -221,18 +221,18 @@ def _delete(call: Call) -> Response:
 @takes(_PathList)
 def _delete_many(call: Call) -> Response:
     """Paths, all or none; or a prefix, however many paths begin with it."""
-    wanted = call.json(_PathList)
+    listed = call.json(_PathList)
     force = call.query.flag("force")
-    if wanted.paths is None and wanted.prefix is None:
+    if listed.paths is None and listed.prefix is None:
         raise ApiError(
             400, "request body has an error: doesn't match schema #/components/schemas/PathList: "
             'Error at "/paths": property "paths" is missing',
         )  # fmt: skip
-    paths = wanted.paths or []
+    paths = listed.paths or []
     if call.own:
         count = call.branch.staging.delete_many(list(dict.fromkeys(paths)), force=force)
-        if wanted.prefix is not None:
-            call.branch.staging.delete_prefix(wanted.prefix, force=force)
+        if listed.prefix is not None:
+            call.branch.staging.delete_prefix(listed.prefix, force=force)
         return json_answer({"deleted": count})
     if len(paths) > PATHS_MAX:
         raise ApiError(400, f"request size exceeded, max paths is set to {PATHS_MAX}")
@@ -245,8 +245,8 @@ def _delete_many(call: Call) -> Response:
             errors.append({"path": path, "status_code": 400, "message": error.message})
     staging = call.branch.staging
     staging.record()  # a branch that is not there
-    if wanted.prefix is not None:
-        staging.delete_prefix(wanted.prefix, force=force)
+    if listed.prefix is not None:
+        staging.delete_prefix(listed.prefix, force=force)
     staging.delete_many(list(dict.fromkeys(good)), force=force)
     return json_answer({"errors": errors})
 

@@ -99,9 +99,9 @@ def _get(call: Call) -> Response:
 def _head(call: Call) -> Response:
     """The headers of an object. An error has no body."""
     _, entry = call.entry(call.query.needed("path"))
-    found = byte_headers(entry)
+    byte_fields = byte_headers(entry)
     headers = {
-        "ETag": found["ETag"], "Last-Modified": found["Last-Modified"], "Accept-Ranges": "bytes",
+        "ETag": byte_fields["ETag"], "Last-Modified": byte_fields["Last-Modified"], "Accept-Ranges": "bytes",
         "Content-Type": entry.content_type,
     }  # fmt: skip
     span = parse_range(call.request.headers.get("range"), entry.size)

@@ -147,7 +147,7 @@ def _get_metadata(call: Call) -> Response:
 def _set_metadata(call: Call) -> Response:
     """`POST /repositories/{repository}/metadata`: items are added, or replaced by name."""
     added = call.json(_RepositoryMetadataSet).metadata
-    call.repository.alter(metadata=lambda known: {**known, **added})
+    call.repository.alter(metadata=lambda metadata: {**metadata, **added})
     return Response(status_code=204)
 
 
@@ -155,7 +155,9 @@ def _set_metadata(call: Call) -> Response:
 def _delete_metadata(call: Call) -> Response:
     """`DELETE /repositories/{repository}/metadata`."""
     removed = frozenset(call.json(_RepositoryMetadataKeys).keys)
-    call.repository.alter(metadata=lambda known: {name: value for name, value in known.items() if name not in removed})
+    call.repository.alter(
+        metadata=lambda metadata: {name: value for name, value in metadata.items() if name not in removed}
+    )
     return Response(status_code=204)
 
 

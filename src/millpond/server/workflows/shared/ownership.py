@@ -47,7 +47,7 @@ class Ownership:
 
     def __init__(
         self, log: CommandLog, folder: Path, checkpoints: Checkpoints, clock: Clock, *,
-        wanted: Callable[[], frozenset[int]], passed_on: Callable[[Sequence[Applied]], None], workers: Workers,
+        assigned: Callable[[], frozenset[int]], passed_on: Callable[[Sequence[Applied]], None], workers: Workers,
         measures: Measures, interval: float, append: Callable[[Sequence[EventBatch]], object] | None = None,
         dropped: Callable[[int], object] = lambda _: None,
     ) -> None:  # fmt: skip
@@ -56,7 +56,7 @@ class Ownership:
         `dropped` gets the number of those that had no room.
         """
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
-        self._wanted, self._interval = wanted, interval
+        self._wanted, self._interval = assigned, interval
         self._for_followers = clock, passed_on, workers, measures
         self._append, self._dropped, self._tellers = append, dropped, dict[int, Teller]()
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}

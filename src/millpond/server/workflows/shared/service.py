@@ -92,7 +92,7 @@ class SharedWorkflows(WorkflowService):
         self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
         self._ownership = Ownership(
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
-            node.clock, wanted=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
+            node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
             measures=self.measures, interval=settings.workflows.checkpoint_interval / 1000,
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,

@@ -213,16 +213,16 @@ def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandle
 
 
 def _check_handler_inputs(
-    check: _Check, handler: str, *, content: bool = True, given: TypeDefinition | None = None
+    check: _Check, handler: str, *, content: bool = True, content_type: TypeDefinition | None = None
 ) -> None:
     """A handler needs nothing but the content of what it handles, of the type that this has; errors have none."""
     for variable in check.spec.thread_specs[handler].variable_defs:
         name, type_ = variable.var_def.name, type_of_def(variable.var_def)
         if variable.required and (name != INPUT or not content):
             check.fail("a handler is given no such variable", handler, variable=name)
-        if name == INPUT and given is not None and not assignable(given, type_):
+        if name == INPUT and content_type is not None and not assignable(content_type, type_):
             check.fail("a handler takes another type than its event has", handler, variable=name,
-                       type=type_name(type_), given=type_name(given))  # fmt: skip
+                       type=type_name(type_), given=type_name(content_type))  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------- types
@@ -445,4 +445,4 @@ def _check_interrupts(check: _Check) -> None:
                 check.fail("the external event is not defined", name, event=event)
             content = event_def.type_information
             content_type = content.return_type if content.HasField("return_type") else None
-            _check_handler_inputs(check, definition.handler_spec_name, given=content_type)
+            _check_handler_inputs(check, definition.handler_spec_name, content_type=content_type)

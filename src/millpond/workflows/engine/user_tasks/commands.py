@@ -174,18 +174,20 @@ def _check_results(work: Work, task: UserTaskRun, results: Mapping[str, Variable
     if definition is None:
         raise _conflict("the definition of the user task was deleted; cancel the user task", task)
     fields = {field.name: field for field in definition.fields}
-    for given in sorted(results):
-        if given not in fields:
-            raise Invalid("the user task has no such field", kind="user_task_field", user_task=name.name, field=given)
-        type_ = fields[given].type
-        if not fits(results[given], TypeDefinition(primitive_type=type_)):
+    for field_name in sorted(results):
+        if field_name not in fields:
+            raise Invalid(
+                "the user task has no such field", kind="user_task_field", user_task=name.name, field=field_name
+            )
+        type_ = fields[field_name].type
+        if not fits(results[field_name], TypeDefinition(primitive_type=type_)):
             raise Invalid(
                 "a field of the user task has another type",
                 kind="user_task_field",
                 user_task=name.name,
-                field=given,
+                field=field_name,
                 type=VariableType.Name(type_),
-                given=value_type_name(results[given]),
+                given=value_type_name(results[field_name]),
             )
     for field in definition.fields:
         if complete and field.required and (field.name not in results or is_null(results[field.name])):
