@@ -175,7 +175,10 @@ CLAIMS = (
     ),
     Claim(
         "watchers", ALONE, "Ten thousand watchers", "bench/watchers.py", "", "",
-        ("memory of a watcher, 10,000 of them", "an event to 10,000 watchers of 100 job sets, median"),
+        (
+            "memory of a watcher, 10,000 of them", "an event to 10,000 watchers of 100 job sets, the last",
+            "processor of the node, a watcher and event",
+        ),
     ),
     Claim("nodes_snapshots", ALONE, "Fetching a snapshot", "bench/nodes.py --only snapshots", "", ""),
     Claim(

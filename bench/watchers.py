@@ -28,6 +28,7 @@ import uvloop
 
 import millpond
 from _results import Run
+from millpond.maps.shard.open_shards import connections_of_files
 from tests.harness.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -79,8 +80,8 @@ class Watcher(asyncio.Protocol):
 
 
 def connections_max() -> int:
-    """The connections for watchers that a node has: it gives half of its files to connections."""
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2 - SPARE
+    """The connections for watchers that a node has under this limit of files."""
+    return connections_of_files(resource.getrlimit(resource.RLIMIT_NOFILE)[0]) - SPARE
 
 
 async def opened(port: int, count: int, arrivals: list[float]) -> list[Watcher]:

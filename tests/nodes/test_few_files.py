@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 import pytest
 
 import millpond
-from millpond.maps.shard.open_shards import half_of_files
+from millpond.maps.shard.open_shards import connections_of_files
 
 FILES = 192
 MAPS = 24
@@ -54,7 +54,7 @@ def test_idle_connections_and_many_maps_leave_files_for_loads(url: str) -> None:
             made = socket.create_connection((place.hostname, place.port), timeout=30)
             return idle.enter_context(closing(made))
 
-        held = [connect() for _ in range(half_of_files(FILES) - OWN)]
+        held = [connect() for _ in range(connections_of_files(FILES) - OWN)]
         sent_away = [connect() for _ in range(FILES)][-FILES // 2 :]
         assert {line.makefile("rb").readline() for line in sent_away} == {b"HTTP/1.1 503 Service Unavailable\r\n"}
         for line in held[:OWN]:

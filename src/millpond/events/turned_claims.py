@@ -15,7 +15,6 @@ Invariants:
 from __future__ import annotations
 
 import threading
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -26,6 +25,7 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.events.filters import JOB_HEADER
 from millpond.events.names import StreamName
 from millpond.events.shared_jobs import TURN_SECONDS, Claim, Settled
+from millpond.kernel.turns import Turns
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -38,7 +38,6 @@ __all__ = ("TurnedClaims", "stored_clients")
 PATIENCE_SECONDS = 45.0
 """For how long a submission waits for claims that others settle, or died at."""
 _PAUSE_SECONDS = 0.02
-_TURNS = 64
 
 
 class TurnedClaims:
@@ -46,11 +45,11 @@ class TurnedClaims:
 
     def __init__(self, rows: ClaimRows, jobs: JobRows, store: StreamStore, clock: Clock) -> None:
         self.rows, self._jobs, self._store, self._clock = rows, jobs, store, clock
-        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
+        self._turns = Turns()
 
     def settle(self, stream: StreamName, drawn: Mapping[str, Claim], begun_of: BegunOf) -> Settled:
         """See `Claims.settle`."""
-        with self._turns[zlib.crc32(stream.queue.encode()) % _TURNS], self._claimed(stream.queue, drawn) as claims:
+        with self._turns.of(stream.queue), self._claimed(stream.queue, drawn) as claims:
             batch, places = begun_of(claims)
             batches = [batch] if batch.events else []
             if batches:

@@ -39,7 +39,7 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from millpond.client.wire_errors import to_wire
 from millpond.errors import Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
-from millpond.maps.shard.open_shards import half_of_files, raise_file_limit
+from millpond.maps.shard.open_shards import connections_of_files, raise_file_limit
 from millpond.nodes.limits import NodeLimits
 from millpond.server.lingering_close import LINGER_SECONDS, Linger, LingeringTransport, expect_body
 from millpond.server.presence import Presence, put_presence
@@ -76,7 +76,7 @@ class ConnectionLimits:
     def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
         of_all, of_one = settings.server.max_connections, settings.server.max_connections_per_address
-        connections = min(of_all, half_of_files(raise_file_limit()))
+        connections = min(of_all, connections_of_files(raise_file_limit()))
         per_address = min(of_one or connections, connections)
         if connections < of_all and of_one:
             share = of_one / of_all

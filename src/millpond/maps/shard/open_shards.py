@@ -2,8 +2,8 @@
 
 An open shard takes `FILES_PER_SHARD` files. When one more is opened than the limit allows, one that was not used lately
 is closed; it opens by itself when it is used again. Some files are reserved for everything else: the small records,
-locks, parts that are written. Of the others open shards may take one half, and connections of a node the other half; so
-neither can use up what a load needs.
+locks, parts that are written. Of the others open shards may take one half, for `SHARDS_MAX` shards at most, and the
+connections of a node what shards may not; so neither can use up what a load needs.
 
 Invariants:
 * a shard that is being changed stays open; so does one that a transaction reads, until that ends;
@@ -20,8 +20,8 @@ from typing import Protocol
 from weakref import ref
 
 __all__ = (
-    "FILES_PER_SHARD", "FILES_RESERVED", "OPEN_SHARDS", "SHARDS_MAX", "Closable", "OpenShards", "half_of_files",
-    "raise_file_limit", "shards_max",
+    "FILES_PER_SHARD", "FILES_RESERVED", "OPEN_SHARDS", "SHARDS_MAX", "Closable", "OpenShards",
+    "connections_of_files", "raise_file_limit", "shards_max",
 )  # fmt: skip
 
 FILES_PER_SHARD = 4
@@ -58,16 +58,21 @@ def raise_file_limit() -> int:
         with suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (files, hard))
             soft = files
-    return soft
+    return files if soft == resource.RLIM_INFINITY else soft
 
 
-def half_of_files(soft: int) -> int:
-    """The files that open shards may take, and as many connections, under a limit of files.
+def connections_of_files(soft: int) -> int:
+    """The number of connections that a node may have under a limit of files: those that no shard can take.
 
-    >>> half_of_files(1024), half_of_files(256)
-    (384, 96)
+    >>> [connections_of_files(soft) for soft in (256, 1024, 20_000)]
+    [96, 384, 11552]
     """
-    return (soft - min(FILES_RESERVED, soft // 4)) // 2
+    free = _unreserved(soft)
+    return free - min(free // 2, SHARDS_MAX * FILES_PER_SHARD)
+
+
+def _unreserved(soft: int) -> int:
+    return soft - min(FILES_RESERVED, soft // 4)
 
 
 def shards_max() -> int:
@@ -75,7 +80,7 @@ def shards_max() -> int:
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return SHARDS_MAX
-    return max(_SHARDS_MIN, min(SHARDS_MAX, half_of_files(soft) // FILES_PER_SHARD))
+    return max(_SHARDS_MIN, min(SHARDS_MAX, _unreserved(soft) // 2 // FILES_PER_SHARD))
 
 
 class OpenShards:

@@ -15,8 +15,6 @@ Invariants:
 
 from __future__ import annotations
 
-import threading
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -26,6 +24,7 @@ from millpond.events.job_ids import is_job_id
 from millpond.events.jobs.active import ends_job
 from millpond.events.jobs.submissions import JOB_ID
 from millpond.kernel.cache import Cache
+from millpond.kernel.turns import Turns
 from millpond.server.armada.messages import api_event
 from millpond.server.armada.wire import armada_pb2 as pb
 
@@ -40,7 +39,6 @@ RUNS_MAX = 50
 ERROR_CHARS_MAX = 2_048
 RECORDS_MAX = 20_000
 """Records that are held, so that who asks again reads only what came since."""
-_TURNS = 64
 _STATES = {
     "submitted": pb.JobState.SUBMITTED, "queued": pb.JobState.QUEUED, "lease_returned": pb.JobState.QUEUED,
     "lease_expired": pb.JobState.QUEUED, "leased": pb.JobState.LEASED, "pending": pb.JobState.PENDING,
@@ -143,7 +141,7 @@ class JobRecords:
     def __init__(self, rows: JobRows, store: StreamStore) -> None:
         self._rows, self._store = rows, store
         self._held: Cache[str, JobRecord] = Cache(RECORDS_MAX)
-        self._turns = tuple(threading.Lock() for _ in range(_TURNS))
+        self._turns = Turns()
 
     def named(self, stream: StreamName, uri: str) -> list[str]:
         """The ids of the jobs of a stream with an external URI, oldest first."""
@@ -165,7 +163,7 @@ class JobRecords:
             by_stream.setdefault(place.stream, {})[job_id] = place
         records: dict[str, JobRecord] = {}
         for stream, jobs in by_stream.items():
-            with self._turns[zlib.crc32(str(stream).encode()) % _TURNS]:
+            with self._turns.of(str(stream)):
                 records |= self._of_stream(stream, jobs)
         return records
 
