@@ -1,4 +1,4 @@
-"""Parts without their data, or that gave it to the shard before a kill: those behind them are merged, no row is lost."""
+"""Parts without their data, or that gave it to the shard before a kill: others are merged, and no row is lost."""
 
 from __future__ import annotations
 

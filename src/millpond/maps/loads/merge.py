@@ -45,7 +45,8 @@ from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
 __all__ = (
-    "Arrived", "MergeReport", "Received", "gave_its_file", "give_back_first", "merge_loads", "merge_parts", "part_rows", "rows_held",
+    "Arrived", "MergeReport", "Received", "gave_its_file", "give_back_first", "merge_loads", "merge_parts",
+    "part_rows", "rows_held",
 )  # fmt: skip
 
 ROWS_PER_BATCH = 65_536

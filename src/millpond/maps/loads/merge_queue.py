@@ -277,7 +277,7 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
 
 def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
     """The parts that are whole, taken to be merged; the others are quarantined."""
-    whole = []
+    whole: list[tuple[Queued, Received]] = []
     for queued in parts:
         try:
             folder = loads.take(queued)
