@@ -29,7 +29,9 @@ from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
     DELETING,
+    Collected,
     begin_collecting,
+    check_there,
     collections,
     renew_collecting,
 )
@@ -215,3 +217,26 @@ def test_a_collection_marks_anew_when_another_took_files_that_it_was_to_mark(rep
     work = OvertakenWork(repository.site)
     collect(repository.site, work=work, readers_ms=0)
     assert work.overtaken
+
+
+class OvertakenObjects(FolderObjects):
+    """A folder of which an index is deleted as soon as it was seen."""
+
+    def size(self, name: str) -> int:
+        found = super().size(name)
+        if name.startswith("indexes/"):
+            self.delete(name)
+        return found
+
+
+def test_an_index_that_is_collected_while_it_is_looked_at_was_collected(
+    repository: Repository, clock: ManualClock, tmp_path: Path
+) -> None:
+    branch = repository.branch("main")
+    branch.staging.push([table("one")])
+    tree = branch.commit("one").tree
+    check_there(repository.site, [tree])
+    space, objects = repository.site.space, OvertakenObjects(tmp_path)
+    site = Repositories(space, clock, lambda where: objects, boundaries=TINY).get("garbage").site
+    with pytest.raises(Collected):
+        check_there(site, [tree])

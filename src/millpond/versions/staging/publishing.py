@@ -132,13 +132,21 @@ def check_there(site: Site, indexes: Sequence[str]) -> None:
     """
     for id_ in indexes:
         _check_file(site, index_name(id_))
-        for entry in site.index(id_).entries:
+        try:
+            entries = site.index(id_).entries
+        except NotFound as error:  # another collection began to delete since it was seen
+            raise _collected(index_name(id_)) from error
+        for entry in entries:
             _check_file(site, range_name(entry.id))
 
 
 def _check_file(site: Site, name: str) -> None:
     if not site.ranges.exists(name):
-        raise Collected("a range was collected before it was published", object=name, hint="try again")
+        raise _collected(name)
+
+
+def _collected(name: str) -> Collected:
+    return Collected("a range was collected before it was published", object=name, hint="try again")
 
 
 def unless_collected(site: Site, count: int, build: Callable[[], T]) -> T:
