@@ -62,9 +62,9 @@ def test_a_load_tells_of_its_rows_and_its_end(spark: SparkSession, pond: millpon
 
         for batch in batches:
             yield batch
-            threading.Event().wait(1.5)  # a task that takes long enough to be seen at work
+            threading.Event().wait(1.2)  # some tasks end while others have not begun
 
-    frame = spark.range(0, 40_000, 1, 2).selectExpr("cast(id as string) key", "double(id) value")
+    frame = spark.range(0, 40_000, 1, 6).selectExpr("cast(id as string) key", "double(id) value")
     frame = frame.mapInPandas(slow, frame.schema)
     result = mp.load(frame, pond, "weather")
     found = story(pond)
@@ -102,9 +102,9 @@ def test_the_data_source_tells_of_the_rows_so_far(spark: SparkSession, pond: mil
 
         for batch in batches:
             yield batch
-            threading.Event().wait(1.5)  # a task that takes long enough to be seen at work
+            threading.Event().wait(1.2)  # some tasks end while others have not begun
 
-    frame = spark.range(0, 40_000, 1, 2).selectExpr("cast(id as string) key", "double(id) value")
+    frame = spark.range(0, 40_000, 1, 6).selectExpr("cast(id as string) key", "double(id) value")
     save(frame.mapInPandas(slow, frame.schema), str(pond.folder))
     found = story(pond)
     progress = [int(headers["rows"]) for kind, headers in found if kind == "progress"]

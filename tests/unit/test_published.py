@@ -224,26 +224,28 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
 @pytest.mark.parametrize(
     ("name", "value", "way_out"),
     [
-        ("objects", "s3:/bucket", "s3://bucket/prefix"),
-        ("objects", "s3://B", "s3://bucket/prefix"),
-        ("objects", "gs://bucket/x", "s3://bucket/prefix"),
-        ("objects_endpoint", "minio:9000", "https://"),
-        ("objects_allow_http", "perhaps", "boolean"),
+        ("place", "s3:/bucket", "s3://bucket/prefix"),
+        ("place", "s3://B", "s3://bucket/prefix"),
+        ("place", "gs://bucket/x", "s3://bucket/prefix"),
+        ("endpoint", "minio:9000", "https://"),
+        ("allow_http", "perhaps", "boolean"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value_and_the_way_out(
     name: str, value: str, way_out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    Path("millpond.toml").write_text(f'{name} = "{value}"\n')
+    Path("millpond.toml").write_text(f'[objects]\n{name} = "{value}"\n')
     with pytest.raises(Invalid) as caught:
         load_settings()
-    assert caught.value.values["setting"] == name
+    assert caught.value.values["setting"] == f"objects.{name}"
     assert caught.value.values["value"] == value
     assert way_out in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["aws_secret_access_key", "objects_access_key_id", "secret_key", "AWS_SESSION_TOKEN"])
+@pytest.mark.parametrize(
+    "name", ["aws_secret_access_key", "objects_access_key_id", "objects.access_key", "secret_key", "AWS_SESSION_TOKEN"]
+)
 def test_credentials_in_a_file_are_refused(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("millpond.toml").write_text(f'{name} = "hidden-value"\n')

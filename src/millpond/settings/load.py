@@ -149,14 +149,14 @@ def _read_file(file: Path, *, wanted: bool) -> Mapping[str, Any]:
     except (OSError, ValueError) as error:
         raise Invalid(
             "the file of settings cannot be read", kind="config_unreadable", file=file, reason=error,
-            hint="it is written in TOML, such as: port = 7433",
+            hint="it is written in TOML, such as: server.port = 7433",
         ) from error  # fmt: skip
 
 
 def _check_known(name: str, origin: str) -> None:
     if name in SETTINGS:
         return
-    if _CREDENTIALS & {name.lower().removeprefix(beginning) for beginning in ("", "objects.", "objects.aws_", "aws_")}:
+    if name.lower().removeprefix("objects").lstrip("._").removeprefix("aws_") in _CREDENTIALS:
         raise Invalid(
             "credentials are no setting: files are copied and shown", kind="setting_unknown", setting=name,
             origin=origin,
