@@ -33,6 +33,15 @@ def rows_of(name: str, load: int) -> list[Row]:
     return [((key, n), load) for n in range(3) for key in keys] if name == "t" else [((key,), load) for key in keys]
 
 
+def copy_whole(source: Path, target: Path) -> None:
+    """Copy a folder, unless it is there: after a kill, which a thread of the merger may bring, all of it or nothing."""
+    if not target.exists():
+        unfinished = target.with_name(f".{target.name}")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        shutil.copytree(source, unfinished)
+        unfinished.rename(target)
+
+
 def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] | None = None) -> None:
     """Load into both maps, once."""
     parts = []
@@ -40,12 +49,7 @@ def load(pond: Pond, number: int, *, wait: bool = True, stream: tuple[str, int] 
         writer = pond.part_writer(name)
         writer.write(canonical_of(pond.map(name).definition, rows_of(name, number)))
         parts += writer.finish()
-        intact = pond.folder.parent / "intact" / parts[-1].manifest.id
-        if not intact.exists():
-            # The merger of `serve` may end the process at any line here.
-            shutil.rmtree(begun := intact.with_suffix(".copied"), ignore_errors=True)
-            shutil.copytree(parts[-1].folder, begun)
-            begun.rename(intact)
+        copy_whole(Path(parts[-1].folder), pond.folder.parent / "intact" / parts[-1].manifest.id)
     pond.commit_load(parts, load_id=f"load-{number}", stream=stream, wait=wait)
 
 
@@ -57,8 +61,7 @@ def follow(pond: Pond) -> None:
             parts = {}
             for part in entry.body.get("parts", ()):
                 parts[part["id"]] = pond.folder.parent / "uploads" / part["id"]
-                if not parts[part["id"]].exists():
-                    shutil.copytree(pond.folder.parent / "intact" / part["id"], parts[part["id"]])
+                copy_whole(pond.folder.parent / "intact" / part["id"], parts[part["id"]])
             replica.log.enter(entry, parts)
             replica.log.enter(entry, parts)
         replica.merge()
@@ -103,8 +106,7 @@ def quarantine(pond: Pond) -> None:
 def take_again(pond: Pond) -> None:
     for part in pond.parts.list(state="quarantined"):
         copy = pond.folder.parent / "again" / part.part
-        if not copy.exists():
-            shutil.copytree(pond.folder.parent / "intact" / part.part, copy)
+        copy_whole(pond.folder.parent / "intact" / part.part, copy)
         pond.parts.replace(part.part, copy)
     pond.parts.retry()
 

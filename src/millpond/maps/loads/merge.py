@@ -8,7 +8,11 @@ Invariants:
   part's wins, or where the map said `overwrite=False` when the load was entered, the first stays;
 * the first part of a map becomes its shard: the file is moved, or copied where parts are kept; many rows of several
   parts become one file in one pass (`first_merge.py`). Until the merge commits, the file has no table `info`, which
-  distinguishes a crash in between from a finished merge.
+  distinguishes a crash in between from a finished merge;
+* only the first part that waits may have given its file to a shard without a change (`gave_its_file`), and it takes it
+  back before another part comes before it (`give_back_first`);
+* the file of a part that comes again is copied: such a part is merged although the shard has its rows, so it needs its
+  file until it waits no more.
 """
 
 from __future__ import annotations
@@ -41,7 +45,8 @@ from millpond.memory_bound import MEMORY_MAX
 from millpond.stores.files import disk_errors, make_folder, move, remove_tree, sync
 
 __all__ = (
-    "Arrived", "MergeReport", "Received", "give_back_first", "merge_loads", "merge_parts", "part_rows", "rows_held",
+    "Arrived", "MergeReport", "Received", "gave_its_file", "give_back_first", "merge_loads", "merge_parts",
+    "part_rows", "rows_held",
 )  # fmt: skip
 
 ROWS_PER_BATCH = 65_536
@@ -102,6 +107,7 @@ def merge_loads(
         return MergeReport(rows, shard.stats().rows, repeated=True)
     parts = [part for load in due for part in load.parts]
     combined = _combine_first(shard, due, memory_max)
+    keep = keep or due[0].again
     there = parts if combined else parts[:1] if _adopt_first(shard, parts, keep) else []
     adopted = bool(there)
 
@@ -166,9 +172,9 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
     if not first.exists():
         if shard.version or not (place / "data.mdb").exists():
             raise Corrupt("the part's data is missing", kind="part_file_missing", file=first.name, folder=first.parent)
-    elif isinstance(shard.store, InternedStore) or shard.tracking or (shard.exists() and (not keep or shard.version)):
+    elif isinstance(shard.store, InternedStore) or shard.tracking or shard.version:
         return False
-    elif keep:
+    elif keep or shard.exists():
         # What a crash left of a first merge may be another part's file: the next generation is begun instead.
         number = int(read_generation(shard.folder) or 0) + 1
         _copy(first, generation_folder(shard.folder, number))
@@ -180,6 +186,14 @@ def _adopt_first(shard: Shard, parts: Sequence[Received], keep: bool) -> bool:
     if not shard.exists():
         shard.switch(1)
     return True
+
+
+def gave_its_file(shard: Shard, folder: Path, load: int, position: int, *, first: bool) -> bool:
+    """True when a part has no data because the shard has it: a kill cut its merge off. `first`: it is before others."""
+    if not folder.exists() or (folder / "data.mdb").exists():
+        return False
+    unfinished = first and not shard.version and (generation_folder(shard.folder, 1) / "data.mdb").exists()
+    return unfinished or rows_held(shard)(load, position)
 
 
 def give_back_first(shard: Shard, folder: Path) -> None:

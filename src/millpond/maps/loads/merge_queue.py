@@ -21,7 +21,15 @@ from itertools import groupby
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
 from millpond.maps.loads.loads import Loads
-from millpond.maps.loads.merge import Arrived, Received, give_back_first, merge_loads, part_rows, rows_held
+from millpond.maps.loads.merge import (
+    Arrived,
+    Received,
+    gave_its_file,
+    give_back_first,
+    merge_loads,
+    part_rows,
+    rows_held,
+)
 from millpond.maps.log.queue import (
     MaintenanceOrder,
     Quarantined,
@@ -269,12 +277,12 @@ def _merge_whole(loads: Loads, shard: Shard, parts: Sequence[tuple[Queued, Recei
 
 def _checked(loads: Loads, shard: Shard, parts: Sequence[Queued], merged: Merged) -> list[tuple[Queued, Received]]:
     """The parts that are whole, taken to be merged; the others are quarantined."""
-    whole = []
+    whole: list[tuple[Queued, Received]] = []
     for queued in parts:
         try:
             folder = loads.take(queued)
-            adopted = not (folder / "data.mdb").exists()
-            # A part whose file already became the shard is distinguished from a damaged one by the merge.
+            adopted = gave_its_file(shard, folder, queued.load_number, queued.position, first=not whole)
+            adopted = adopted and not (queued.again and shard.version)  # it comes again, and its rows are needed
             manifest = read_manifest(folder) if adopted else loads.accepted.verify(folder, shard.definition)
             whole.append((queued, Received(folder, manifest)))
         except (Unavailable, Conflict, OSError):
@@ -291,10 +299,9 @@ def _unreadable(shard: Shard, parts: Sequence[tuple[Queued, Received]]) -> list[
     that the shard is at fault.
     """
     unreadable = []
-    for number, (queued, received) in enumerate(parts):
-        first = not number and shard.exists() and not shard.version
-        if first and not (received.folder / "data.mdb").exists():
-            continue  # it became the shard's file: the merge goes on from there
+    for queued, received in parts:
+        if not (received.folder / "data.mdb").exists():
+            continue  # it was whole (`_checked`), and became the shard's file: the merge goes on from there
         try:
             rows = sum(batch.num_rows for batch in part_rows(shard.definition, received))
             if rows != queued.rows:

@@ -23,6 +23,7 @@ from millpond.kernel.steps import step
 from millpond.maps.loads.attempts import MergeAttempts
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.loads import Loads
+from millpond.maps.loads.merge import give_back_first
 from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
 from millpond.maps.log.log import Entry, entries_after
@@ -105,7 +106,7 @@ def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) ->
     parts = [part for part in quarantine if part.part in known_parts]
     whole = [part for part in quarantine if part.part not in known_parts and _is_whole(loads, part)]
     with shard.exclusive(), loads.alone():
-        _forget_attempts(loads, shard)
+        _end_attempts(loads, shard)
         if parts:
             _put_back(loads, shard, parts)
         if whole:
@@ -113,11 +114,16 @@ def _retry_map(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) ->
             _put_back(loads, shard, whole)
 
 
-def _forget_attempts(loads: Loads, shard: Shard) -> None:
-    """Forget the attempts on parts that were merged: they may be queued again now."""
+def _end_attempts(loads: Loads, shard: Shard) -> None:
+    """Forget the attempts on parts that were merged, which may be queued again now, and undo a cut off first merge.
+
+    The file of the shard may be the only copy of the first part that waits: what comes before it would replace it.
+    """
     with loads.space.read() as tx:
         queued = [part.part for part in queued_parts(tx, shard.definition.name)]
     MergeAttempts(shard.folder).leave(queued)
+    if queued:
+        give_back_first(shard, loads.places.part(queued[0]))
 
 
 def _put_back(loads: Loads, shard: Shard, quarantine: Sequence[Quarantined]) -> None:
