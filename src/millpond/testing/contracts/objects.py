@@ -258,7 +258,7 @@ class ObjectsMachine(RuleBasedStateMachine):
         self.objects.put_stream(name, iter(bodies))
         self.model[name] = b"".join(bodies)
 
-    @rule(name=names, body=bodies, known=st.booleans())
+    @rule(name=names, body=bodies, stored=st.booleans())
     def swap(self, name: str, body: bytes, stored: bool) -> None:
         """Swap by the tag that is there, or by none: right only where nothing is."""
         held = self.objects.get_tagged(name) if name in self.model else None
