@@ -90,7 +90,6 @@ class _Wanted:
         return self.spans.get(name, _EVERYTHING)
 
     def indexes(self, events: EventsLike) -> Iterator[StreamIndex]:
-        """The indexes of the streams that are wanted."""
         if any(span.empty for span in self.spans.values()):
             return
         queues, job_sets = self.span("queue").points, self.span("job_set").points

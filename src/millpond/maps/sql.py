@@ -219,7 +219,6 @@ class _Run:
         return lookup
 
     def definition(self, name: str) -> MapDefinition:
-        """The definition of a map."""
         return self.maps[name].definition
 
 

@@ -114,12 +114,10 @@ class _Flags:
         self.unset = 0
 
     def append(self, flags: Any) -> None:
-        """Go on with these flags."""
         self.unset += len(flags) - int(np.count_nonzero(flags))
         self._growing.append(flags.view(np.uint8))
 
     def finish(self) -> pa.Buffer:
-        """The flags as bits."""
         packed = _Growing(self._place)
         flags = np.frombuffer(self._growing.finish(), np.uint8)
         for start in range(0, len(flags), _PACKED_AT_ONCE):
@@ -156,7 +154,6 @@ class _Column:
             growing.append(array.buffers()[1])
 
     def finish(self) -> pa.Array:
-        """The whole column."""
         if is_type.is_null(self.kind) or not self.count:
             return pa.nulls(self.count, self.kind) if self.count else pa.array([], self.kind)
         bitmap = self._valid.finish() if self._valid.unset else None

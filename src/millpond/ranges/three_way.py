@@ -229,7 +229,6 @@ class _Torn:
         return conflicts.chosen(self._chosen[self._open] == Choice.CONFLICT)
 
     def write(self, writer: RangeWriter) -> None:
-        """Write what was chosen."""
         rows = _places(self._sides, self._chosen)
         writer.append(gathered(self._batches, rows[rows >= 0]))
 

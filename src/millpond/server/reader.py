@@ -63,7 +63,6 @@ class _Running:
         self._board.put_running(self._number, self._count)
 
     def end_request(self) -> None:
-        """Count its end."""
         self._count -= 1
         self._board.put_running(self._number, self._count)
 

@@ -186,7 +186,6 @@ class _SharedSpace:
         return self._objects
 
     def inner(self) -> RemoteSpace:
-        """The space, open."""
         inner = self._inner
         return inner if inner is not None else self._open()
 

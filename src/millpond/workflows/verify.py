@@ -43,7 +43,6 @@ def check_runs(space: Space) -> Report:
 
 
 def _tenants(tx: ReadTransaction) -> Iterator[str]:
-    """The tenants with runs."""
     rest = TAG.range()
     while key := next(tx.keys(rest), None):
         tenant = str(TAG.unpack(key)[0])

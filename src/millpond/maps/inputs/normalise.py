@@ -160,7 +160,6 @@ class _Work:
         return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
 
     def scalar(self, name: str, column: pa.Array[Any], scalar: ScalarType) -> pa.Array[Any]:
-        """A column as one declared scalar."""
         if scalar is ScalarType.TIMESTAMP:
             return self.noted(name, column, lambda: by_type(column, self.moments)).cast(MOMENT)
         return self.noted(name, column, lambda: to_scalar(column, scalar))

@@ -118,7 +118,6 @@ class _Found:
         self.id = ContentId(self.definition, self.manifest.salt)
 
     def read(self, folder: Path, file: CheckedFile, table: CheckedTable) -> None:
-        """Read a table, all of it."""
         self.rows += table.rows
         self.id.begin_table(table.name, table.rows)
         if not table.rows:

@@ -204,7 +204,6 @@ class Watching:
 
 
 def _cut(stream: StreamName, events: Sequence[Event], *, gap: bool) -> list[Slice]:
-    """The slices of consecutive events."""
     slices: list[Slice] = []
     cut: list[Event] = []
     size = 0

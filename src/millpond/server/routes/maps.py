@@ -86,7 +86,6 @@ class NewMap(RequestBody):
 
 
 def _as_json(opened: Map) -> dict[str, Any]:
-    """A map as JSON."""
     return opened.definition.to_dict() | opened.info()
 
 

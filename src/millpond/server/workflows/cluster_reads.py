@@ -87,7 +87,6 @@ def _needed(row: Any, name: Message) -> Any:
 
 
 def _search_tenants(rows: ReadRows, request: SearchTenantRequest) -> Message:
-    """All tenants."""
     return page_of(TenantIdList, ((encode(key), row.id) for key, row in _tenants(rows)), request)
 
 

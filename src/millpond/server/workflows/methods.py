@@ -253,7 +253,6 @@ async def _whoami(call: _Call, request: Message) -> Principal:
 
 
 async def _version(call: _Call, request: Message) -> LittleHorseVersion:
-    """The version of this release."""
     del call, request
     return _release()
 

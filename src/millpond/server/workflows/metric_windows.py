@@ -172,7 +172,6 @@ def _list_runs(rows: ReadRows, request: ListWfMetricsRequest) -> MetricsList:
 
 
 def _list_tasks(rows: ReadRows, request: ListTaskMetricsRequest) -> MetricsList:
-    """The windows of a task."""
     return MetricsList(windows=_of_task(rows, request.task_def, *_bounds(request, "window_start", "window_end")))
 
 

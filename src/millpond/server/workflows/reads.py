@@ -229,7 +229,6 @@ def _timed(query: Wanted, request: Any) -> Wanted:
 
 
 def _id(row: Any) -> Message:
-    """The id of a definition."""
     if isinstance(row, UserTaskDef):
         return UserTaskDefId(name=row.name, version=row.version)
     return cast("Message", row.id)
@@ -272,7 +271,6 @@ def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message
 
 
 def _search_tasks(rows: ReadRows, request: SearchTaskRunRequest) -> Message:
-    """Task runs of a definition."""
     query = Wanted.tasks(_need(request.task_def_name, "task_def_name"), _given(request, "status"))
     return _search(rows, _timed(query, request), TaskRunIdList, request)
 
@@ -312,14 +310,12 @@ def _search_nodes(rows: ReadRows, request: SearchNodeRunRequest) -> Message:
 
 
 def _search_events(rows: ReadRows, request: SearchExternalEventRequest) -> Message:
-    """External events of a definition."""
     name = _need(request.external_event_def_id.name, "external_event_def_id")
     query = Wanted.external_events(name, claimed=_given(request, "is_claimed"))
     return _search(rows, _timed(query, request), ExternalEventIdList, request)
 
 
 def _search_thrown(rows: ReadRows, request: SearchWorkflowEventRequest) -> Message:
-    """Workflow events of a definition."""
     query = Wanted.workflow_events(_need(request.workflow_event_def_id.name, "workflow_event_def_id"))
     return _search(rows, _timed(query, request), WorkflowEventIdList, request)
 
@@ -334,7 +330,6 @@ def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Mes
 
 
 def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) -> Message:
-    """Correlated events of a definition."""
     name = _need(request.external_event_def_id.name, "external_event_def_id")
     query = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
     keys, bookmark = rows.search_free(query, limit=limit_of(request), bookmark=request.bookmark or None)
@@ -400,7 +395,6 @@ def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
 
 
 def _search_jobs(rows: ReadRows, request: SearchBulkJobRequest) -> Message:
-    """Bulk jobs, of a status or all."""
     jobs = (
         (encode(_parts(key)), row.id) for key, row in rows.list(BulkJob, ())
         if not request.HasField("status") or row.status == request.status

@@ -348,7 +348,6 @@ def fill_branches(out, page, pages, children, begins, key_offsets, key_data):  #
 
 @kernel
 def _fill_overflow(out, page, rows, value_offsets, value_data):  # type: ignore[no-untyped-def]
-    """Fill the overflow pages of these rows' values."""
     at = 0
     for row in rows:
         value = value_offsets[row + 1] - value_offsets[row]

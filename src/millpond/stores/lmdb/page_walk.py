@@ -219,7 +219,6 @@ def _leaf(  # type: ignore[no-untyped-def]
     pages, shorts, memory, base, kind, seen, stamps, leaves, first_rows, key_offsets, value_offsets, subtables, counts,
     before,
 ):  # fmt: skip
-    """Check the rows of one leaf."""
     lower = np.int64(shorts[base // 2 + 6])
     if lower == HEADER:
         return _FEW

@@ -168,7 +168,6 @@ class _Read:
         self.entries = 0
 
     def counted(self, blocks: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The blocks, with progress."""
         for block in blocks:
             self.entries += block.num_rows
             self._progress(self.entries)

@@ -241,7 +241,6 @@ class _Table:
         return stream.schema, iter(stream)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """The rows."""
         try:
             yield from self._rows
         except MemoryError:

@@ -171,7 +171,6 @@ class Signer:
         return hmac.compare_digest(_signature(key, text).encode(), signature.encode(errors="replace"))
 
     def _key(self) -> _Key:
-        """The key to sign with."""
         newest = self._newest
         if newest is not None and self._fresh(newest):
             return newest

@@ -119,7 +119,6 @@ def decode_block(prefix: Prefix, keys: Sequence[bytes], values: Sequence[bytes])
 
 
 def _tombstones(paths: pa.Array) -> pa.RecordBatch:
-    """Deletions of paths."""
     count = len(paths)
     fills = [
         pa.repeat(pa.scalar(0 if field.type == pa.int64() else field.type == pa.bool_() or "", field.type), count)

@@ -54,7 +54,6 @@ def arrive_wait(run: Run, thread: ThreadRun, row: NodeRun, numbers: Sequence[Any
 
 
 def _archived(run: Run, number: int) -> ThreadRun | None:
-    """The archived thread with a number, or None."""
     row = run.work.rows.get(InactiveThreadRun, (run.path, number))
     return None if row is None else row.thread_run
 

@@ -281,6 +281,5 @@ class _Fragment:
         return "".join(f" xmlns{':' if prefix else ''}{prefix}={quoteattr(uri)}" for prefix, uri in namespaces if uri)
 
     def finish(self, after: str) -> str:
-        """The text of it all."""
         self._written.write(escape(after))
         return self._written.getvalue().strip()
