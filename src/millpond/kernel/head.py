@@ -75,6 +75,8 @@ class Heads(Generic[V]):
         Raises: `Internal`, kind `head_rule`, when the token does not grow, or the value breaks a rule.
         """
         wrong = next(filter(None, (rule(before, value) for rule in self.rules)), None)
+        # Another value under a token that was there already would let a swap pass that was decided before it. The equal
+        # value may be put again, for it changes nothing.
         if value != before and self.token(value) <= (0 if before is None else self.token(before)):
             wrong = f"its number {self.token(value)} is not a later one"
         if wrong is not None:
@@ -88,6 +90,7 @@ class Heads(Generic[V]):
         Raises: `Conflict`, kind `head_moved`, when another one is there; as `put`.
         """
         before = self.read(tx, key)
+        # No head has the token 0, so "there was none" is a state as any other: of two that begin a head, one is late.
         token = 0 if before is None else self.token(before)
         if token != expected:
             raise Conflict(

@@ -41,7 +41,9 @@ __all__ = ("EVERYTHING", "KeyRange", "Part", "Prefix", "decode", "encode", "star
 Part: TypeAlias = "bool | int | datetime | str | bytes | None"
 
 _NONE, _FALSE, _TRUE, _INT, _TIME, _TEXT, _BYTES = 0x01, 0x02, 0x03, 0x10, 0x11, 0x20, 0x21
+# Added to a number it flips the sign bit: -2^63 becomes 0, so negative numbers sort before the others as bytes.
 _SIGN = 1 << 63
+# Big-endian, so that the byte that weighs most is compared first.
 _BIG = struct.Struct(">BQ")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
@@ -68,6 +70,8 @@ def starting(prefix: bytes | str) -> KeyRange:
     (KeyRange(start=b'a/', stop=b'a0'), KeyRange(start=b'\\xff', stop=None))
     """
     start = prefix.encode() if isinstance(prefix, str) else prefix
+    # What begins so ends before the same bytes with the last one raised by one. FF cannot be raised, so the byte before
+    # it is; nothing ends what begins with FF alone.
     shorter = start.rstrip(b"\xff")
     return KeyRange(start, shorter[:-1] + bytes([shorter[-1] + 1]) if shorter else None)
 
@@ -167,6 +171,7 @@ class Prefix:
 
     def range(self, start: tuple[Part, ...] = (), stop: tuple[Part, ...] | None = None) -> KeyRange:
         """All keys under this prefix, its own key included; or only those from `start` up to, without, `stop`."""
+        # FF is no tag, so it is above whatever may follow the prefix.
         return KeyRange(self.pack(*start), self.packed + b"\xff" if stop is None else self.pack(*stop))
 
     def starting(self, text: str) -> KeyRange:
@@ -256,6 +261,8 @@ def _utf8(text: str) -> bytes:
 
 def _escape(raw: bytes) -> bytes:
     if b"\x00" in raw or b"\x01" in raw:
+        # In this order: the 01 that escapes a 00 must not be escaped itself. Both escapes are above the 00 that ends a
+        # text, so "a" sorts before "a\0"; and 01 01 is below 01 02, as 00 is below 01.
         return raw.replace(b"\x01", b"\x01\x02").replace(b"\x00", b"\x01\x01")
     return raw
 
@@ -286,11 +293,14 @@ def _decode_int(key: bytes, at: int) -> tuple[Part, int]:
 
 
 def _decode_bytes(key: bytes, at: int) -> tuple[Part, int]:
+    # The first 00 is the end, for one within the text is escaped.
     stop = key.find(b"\x00", at)
     if stop < 0:
         raise _damaged(key)
     raw = key[at + 1 : stop]
     if b"\x01" in raw:
+        # In this order: 00 and then 02 is 01 01 02, of which the other order would read the last two bytes as a 01.
+        # A tuple has one encoding, so bytes that are not encoded back to themselves are damaged.
         plain = raw.replace(b"\x01\x01", b"\x00").replace(b"\x01\x02", b"\x01")
         if _escape(plain) != raw:
             raise _damaged(key)

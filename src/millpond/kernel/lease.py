@@ -56,6 +56,7 @@ class Lease:
 
     def given_back(self) -> Lease:
         """The state when it is free; the term stays."""
+        # If the term began at 1 again, a holder that was only slow could take a later lease of its name for its own.
         return Lease(term=self.term)
 
     def is_of(self, other: Lease) -> bool:
@@ -79,6 +80,8 @@ class LeaseWatch:
             return 0.0
         now, seen = self.clock.monotonic(), self._rows.get(key)
         if seen is None or seen[0] != lease:
+            # It moved, or is new here: its holder lived before this look. A row that left the cache is watched from the
+            # beginning, which waits longer and breaks nothing.
             self._rows.put(key, (lease, now))
             return seconds
         return max(0.0, seen[1] + seconds - now)
@@ -86,6 +89,8 @@ class LeaseWatch:
     def wait_free(self, key: Hashable, read: Callable[[], Lease], seconds: float) -> Lease | None:
         """The lease when it may be taken, after `seconds` at most; None as soon as its holder shows that it lives."""
         first, never = read(), threading.Event()
+        # Two clocks are compared here, so a young time may refuse, and no time may permit. One ahead of ours refuses
+        # nothing: else a holder that died, whose clock ran ahead, would hold on until ours is there.
         if 0 <= self.clock.now_ms() - first.at_ms < 1000 * seconds and first.holder:
             return None
         lease = first

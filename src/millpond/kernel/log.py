@@ -42,6 +42,7 @@ __all__ = ("Head", "Log", "Record")
 
 E = TypeVar("E")
 _ROW = struct.Struct(">16sq")
+# Of fixed width in what is hashed, so that no two places and entries, joined, are the same bytes.
 _PLACE = struct.Struct(">qq")
 _PAGE_ENTRIES = 1000
 
@@ -100,6 +101,7 @@ class Log(Generic[E]):
         """
         if not self.follows(tx, record):
             return False
+        # Encoded here, and not copied: what is stored is what was hashed when it was checked.
         self._put(tx, record, self.encode(record.entry), self.head(tx))
         return True
 
@@ -176,6 +178,8 @@ class Log(Generic[E]):
         """
         last = self.head(tx)
         if record.position <= last.position:
+            # An entry that was trimmed cannot be compared. If the logs differ in it they differ in every chain behind
+            # it, and the next new entry shows that.
             stored = self.at(tx, record.position)
             if stored is not None and stored.chain != record.chain:
                 raise _forked(record, stored.chain)
@@ -185,6 +189,7 @@ class Log(Generic[E]):
                 "entries before this one are missing", kind="log_gap", position=record.position, last=last.position,
                 hint="enter the entries in between first",
             )  # fmt: skip
+        # Hashed anew, on our own chain: an entry that was changed on its way differs here as one of another past does.
         if record.chain != self.chain_after(last.chain, record):
             raise _forked(record, last.chain)
         return True

@@ -43,6 +43,8 @@ class Moments(Generic[T]):
         Raises: what `make` raises; that is not remembered.
         """
         moment = moment_of(tx)
+        # The attribute is read once and replaced as a pair, so that no thread sees the values of one moment under the
+        # number of another. That takes the place of a lock.
         held = self._held
         if moment is None:
             return make()

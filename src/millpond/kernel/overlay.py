@@ -112,6 +112,7 @@ class Overlay:
         while row is not None or own is not None:
             key: bytes
             value: bytes | None
+            # The nearer one, in the direction of the scan; of a row and a change of it the change, which is newer.
             if own is None or (row is not None and row[0] != own and (row[0] < own) is not reverse):
                 assert row is not None
                 key, value = row
@@ -122,6 +123,7 @@ class Overlay:
             if value is not None:
                 yield key, value
                 self._refuse_over()
+            # Whoever scans may write between two rows, and to any place: then the next change is looked for again.
             if own == key or count != self._count:
                 own, count = self._next_change(keys, key, reverse), self._count
 

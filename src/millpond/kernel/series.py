@@ -114,6 +114,8 @@ class Series(Generic[A]):
         assert segment.sealed
         if self.knows(tx, segment.id):
             return False
+        # The newest is read in the write that lists another one, and the writes of a space have an order: so positions
+        # grow, whoever else adopts, without a lock.
         row = next(tx.scan(self.segments.range(), reverse=True), None)
         newest = None if row is None else self._parse(*row).segment
         if newest is not None and segment.position <= newest.position:
@@ -139,12 +141,15 @@ class Series(Generic[A]):
         """
         assert self.absorbed is None and inputs and output.position == inputs[-1].segment.position
         start, stop = inputs[0].segment.position, inputs[-1].segment.position + 1
+        # All that lies between is compared, and not each input alone: what else is there is no part of the output, and
+        # would be lost with the range.
         if self.between(tx, start, stop) != list(inputs):
             raise Fenced(
                 "the segments are no longer what they were", kind="segments_moved",
                 segments=tuple(listed.segment.id for listed in inputs),
                 hint="drop what was made of them, and begin anew",
             )  # fmt: skip
+        # In this order: the output has the key of the newest input.
         tx.delete_range(self.segments.range((start,), (stop,)))
         self.put_back(tx, output, about)
 
@@ -173,6 +178,7 @@ class Series(Generic[A]):
         gone = 0
         for key, position in () if self.absorbed is None else tx.scan(self.absorbed.range()):
             number = int.from_bytes(position, "big")
+            # A listed segment stays known, however old it is: adopted again it would be folded twice.
             if number < before and tx.get(self.segments.pack(number)) is None:
                 gone += tx.delete(key)
         return gone

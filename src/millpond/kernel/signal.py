@@ -64,6 +64,7 @@ class Signal:
         with self._changed:
             self._rings += 1
             self._changed.notify_all()
+        # Without the lock: a listener may ring, and those who wait need not wait for it.
         for listener in tuple(self.listeners):
             listener()
 
@@ -73,6 +74,7 @@ class Signal:
         Raises: what `look` and `others` raise.
         """
         while True:
+            # Before the look: a change that comes while it looks makes another ring, or number, which ends the wait.
             rings, number = self._rings, self._number()
             seen = look()
             if holds(seen) or (due is not None and self._clock.monotonic() >= due):

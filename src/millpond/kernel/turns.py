@@ -27,4 +27,5 @@ class Turns:
         >>> turns.of("a") is turns.of("a"), turns.of("a") is turns.of("b")
         (True, False)
         """
+        # Not `hash`, which differs by process: two names that clash do so again when somebody looks into it.
         return self._locks[zlib.crc32(name.encode()) % LOCKS]

@@ -119,6 +119,7 @@ class WorkerThread:
             due = self._act()
         except Exception as error:
             self._failed = self._clock.now_ms(), str(error)
+            # By their texts: each failure is another object.
             if str(error) != str(self.failure):
                 _LOG.warning("%s: %s", self._name, error, exc_info=None if isinstance(error, MillpondError) else error)
             self.failure = error

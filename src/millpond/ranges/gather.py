@@ -71,6 +71,7 @@ def _find_runs(starts, rows, runs):  # type: ignore[no-untyped-def]
     count, following, stop = 0, np.int64(-1), np.int64(-1)
     for at in range(len(rows)):
         row = rows[at]
+        # A run ends where rows do not follow each other, and where a batch ends: the next row lies in other memory.
         if row != following or row == stop:
             source = 0
             while row >= starts[source + 1]:
@@ -108,6 +109,7 @@ def _within(counts: _I64) -> _I64:
 def _words(parts: list[pa.Array], runs: _I64) -> pa.Array:
     count = int(runs[:, 2].sum())
     out = pa.allocate_buffer(8 * count)
+    # The offset is counted in rows: a slice has the buffers of its whole column.
     sources = np.array([_address(part, 1) + 8 * part.offset for part in parts], np.int64)
     _copy_words(sources, runs, out.address)
     return pa.Array.from_buffers(parts[0].type, count, [None, out], 0)
@@ -119,6 +121,7 @@ def _bytes(parts: list[pa.Array], runs: _I64) -> pa.Array | None:
     offsets = pa.allocate_buffer(4 * (count + 1))
     places = np.array([_address(part, 1) + 4 * part.offset for part in parts], np.int64)
     size = _copy_offsets(places, runs, offsets.address)
+    # Before a byte is copied: the offsets of 32 bits went beyond their range, the sum of 64 bits did not.
     if size > _OFFSET_MAX:
         return None
     data = pa.allocate_buffer(size)
@@ -129,6 +132,7 @@ def _bytes(parts: list[pa.Array], runs: _I64) -> pa.Array | None:
 
 def _address(array: pa.Array, buffer: int) -> int:
     content = array.buffers()[buffer]
+    # A column without bytes may have no buffer. Nothing is copied from there.
     return 0 if content is None else int(content.address)
 
 
@@ -147,6 +151,7 @@ def _copy_offsets(places, runs, out):  # type: ignore[no-untyped-def]
     store_i32(out, np.int32(0))
     for at in range(len(runs)):
         place = places[runs[at, 0]] + 4 * runs[at, 1]
+        # The bytes of a run are copied as they lie, so that all of its offsets move by the same.
         shift = size - np.int64(load_i32(place))
         for row in range(1, runs[at, 2] + 1):
             size = np.int64(load_i32(place + 4 * row)) + shift

@@ -79,6 +79,7 @@ def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> b
         cursor.at_start
         and writer.at_boundary
         and cursor.index.boundaries == writer.boundaries
+        # The last range of an index ends where its rows do, and not at a key that ends ranges: it would take other rows.
         and (not cursor.in_last or len(live) == 1)
         and all(other.next_key > cursor.entry.last for other in live if other is not cursor)
     )
@@ -92,6 +93,7 @@ def _overlay(newest_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     while older:
         below = older.pop(0)
         mine, other = match_keys(merged, below)
+        # Of a key that both have, the newer row; the rows of `below` are counted behind those of `merged`.
         rows = np.where(mine >= 0, mine, other + merged.num_rows)
         if older:
             merged = gathered([merged, below], rows)
@@ -104,6 +106,7 @@ def _overlay(newest_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _pieces(sizes: npt.NDArray[np.int64]) -> Iterator[tuple[int, int]]:
     """Stretches of rows of about `PIECE_BYTES`; a larger row is alone, so that it is not copied."""
     large = sizes > PIECE_BYTES
+    # A piece ends where the sum passes a multiple of the size, and on both sides of a large row.
     ends = np.cumsum(np.where(large, 0, sizes)) // PIECE_BYTES
     begins = np.flatnonzero((ends[1:] != ends[:-1]) | large[1:] | large[:-1]) + 1
     return pairwise([0, *begins.tolist(), len(sizes)]) if len(sizes) else iter(())

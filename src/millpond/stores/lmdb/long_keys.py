@@ -52,6 +52,8 @@ assert GROUP_BYTES + _HASH_BYTES == PLAIN_KEY_BYTES_MAX + 1
 def place_of(key: bytes) -> bytes:
     """The stored key under which a long key lies."""
     assert len(key) > PLAIN_KEY_BYTES_MAX
+    # Cut off, keys keep their order but for those of one beginning; the hash tells these apart. A clash costs time
+    # alone, for a place holds whole keys.
     digest = xxhash.xxh3_128_intdigest(key) & ((1 << HASH_BITS) - 1)
     return key[:GROUP_BYTES] + digest.to_bytes(_HASH_BYTES, "big")
 
@@ -74,6 +76,7 @@ def rows_in(content: bytes) -> Iterator[tuple[bytes, bytes]]:
         key_bytes, value_bytes = _LENGTHS.unpack_from(content, at)
         middle = at + _LENGTHS.size + key_bytes
         stop = middle + value_bytes
+        # A short key has a row of its own, so none is here.
         if key_bytes <= PLAIN_KEY_BYTES_MAX or stop > len(content):
             raise _damaged(content)
         yield content[at + _LENGTHS.size : middle], content[middle:stop]

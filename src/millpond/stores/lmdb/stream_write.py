@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ("EnvironmentWriter",)
 
+# Behind two meta pages and the table of tables, whose content is known at the end.
 _FIRST_PAGE = 3
 
 
@@ -71,6 +72,7 @@ class EnvironmentWriter:
         """
         self._end()
         pages, records = self._pages, self._records
+        # The head comes last. Until then it is zeros, so that LMDB refuses the file of a writer that died.
         self._target.seek(0)
         self._target.write(meta_page(0, None, 2) + meta_page(1, len(records), pages) + table_of_tables(records))
         self._target.flush()

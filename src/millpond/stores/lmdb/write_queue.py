@@ -58,6 +58,7 @@ class Request(Generic[T]):
         self.following: Request[Any] | None = None
         self.thread = threading.get_ident()
         self._signal = threading.Lock()
+        # Held from now on: `wait` ends when it is released.
         self._signal.acquire()
         self._values: tuple[T, ...] = ()
         self._error: BaseException | None = None
@@ -73,6 +74,7 @@ class Request(Generic[T]):
 
     def wake(self) -> None:
         """End its thread's `wait`. Several may do so while it is queued, with the queue's lock held."""
+        # A lock that is released twice raises an error; the queue's lock keeps this look and the release together.
         if self._signal.locked():
             self._signal.release()
 
@@ -152,6 +154,7 @@ class Group:
         except KeyboardInterrupt:
             raise  # meant for this thread, whosever function it ran
         except BaseException as error:
+            # In the form of a full map: its leader then splits the group, or dissolves it, as for one.
             raise lmdb.MapFullError("one of several writes failed") from error
 
 
@@ -219,6 +222,7 @@ class WriteQueue:
                 following = self._requests[0]
                 if self._leads(following, len(self._requests)):
                     del self._requests[0]
+                    # The turn is given under the lock, before its thread runs: no other thread comes in between.
                     self._begin(following)
                 else:
                     self._gatherer = following
@@ -236,6 +240,7 @@ class WriteQueue:
     def dissolve(self, group: Group) -> None:
         """Let each request of a group be written alone: those of others are queued again."""
         with self._lock:
+            # They have waited longer than those that came meanwhile.
             self._requests = group.others + self._requests
             for request in group.requests:
                 request.alone = True
@@ -245,8 +250,11 @@ class WriteQueue:
     def settle(self, group: Group) -> None:
         """Let the threads of a group go on, with what became of their requests."""
         with self._lock:
+            # Threads that are answered now come back soon, and others are queued: the next group may be as large.
             self._expected = len(group.requests) + len(self._requests)
             following: Request[Any] | None = None
+            # From the last to the first, so that each wakes the next that still waits. `settled` is set for all before
+            # the first of them is woken, so that their threads need no lock to read it.
             for request in reversed(group.others):
                 request.settled = True
                 request.following = following
@@ -292,6 +300,7 @@ class WriteQueue:
                     assert self._writer is None, "nobody gathers while somebody writes"
                     self._gatherer = None
                     self.leave()
+            # The turn came while its thread was interrupted.
             elif self.is_writing():
                 self.leave()
             request.withdrawn = True
