@@ -79,7 +79,7 @@ def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> b
         cursor.at_start
         and writer.at_boundary
         and cursor.index.boundaries == writer.boundaries
-        # The last range of an index ends where its rows do, and not at a key that ends ranges: it would take other rows.
+        # The last range of an index ends where its rows do, not at a key that ends ranges: it would take other rows.
         and (not cursor.in_last or len(live) == 1)
         and all(other.next_key > cursor.entry.last for other in live if other is not cursor)
     )
