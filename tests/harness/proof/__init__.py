@@ -2,6 +2,8 @@
 
     python -m tests.harness.proof --kills 200 --seed 7
 
+The report of the last whole run is kept in `report.txt`.
+
 | module | holds |
 |---|---|
 | `model` | what the maps and the flights must be, in plain Python from the files |
