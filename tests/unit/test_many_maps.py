@@ -5,34 +5,23 @@ Costs are counted in calls of Python functions, not in seconds.
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 import pytest
 
 import millpond
 from millpond.pond import Pond
+from tests.harness.call_counts import counted_calls
 
 FEW, MANY = 4, 64
 
 
 def calls(act: Callable[[], object]) -> Counter[str]:
     """The calls of Python functions that this thread makes, by their names."""
-    counted: Counter[str] = Counter()
-
-    def count(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            counted[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(count)
-    try:
+    with counted_calls() as counted:
         act()
-    finally:
-        sys.setprofile(before)
     return counted
 
 

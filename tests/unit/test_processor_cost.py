@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from types import FrameType
+from collections.abc import Callable, Sequence
 
 import pytest
 
@@ -20,6 +16,7 @@ from millpond.stores.memory import MemorySpace
 from millpond.workflows.engine import Request
 from millpond.workflows.processor import Applied, Processor, processor
 from millpond.workflows.tasks.queues import Worker
+from tests.harness.call_counts import counted_calls
 from tests.models.workflows.specs import request
 
 QUEUE, SECONDS = ("acme", "work"), 20
@@ -38,22 +35,6 @@ def begun(passed_on: Callable[[Sequence[Applied]], None], clock: ManualClock | S
 def report_of(end: Applied) -> ReportTaskRun:
     assert isinstance(end.reply, ScheduledTask)
     return ReportTaskRun(task_run_id=end.reply.task_run_id, status=TaskStatus.TASK_SUCCESS, attempt_number=0)
-
-
-@contextmanager
-def counting() -> Iterator[Counter[str]]:
-    counts: Counter[str] = Counter()
-
-    def note(frame: FrameType, event: str, _: object) -> None:
-        if event == "call":
-            counts[frame.f_code.co_qualname] += 1
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield counts
-    finally:
-        sys.setprofile(before)
 
 
 def test_a_run_of_one_task_takes_few_calls() -> None:
@@ -77,7 +58,7 @@ def test_a_run_of_one_task_takes_few_calls() -> None:
         assert [end.error for end in ends] == [None] * RUNS
 
     run("first")
-    with counting() as counts:
+    with counted_calls() as counts:
         run("second")
     assert counts.total() / RUNS < CALLS_PER_RUN_MAX, counts.most_common(20)
     # The client's own look-up of a value of an enumeration costs thirty times as much as an attribute.
