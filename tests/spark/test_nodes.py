@@ -182,3 +182,19 @@ def test_streams_into_nodes_and_out_of_them(
     assert drained(changes, tmp_path / "out") == [[("a", -1)]]
     epochs = [entry.body["stream"] for entry in remote.log.entries(0) if entry.kind == "load" and entry.body["stream"]]
     assert [epoch for _, epoch in epochs] == [0, 1]
+
+
+def test_a_stream_on_nodes_asks_the_newest_snapshot_at_each_micro_batch(
+    spark: SparkSession, remote: RemotePond, tmp_path: Path
+) -> None:
+    remote.create_map("numbers", kind="state", value="long")
+    source, answers = Source(spark, tmp_path / "source"), list[Any]()
+    enriched = mp.enrich(source.frame("key string"), pond=remote, map="numbers", key="key")
+    for value in (1, 2):
+        rows = spark.createDataFrame([("a", value)], "key string, value long")
+        mp.load(rows, remote, "numbers", synchronise=True)
+        source.add({"key": "a"})
+        query = enriched.writeStream.foreachBatch(lambda rows, _: answers.extend(map(tuple, rows.collect())))
+        query = query.option("checkpointLocation", str(tmp_path / "checkpoint")).trigger(availableNow=True)
+        query.start().awaitTermination()
+    assert answers == [("a", 1), ("a", 2)]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import col
+from pyspark.sql.functions import broadcast, col
 from pyspark.sql.types import DataType, StructField, StructType
 
 from millpond.maps.enrich import Lookup, check_new, lookups_of
@@ -34,7 +34,7 @@ def enrich(
     frame: DataFrame, lookups: Lookup | Iterable[Lookup] | None = None, *, pond: PondLike | None = None,
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
     on_invalid: OnInvalid = "error", overwrite: bool = False, partition: PartitionBy | None = None,
-    partitions: int | None = None,
+    partitions: int | None = None, refresh: str = "batch",
 ) -> DataFrame:  # fmt: skip
     """The rows of `frame` with a column for each lookup; null where a map has no value.
 
@@ -43,18 +43,23 @@ def enrich(
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column.
 
+    A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
+    be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
+
     `partition="key"` shuffles the rows by key first, so that each of `partitions` tasks fetches and maps only its share
     of the snapshots: for maps that are larger than the memory of a machine. All lookups must have the same key then,
     and the order of the rows is lost. Without `partitions` there are as many tasks as run at once, or more, so that
     none needs more than 256 MiB.
 
     Raises: `Invalid` for keys or times of a type that no lookup takes, or for an existing column; `NotFound` for a map
-    that does not exist.
+    that does not exist. A stream ends with `Conflict`, kind `map_replaced`, when a map's kind or type is another.
     """
     # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
     from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
+    from millpond.spark.refresh import CHOICES, choices, refresh_ms
     from millpond.spark.udf import question_to
 
+    age_ms = refresh_ms(refresh)
     check_partition(partition, partitions)
     lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
     for lookup in lookup_list:
@@ -72,12 +77,16 @@ def enrich(
         _check_types(frame, lookup, question)
     if not overwrite:
         check_new(frame.columns, ((lookup.name, lookup.map) for lookup in lookup_list))
-    if partition is None:
-        return _with_answers(frame, lookup_list, questions)
-    one_key([_named(lookup.key) for lookup in lookup_list], [question.definition for question in questions])
-    shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
-    shuffled = by_share(frame, _column(lookup_list[0].key), questions[0], shares)
-    return _with_answers(shuffled, lookup_list, questions, shares).drop(SHARE)
+    shares = None
+    if partition is not None:
+        one_key([_named(lookup.key) for lookup in lookup_list], [question.definition for question in questions])
+        shares = partition_count(frame.sparkSession, sum(question.size for question in questions), partitions)
+        frame = by_share(frame, _column(lookup_list[0].key), questions[0], shares)
+    chosen = age_ms is not None and frame.isStreaming
+    if age_ms is not None and chosen:
+        definitions = [question.definition for question in questions]
+        frame = frame.crossJoin(broadcast(choices(frame.sparkSession, place, definitions, age_ms)))
+    return _with_answers(frame, lookup_list, questions, shares, chosen).drop(SHARE, CHOICES)
 
 
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
@@ -99,9 +108,10 @@ def _column(column: ColumnLike) -> Column:
 
 
 def _with_answers(
-    frame: DataFrame, lookups: Sequence[Lookup], questions: Sequence[Question], shares: int | None = None
+    frame: DataFrame, lookups: Sequence[Lookup], questions: Sequence[Question], shares: int | None, chosen: bool
 ) -> DataFrame:
     from millpond.spark.partition_by_key import SHARE
+    from millpond.spark.refresh import CHOICES
     from millpond.spark.udf import ask_all, in_batches
 
     columns: list[ColumnLike] = []
@@ -109,12 +119,12 @@ def _with_answers(
         (lookup.name, question, _place(columns, lookup.key), _time_place(columns, lookup, question))
         for lookup, question in zip(lookups, questions, strict=True)
     ]
-    inputs = [_column(column) for column in columns] + ([] if shares is None else [col(SHARE)])
+    inputs = [*map(_column, columns), *([col(CHOICES)] if chosen else []), *([] if shares is None else [col(SHARE)])]
     if len(places) == 1:
-        only = in_batches(ask_all(places, alone=True, shares=shares), questions[0].spark)
+        only = in_batches(ask_all(places, alone=True, shares=shares, chosen=chosen), questions[0].spark)
         return frame.withColumn(places[0][0], only(*inputs))
     fields = [StructField(name, question.spark) for name, question, *_ in places]
-    together = in_batches(ask_all(places, alone=False, shares=shares), StructType(fields))
+    together = in_batches(ask_all(places, alone=False, shares=shares, chosen=chosen), StructType(fields))
     answered = frame.withColumn(_ANSWERS, together(*inputs))
     return answered.withColumns({name: answered[_ANSWERS][name] for name, *_ in places}).drop(_ANSWERS)
 

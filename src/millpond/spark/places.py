@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
@@ -81,8 +81,8 @@ class Place(Protocol):
     def log(self, name: str, clock: Clock) -> Log:
         """The log of the pond, as far as it is about one map."""
 
-    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
-        """The map as it is now; it is frozen first if it moved on.
+    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
+        """The map as it is now, or was at most `age_ms` ago; it is frozen first if it moved on.
 
         Raises: `NotFound` for a map that is not there.
         """
@@ -134,13 +134,16 @@ class FolderPlace:
 
         return FolderLog(self.open(), name)
 
-    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
+    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Freeze the map: its snapshot stays while somebody leases it."""
         from millpond.spark.planned_snapshot import FolderSnapshots
 
         pond = cast("Pond", pond)
         opened = pond.map(name)
-        return FolderSnapshots(str(opened.objects.where)), opened.freeze()
+        with opened.snapshots.current() or nullcontext() as current:
+            young = current is not None and current.manifest.created_ms > SystemClock().now_ms() - age_ms
+            manifest = current.manifest if current is not None and young else opened.freeze()
+        return FolderSnapshots(str(opened.objects.where)), manifest
 
     @contextmanager
     def part(self, change: Change) -> Iterator[Path]:
@@ -203,7 +206,7 @@ class NodesPlace:
 
         return NodesLog(self, name, clock)
 
-    def pin(self, pond: OpenPond, name: str) -> tuple[PlannedSnapshots, SnapshotManifest]:
+    def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Pin the snapshot on the nodes for some hours."""
         from millpond.client.connections import node_urls
         from millpond.client.snapshots.pin import SnapshotPin
@@ -211,7 +214,7 @@ class NodesPlace:
         from millpond.spark.planned_snapshot import NodesSnapshots
 
         pin = SnapshotPin(node_urls(self.where), pond.map(name).name)
-        pinned, manifest = plan_snapshot(pin, settings=self.settings())
+        pinned, manifest = plan_snapshot(pin, age_ms=age_ms, settings=self.settings())
         return NodesSnapshots(self, pinned), manifest
 
     @contextmanager

@@ -8,8 +8,8 @@ the cache that all processes of their machine share.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
 
 import pyarrow as pa
 
@@ -30,6 +30,13 @@ class PlannedSnapshots(Protocol):
 
     def __hash__(self) -> int: ...
 
+    @property
+    def entry(self) -> int:
+        """The entry of the log that shaped the map last; 0 where nobody needs it."""
+
+    def at_entry(self, entry: int) -> PlannedSnapshots:
+        """The snapshots of the same map as a later entry left it."""
+
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id, or a share of it, memory-mapped.
 
@@ -48,6 +55,11 @@ class FolderSnapshots:
     """Snapshots in a folder."""
 
     where: str
+    entry: ClassVar[int] = 0
+
+    def at_entry(self, entry: int) -> FolderSnapshots:
+        """These: a folder has them all."""
+        return self
 
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id."""
@@ -69,6 +81,15 @@ class NodesSnapshots:
 
     place: NodesPlace
     pin: SnapshotPin
+
+    @property
+    def entry(self) -> int:
+        """The entry of the log that shaped the map last: what stands in for a lost snapshot is known by it."""
+        return self.pin.entry
+
+    def at_entry(self, entry: int) -> NodesSnapshots:
+        """Snapshots of the map as that entry left it."""
+        return replace(self, pin=replace(self.pin, entry=entry))
 
     def open(self, id_: str, share: HashShare | None = None) -> Snapshot:
         """The snapshot of that id, fetched as far as this machine lacks it."""

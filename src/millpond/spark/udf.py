@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, TypeAlias
 
@@ -28,6 +28,7 @@ from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
 from millpond.spark.planned_snapshot import PlannedSnapshots
+from millpond.spark.refresh import Chosen, parse_choices
 
 __all__ = ("Question", "ask_all", "by_column", "in_batches", "open_share", "open_snapshot", "question_to")
 
@@ -65,6 +66,10 @@ class Question:
     def spark(self) -> DataType:
         """The answer's type in Spark."""
         return from_arrow_type(answer_type(self.definition))
+
+    def at(self, chosen: Chosen) -> Question:
+        """The same question to a snapshot that was chosen later."""
+        return replace(self, shelf=self.shelf.at_entry(chosen.entry), snapshot=chosen.manifest, now_ms=chosen.now_ms)
 
     def ask(self, keys: pa.Array, at: pa.Array | None, share: HashShare | None = None) -> pa.Array:
         """The answer for each row, whose keys have hashes of one `share`.
@@ -129,23 +134,29 @@ def question_to(pond: OpenPond, place: Place, name: str) -> Question:
 
 
 def ask_all(
-    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool, shares: int | None = None
-) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:
+    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool, shares: int | None = None,
+    chosen: bool = False,
+) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:  # fmt: skip
     """A pass over batches of columns that answers several questions: name, question, places of key and time.
 
     `alone`: there is one question, and its answers come bare; otherwise they come as a struct. `shares`: the last
-    column says in which of so many shares the key of each row is.
+    column says in which of so many shares the key of each row is. `chosen`: the one before it says which snapshots of
+    their maps the questions are to, see `refresh.py`.
     """
 
     def answer(batches: Iterator[Columns]) -> Iterator[pa.Array]:
         for batch in batches:
             columns: Any = (batch,) if isinstance(batch, pa.Array) else batch
             numbers = None if shares is None else columns[-1].to_numpy()
+            queries = [question for _, question, *_ in questions]
+            if chosen and len(columns[0]):
+                choices = parse_choices(columns[-1 if shares is None else -2][0].as_py())
+                queries = [question.at(choice) for question, choice in zip(queries, choices, strict=True)]
             answers = [
                 question.ask(columns[key], None if at is None else columns[at])
                 if numbers is None or shares is None
                 else question.ask_shares(columns[key], None if at is None else columns[at], numbers, shares)
-                for _, question, key, at in questions
+                for question, (_, _, key, at) in zip(queries, questions, strict=True)
             ]
             yield answers[0] if alone else pa.StructArray.from_arrays(answers, [name for name, *_ in questions])
 

@@ -79,16 +79,21 @@ def pin_snapshot(
 
 
 def plan_snapshot(
-    where: SnapshotPin, *, seconds: float = PIN_SECONDS, settings: Settings | None = None, clock: Clock | None = None
-) -> tuple[SnapshotPin, SnapshotManifest]:
+    where: SnapshotPin, *, seconds: float = PIN_SECONDS, age_ms: int = 0, settings: Settings | None = None,
+    clock: Clock | None = None,
+) -> tuple[SnapshotPin, SnapshotManifest]:  # fmt: skip
     """Choose the snapshot of a map for a job that shall outlive the node that gives it; where tasks find it, and which.
+
+    One that was made at most `age_ms` ago will do.
 
     Raises: as `pin_snapshot`.
     """
     fetch = _fetch(where.nodes, settings, clock)
     fetch.nodes.learn()
     query = {"pin": str(int(seconds))}
-    manifest, entry, node = _pin(fetch, where.map, {**query, "fresh": "1"})
+    manifest, entry, node = _pin(fetch, where.map, query if age_ms else {**query, "fresh": "1"})
+    if age_ms and manifest.created_ms <= fetch.clock.now_ms() - age_ms:
+        manifest, entry, node = _pin(fetch, where.map, {**query, "fresh": "1"})
     others = [connection for connection in fetch.nodes.connections if connection.url != node]
     pin = SnapshotPin(tuple(fetch.nodes.urls), where.map)
     if not entry:

@@ -1,0 +1,81 @@
+"""Newer snapshots for each micro-batch of a stream: chosen by one task of the batch, held by all others.
+
+A streaming query is planned once and runs for weeks. The other side of a join that is not a stream Spark evaluates
+anew for each micro-batch: one row, which names the snapshots, is broadcast to all tasks before they begin. So all tasks
+of a micro-batch, and those that are tried again, ask the same snapshots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.clock import SystemClock
+from millpond.errors import Conflict
+from millpond.times.durations import optional_duration
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.spark.places import OpenPond, Place
+
+__all__ = ("CHOICES", "Chosen", "choices", "parse_choices", "refresh_ms")
+
+BATCH = "batch"
+CHOICES = "__millpond_choices"
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """The snapshot of a map for one micro-batch; `now_ms` is when it was chosen."""
+
+    manifest: str
+    entry: int
+    now_ms: int
+
+    def __str__(self) -> str:
+        return f"{self.manifest}:{self.entry}:{self.now_ms}"
+
+
+def refresh_ms(refresh: object) -> int | None:
+    """The age that a snapshot may have when a micro-batch begins; None for `never`.
+
+    Raises: `Invalid` for what is neither `batch`, `never` nor a duration.
+    """
+    return 0 if refresh == BATCH else optional_duration(refresh)
+
+
+def choices(session: SparkSession, place: Place, definitions: Sequence[MapDefinition], age_ms: int) -> DataFrame:
+    """One row with one text: the snapshots of these maps, at most `age_ms` behind when it is evaluated."""
+
+    def choose(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            pass
+        with place.open() as pond:
+            text = ",".join(str(_choose(place, pond, definition, age_ms)) for definition in definitions)
+        yield pa.record_batch({CHOICES: [text]})
+
+    return session.range(1, numPartitions=1).mapInArrow(choose, f"{CHOICES} string")
+
+
+def _choose(place: Place, pond: OpenPond, definition: MapDefinition, age_ms: int) -> Chosen:
+    now_ms = SystemClock().now_ms()
+    shelf, manifest = place.pin(pond, definition.name, age_ms)
+    if (manifest.kind, manifest.definition.value) != (definition.kind, definition.value):
+        raise Conflict(
+            "the map was replaced by one of another kind or type while the query ran", kind="map_replaced",
+            map=definition.name, hint="start the query again",
+        )  # fmt: skip
+    return Chosen(manifest.id, shelf.entry, now_ms)
+
+
+@lru_cache(maxsize=16)
+def parse_choices(text: str) -> tuple[Chosen, ...]:
+    """The snapshots that `choices` named."""
+    parts = (choice.split(":") for choice in text.split(","))
+    return tuple(Chosen(manifest, int(entry), int(now_ms)) for manifest, entry, now_ms in parts)
