@@ -3,36 +3,65 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from millpond.clock import ManualClock
 from millpond.errors import Invalid
-from millpond.nodes.fast_get import APART_SECONDS, CPU_SECONDS_MAX, Effort, FastGet, effort_of_thread
+from millpond.nodes.fast_get import (
+    APART_SECONDS,
+    CPU_SECONDS_MAX,
+    DEAR_MAX,
+    SLOW_SECONDS,
+    Effort,
+    FastGet,
+    effort_of_thread,
+)
 from millpond.pond import Pond, open_pond
+from millpond.server.routes import questions
 from millpond.stores.lmdb.space import LmdbSpace
 
 
-class StepwiseEffort:
-    """An effort that grows by a given step with every second call."""
+@dataclass(slots=True)
+class WorkingClock(ManualClock):
+    """A clock on which each answer takes some time, CPU and pages: those between two looks at it."""
 
-    def __init__(self) -> None:
-        self.cpu, self.pages, self._spent, self._calls = 0.0, 0, Effort(0.0, 0), 0
+    seconds: float = 0.0
+    cpu: float = 0.0
+    pages: int = 0
+    looks: int = 0
+    measured: int = 0
 
-    def __call__(self) -> Effort:
-        self._calls += 1
-        if self._calls % 2 == 0:
-            self._spent = Effort(self._spent.cpu + self.cpu, self._spent.pages + self.pages)
-        return self._spent
+    def monotonic(self) -> float:
+        self.looks += 1
+        return self.passed_ms / 1000 + self.looks * self.seconds
+
+    def effort(self) -> Effort:
+        self.measured += 1
+        return Effort(self.measured * self.cpu, self.measured * self.pages)
 
 
 @pytest.fixture
 def pond(tmp_path: Path) -> Any:
     with open_pond(tmp_path / "pond", clock=ManualClock(10_000)) as made:
         made.create_map("m", kind="state", value="long").load(pa.table({"key": ["a", "b"], "value": [1, 2]}))
+        yield made
+
+
+@pytest.fixture(scope="module")
+def cached_maps(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """A pond whose maps m and n are open."""
+    with open_pond(tmp_path_factory.mktemp("cached") / "pond", clock=ManualClock(10_000)) as made:
+        for name in ("m", "n"):
+            made.create_map(name, kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
+            made.map(name).get("a")
         yield made
 
 
@@ -124,27 +153,48 @@ def test_a_map_that_is_about_to_move_is_not_waited_for(pond: Pond, where: str) -
     assert hand.get("m", "a", None) is not None
 
 
-@pytest.mark.parametrize(("cpu", "pages"), [(2 * CPU_SECONDS_MAX, 0), (0.0, 1)])
-def test_maps_whose_answers_are_dear_go_to_threads_for_a_while(pond: Pond, cpu: float, pages: int) -> None:
-    effort = StepwiseEffort()
-    clock = pond.clock
-    assert isinstance(clock, ManualClock)
-    hand = FastGet(pond, clock, effort)
-    pond.create_map("n", kind="state", value="long").load(pa.table({"key": ["a"], "value": [1]}))
-    for name in ("m", "n"):
-        pond.map(name).get("a")
-    effort.cpu, effort.pages = cpu, pages
+def test_answers_that_take_no_time_are_not_measured(pond: Pond) -> None:
+    clock = WorkingClock(pond.clock.now_ms())
+    hand = FastGet(pond, clock, clock.effort)
+    pond.map("m").get("a")
+    for _ in range(10):
+        assert hand.get("m", "a", None) is not None
+    assert clock.measured == 0
+    clock.seconds = 2 * SLOW_SECONDS
     assert hand.get("m", "a", None) is not None
-    effort.cpu, effort.pages = 0.0, 0
-    assert hand.get("m", "a", None) is not None, "one alone is chance"
-    effort.cpu, effort.pages = cpu, pages
+    assert clock.measured == 0
     assert hand.get("m", "a", None) is not None
+    assert clock.measured == 2, "it was slow: the next one is measured"
+    clock.seconds = 0.0
     assert hand.get("m", "a", None) is not None
-    effort.cpu, effort.pages = 0.0, 0
-    assert hand.get("m", "a", None) is None
-    assert hand.get("n", "a", None) is not None, "it is that map alone"
-    clock.advance(int(APART_SECONDS * 1000) + 1)
-    assert hand.get("m", "a", None) is not None
+    assert clock.measured == 2, "that was cheap, and took its time for another reason"
+
+
+@given(st.lists(st.sampled_from(["cheap", "waited", "dear", "other"]), max_size=30), st.booleans())
+def test_maps_whose_answers_are_dear_go_to_threads_for_a_while(
+    cached_maps: Pond, costs: list[str], pages: bool
+) -> None:
+    clock = WorkingClock(cached_maps.clock.now_ms())
+    hand = FastGet(cached_maps, clock, clock.effort)
+    measured, dear = False, 0  # of map m, by the rule
+    for cost in costs:
+        clock.seconds = 0.0 if cost == "cheap" else 2 * SLOW_SECONDS
+        clock.cpu = 2 * CPU_SECONDS_MAX if cost == "dear" and not pages else 0.0
+        clock.pages = 1 if cost == "dear" and pages else 0
+        if cost == "other":
+            assert hand.get("n", "a", None) is not None, "it is map m alone"
+            continue
+        assert hand.get("m", "a", None) is not None
+        if not measured:
+            measured = cost != "cheap"
+        else:
+            dear = dear + 1 if cost == "dear" else 0
+            measured = dear > 0
+        if dear == DEAR_MAX:
+            clock.seconds = 0.0
+            assert hand.get("m", "a", None) is None
+            clock.advance(int((APART_SECONDS + 1) * 1000))
+            measured, dear = False, 0
 
 
 def test_effort_is_of_this_thread() -> None:
@@ -167,6 +217,26 @@ def test_an_impossible_query_is_refused_as_ever(pond: Pond) -> None:
     assert hand.get("ranges", str(1 << 70), None) == {"found": False, "type": "null", "value": None}
     with pytest.raises(Invalid):
         hand.get("ranges", "three", None)
+
+
+_LETTERS = st.sampled_from(
+    ["a", "7", "-", "/", ":", "+", "%2F", "%ff", "%", "=", "&", "é".encode().hex(), ";", " ", "_", "\n"]
+)
+
+
+@given(
+    st.lists(st.one_of(_LETTERS, st.sampled_from(["key=", "&at=", "&key=", "&at=5", "key_hex="])), max_size=8).map(
+        "".join
+    )
+)
+def test_a_plain_query_is_read_as_any_other(query: str) -> None:
+    def read(parse: Callable[[bytes], Any]) -> Any:
+        try:
+            return parse(query.encode())
+        except Invalid as error:
+            return error.kind, str(error)
+
+    assert read(questions._question) == read(questions._parsed)
 
 
 # -- over HTTP ----------------------------------------------------------------------------------------

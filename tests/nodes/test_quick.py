@@ -109,8 +109,9 @@ def observed(node: Served, request: bytes, turns: int) -> tuple[Any, ...]:
     audit = node.pond.folder / "audit.jsonl"
     lines, before = audit.read_bytes() if audit.exists() else b"", counts(node)
     answer = sent(node, request)
-    while (after := counts(node))[("millpond_requests_running",)]:  # it is counted after its last byte
+    while counts(node)[("millpond_requests_running",)]:  # it is counted after its last byte
         threading.Event().wait(0.001)
+    after = counts(node)
     counted = {name: value - before.get(name, 0) for name, value in after.items() if value != before.get(name, 0)}
     more = (audit.read_bytes() if audit.exists() else b"").removeprefix(lines).splitlines()
     audited = [{**json.loads(line), "at": None} for line in more]

@@ -3,6 +3,13 @@
 An answer is cached when the map and the file of its shard are open, nobody is about to move them, and the last answers
 were cheap. Answers that had to be read from the disk, or that took long to find, make those of their map go to threads
 for a while: there they wait beside each other, and nobody else waits for them.
+
+    quick ──(took long)──▶ measured ──(dear twice in a row)──▶ in threads, for `APART_SECONDS`
+      ▲                       │ cheap                                │
+      └───────────────────────┴──────────────────────────────────────┘
+
+To measure costs a tenth of an answer. So a map whose answers take no time is not measured, and one whose answers turn
+dear goes to threads after three of them.
 """
 
 from __future__ import annotations
@@ -26,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = ("FastGet", "Effort", "effort_of_thread")
 
+SLOW_SECONDS = 0.00025
+"""An answer that takes longer has the next ones measured: one read from a quick disk takes about as long."""
 CPU_SECONDS_MAX = 0.001
 """An answer that takes longer keeps others waiting for no good: a thread costs a tenth of that."""
 DEAR_MAX = 2
@@ -55,7 +64,7 @@ class FastGet:
         self.pond, self.clock = pond, clock
         self._effort = effort
         self._definitions: Moments[MapDefinition | None] = Moments()
-        self._dear: dict[str, int] = {}
+        self._dear: dict[str, int] = {}  # dear answers in a row, of the maps that are measured
         self._apart: dict[str, float] = {}
 
     def get(
@@ -72,11 +81,15 @@ class FastGet:
             if incarnation is not None and incarnation != pond_map.definition.incarnation:
                 return None
             encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-            before = self._effort()
+            before = self._effort() if pond_map.name in self._dear else None
+            began = self.clock.monotonic()
             answer = _found(pond_map, encoded, instant)
         except (WouldBlock, Closed):
             return None  # a file is being moved, or was switched to another just now
-        self._judge(pond_map.name, before, self._effort())
+        if before is not None:
+            self._judge(pond_map.name, before, self._effort())
+        elif self.clock.monotonic() - began > SLOW_SECONDS:
+            self._dear[pond_map.name] = 0
         return answer
 
     def _map(self, name: str) -> Map | None:
@@ -85,13 +98,12 @@ class FastGet:
         return None if definition is None else self.pond.open_maps.cached(definition)
 
     def _judge(self, name: str, before: Effort, after: Effort) -> None:
+        dear = self._dear.pop(name) + 1
         if after.pages == before.pages and after.cpu - before.cpu <= CPU_SECONDS_MAX:
-            if self._dear:
-                self._dear.pop(name, None)
             return
-        self._dear[name] = self._dear.get(name, 0) + 1
-        if self._dear[name] >= DEAR_MAX:
-            del self._dear[name]
+        if dear < DEAR_MAX:
+            self._dear[name] = dear
+        else:
             self._apart[name] = self.clock.monotonic() + APART_SECONDS
 
     def _is_apart(self, name: str) -> bool:

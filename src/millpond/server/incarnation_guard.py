@@ -12,12 +12,12 @@ from millpond.nodes.node import Node
 __all__ = ("check_incarnation", "incarnation_of")
 
 _MAPS = "/v1/maps/"
+_HEADER = INCARNATION_HEADER.lower().encode()
 
 
 def incarnation_of(headers: list[tuple[bytes, bytes]]) -> str | None:
     """The incarnation that the headers of a request name."""
-    header = INCARNATION_HEADER.lower().encode()
-    return next((value.decode("latin-1") for name, value in headers if name == header), None)
+    return next((value.decode("latin-1") for name, value in headers if name == _HEADER), None)
 
 
 async def check_incarnation(request: Request) -> None:

@@ -182,11 +182,11 @@ class Metrics:
             try:
                 await app(scope, receive, sending)
             finally:
-                self.running.dec()
                 if (end := scope.get(WORKS)) is not None:
                     end()
                 # 499: who asked went away before there was an answer
                 self.count(_template(scope), scope["method"], status or 499, clock.monotonic() - began)
+                self.running.dec()  # last: once none runs, all are counted
 
         return counted
 

@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from functools import partial
@@ -20,7 +21,7 @@ import pyarrow as pa
 from msgspec import Meta
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
-from starlette.types import Scope, Send
+from starlette.types import Send
 
 from millpond.arrays.arrow_sizes import declared_sizes
 from millpond.client.lookup import ARROW_STREAM
@@ -48,6 +49,8 @@ _LOOKUP = replace(
 )
 _SCAN = replace(_GET, work=Work.LARGE, body_bytes_max=JSON_BYTES_MAX, memory_bytes=SCAN_BYTES)
 _DONE = object()
+_PLAIN = re.compile(rb"key=([A-Za-z0-9._:/-]*)(?:&at=([A-Za-z0-9.:-]+))?")
+"""A query in which no letter stands for another one: most are, and are read in a tenth of the time."""
 _PARAMETERS = frozenset(("key", "key_hex", "at"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
@@ -86,13 +89,14 @@ def routes(node: Node) -> Routes:
     def at_once(request: Request) -> Response | None:
         """The answer that is cached."""
         incarnation = incarnation_of(request.scope["headers"])
-        answer = cached.get(request.path_params["name"], *_question_in(request.scope), incarnation=incarnation)
+        question = _question(request.scope["query_string"])
+        answer = cached.get(request.path_params["name"], *question, incarnation=incarnation)
         return None if answer is None else _json(answer)
 
     @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
     def get(request: Request, name: str) -> Response:
         """The value of a key, with its type; `found` tells a null value from none."""
-        return _json(answers.get(node.pond.map(name), *_question_in(request.scope)))
+        return _json(answers.get(node.pond.map(name), *_question(request.scope["query_string"])))
 
     @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
     def get_long(name: str, question: LongKey) -> Response:
@@ -129,13 +133,21 @@ def routes(node: Node) -> Routes:
     return router
 
 
-def _question_in(scope: Scope) -> tuple[str | bytes, str | None]:
+def _question(query_string: bytes) -> tuple[str | bytes, str | None]:
     """The key, and the time, that a query asks for.
 
     Raises: `Invalid` when there is none, or one that is not understood or not known.
     """
+    if plain := _PLAIN.fullmatch(query_string):
+        key, at = plain.groups()
+        return key.decode(), None if at is None else at.decode()
+    return _parsed(query_string)
+
+
+def _parsed(query_string: bytes) -> tuple[str | bytes, str | None]:
+    """The same, of any query."""
     try:
-        query = dict(parse_qsl(scope["query_string"].decode("ascii"), keep_blank_values=True, errors="strict"))
+        query = dict(parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict"))
     except UnicodeDecodeError:
         raise Invalid(
             "the query is no UTF-8", kind="query_encoding",
