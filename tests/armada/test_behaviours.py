@@ -127,7 +127,7 @@ def test_the_requestor_is_named_and_reasons_of_cancellations_are_not_stored(serv
     *_, line = (line for line in server.audited() if line["path"].endswith("/CancelJobs"))
     assert line | {"at": ""} == {
         "at": "", "token": None, "method": "GRPC", "path": "/api.Submit/CancelJobs", "status": 200,
-        "queue": repr(queue), "job_set": repr("set"), "reason": "secret", "jobs": 1,
+        "queue": queue, "job_set": "set", "reason": "secret", "jobs": 1,
     }  # fmt: skip
 
 

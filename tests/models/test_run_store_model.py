@@ -149,7 +149,7 @@ def test_pages_joined_hold_what_stays_and_nothing_twice(
     while True:
         with space.read() as tx:
             page = store.search(tx, Wanted.runs(), limit=limit, bookmark=bookmark)
-        seen += [address.run[0] for address in page.addresses]
+        seen += [address.run[0] for address in page.rows]
         if page.bookmark is None:
             break
         bookmark = page.bookmark

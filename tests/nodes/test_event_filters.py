@@ -145,8 +145,8 @@ def test_followers_share_the_limit_between_tokens_and_are_counted(node: Served) 
 
     first = [begun("one") for _ in range(6)]
     assert refused("one") == "watchers_full" and watchers_shown() == {"http": 6, "grpc": 0}
-    streams = [{"queue": "etl", "job_set": str(number)} for number in range(3)]
-    many = node.post("/v1/events/watch", {"streams": streams}, headers={"Authorization": "Bearer other"})
+    three = {"streams": [{"queue": "etl", "job_set": str(number)} for number in range(3)], "follow": True}
+    many = node.post("/v1/events/watch", three, headers={"Authorization": "Bearer other"})
     assert (many.status, many.json()["kind"]) == (503, "watchers_full"), "a watch of three streams counts as three"
     others = [begun("other")]
     assert watchers_shown() == {"http": 7, "grpc": 0}

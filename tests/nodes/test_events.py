@@ -163,10 +163,18 @@ def test_rights_are_by_queue_and_job_set(node: Served) -> None:
 
 
 @pytest.mark.settings(events_watchers_max=1)
-def test_too_many_watchers_are_refused(node: Served) -> None:
+def test_too_many_watchers_are_refused_and_those_who_read_take_no_place(node: Served) -> None:
+    node.post(path(), lines({"payload": "a"}))
+    several = {"streams": [{"queue": "etl", "job_set": str(number)} for number in range(3)], "follow": False}
     with node.pond.events.watch("a", "b"):
-        answer = node.get(path())
-    assert (answer.status, answer.json()["kind"]) == (503, "watchers_full")
+        for answer in (
+            node.get(path(follow="true")), node.post("/v1/events/watch", several | {"follow": True}),
+        ):  # fmt: skip
+            assert (answer.status, answer.json()["kind"]) == (503, "watchers_full")
+        assert b'"payload":"a"' in node.get(path()).body.replace(b" ", b"")
+        assert node.post("/v1/events/watch", several).status == 200
+        assert node.pond.events.watchers.count == 1
+    assert node.pond.events.watchers.count == 0
 
 
 def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypatch: pytest.MonkeyPatch) -> None:

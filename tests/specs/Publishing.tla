@@ -4,7 +4,7 @@
 Stands for: versions/staging/publishing.py (`collections`, `check_published`, `publish`, `check_there`,
 `begin_collecting`, `renew_collecting`, `end_collecting`), `_collect_ranges` and `_delete_ranges` of versions/collect.py,
 `move_head` of staging/heads.py. One row names the file, or none does; grace times of readers are left out, as if over.
-It is assumed that a file is deleted within the lease that was renewed for it.
+It is assumed that a file is deleted within the lease that was looked at for it.
 
 Faults: a builder or a collection rests between any two steps, for longer than a lease, or for ever: it died.
 Flaws:  "no count": a swap looks only whether a collection deletes at that moment.

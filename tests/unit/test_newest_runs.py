@@ -21,7 +21,7 @@ times = st.one_of(st.integers(0, NOW + 5_000), st.integers(NOW - 9 * FIRST_MS, N
 def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int) -> None:
     runs = sorted((at, f"run-{number}") for number, at in enumerate(began))
 
-    def search(request: SearchWfRunRequest) -> WfRunIdList:
+    def call(_method: str, request: SearchWfRunRequest) -> WfRunIdList:
         assert request.wf_spec_name == "nightly"
         last = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else NOW * 2
         inside = [name for at, name in runs if request.earliest_start.ToMilliseconds() <= at <= last]
@@ -32,5 +32,5 @@ def test_the_newest_come_first_and_once(began: list[int], limit: int, page: int)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(newest, "PAGE", page)
-        found = newest_runs(search, SearchWfRunRequest(wf_spec_name="nightly"), limit, NOW)
+        found = newest_runs(call, SearchWfRunRequest(wf_spec_name="nightly"), limit, NOW)
     assert [run.id for run in found] == [name for _, name in reversed(runs)][:limit]

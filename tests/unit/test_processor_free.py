@@ -56,7 +56,7 @@ def ground(tmp_path: Path) -> Iterator[Ground]:
 def runs(ground: Ground, spec: str) -> int:
     with ground.space.read() as tx:
         rows = ground.processor.partition.reads(tx, "acme")
-        return len(rows.search(Wanted.runs(spec=spec), limit=1000, bookmark=None).addresses)
+        return len(rows.search(Wanted.runs(spec=spec), limit=1000, bookmark=None).rows)
 
 
 def search(ground: Ground, wanted: object) -> list[object]:
@@ -102,7 +102,7 @@ def test_the_version_of_a_scheduled_run_is_the_newest_unless_one_is_named(ground
         rows = ground.processor.partition.reads(tx, "acme")
         for revision in (0, 1):
             wanted = Wanted.runs(spec="sleeps", major=0, revision=revision)
-            assert len(rows.search(wanted, limit=10, bookmark=None).addresses) == 1
+            assert len(rows.search(wanted, limit=10, bookmark=None).rows) == 1
 
 
 def test_schedules_are_found_by_specification_and_version(ground: Ground) -> None:

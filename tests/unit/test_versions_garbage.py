@@ -29,9 +29,11 @@ from millpond.versions.staging.commit_ranges import FrozenView, freeze
 from millpond.versions.staging.publishing import (
     COLLECTING_SECONDS,
     DELETING,
+    RENEW_MS,
     Collected,
     begin_collecting,
     collections,
+    end_collecting,
     publish,
     renew_collecting,
 )
@@ -194,6 +196,51 @@ def test_what_another_collection_takes_while_it_is_looked_for_is_said_to_be_coll
     with pytest.raises(Collected):
         publish(replace(site, ranges=objects), [index], DELETING, lambda tx: pytest.fail("it is published"))
     assert objects.happens is None
+
+
+class HaltedObjects(FolderObjects):
+    """A folder whose process is halted once, right after it deleted a file."""
+
+    halt: Callable[[], object] | None = None
+
+    def delete(self, *names: str) -> None:
+        for name in names:
+            super().delete(name)
+            halt, self.halt = self.halt, None
+            if halt is not None:
+                halt()
+
+
+def test_a_collection_that_was_halted_for_longer_than_its_lease_deletes_nothing_more(
+    clock: ManualClock, tmp_path: Path
+) -> None:
+    objects = HaltedObjects(tmp_path)
+    repository = Repositories(MemorySpace(), clock, lambda where: objects, boundaries=TINY).create("garbage")
+    main = repository.branch("main")
+    main.staging.push(table("old").to_batches())
+    main.reset()
+    due = collect(repository.site, readers_ms=0, dry_run=True)
+    assert due.ranges > 2, "files are left to delete after the first"
+
+    def halt() -> None:
+        clock.advance(round(1000 * COLLECTING_SECONDS))
+        assert main.staging.push(table("old").to_batches()) == 20, "the files that are left are named again"
+
+    objects.halt = halt
+    deleted = collect(repository.site, readers_ms=0)
+    assert objects.halt is None and deleted.ranges + deleted.indexes == 1
+    assert [entry.checksum for batch in main.entries() for entry in entries_of(batch)] == ["old"] * 20
+
+
+def test_a_lease_is_renewed_in_time_and_only_looked_at_before(repository: Repository, clock: ManualClock) -> None:
+    site, lease = repository.site, begin_collecting(repository.site)
+    clock.advance(RENEW_MS - 1)
+    assert renew_collecting(site, lease) == lease
+    clock.advance(1)
+    later = renew_collecting(site, lease)
+    assert later is not None and later.beat == lease.beat + 1
+    end_collecting(site, later)
+    assert renew_collecting(site, later) is None, "another one ended it, if only a moment ago"
 
 
 @dataclass

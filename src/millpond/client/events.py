@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.event_settings import RemoteAges
@@ -24,6 +25,7 @@ from millpond.events.ndjson import event_of_line, lines_of_batch
 from millpond.events.operations import EventsOperations
 from millpond.events.starts import start_place
 from millpond.json_forms import JsonForm
+from millpond.kernel.page import pages
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -123,19 +125,15 @@ class RemoteEvents(Exporting, EventsOperations):
 
     def _listed(self, queue: str | None, *, indexes: bool) -> Iterator[dict[str, Any]]:
         begin: dict[str, Any] = {"indexes": str(indexes).lower()} | ({} if queue is None else {"queue": queue})
-        query = begin
-        while True:
-            page = self._page(query)
-            yield from page["streams"]
-            if page["next"] is None:
-                return
-            query = begin | {f"after_{name}": text for name, text in page["next"].items()}
 
-    def _page(self, query: dict[str, Any]) -> dict[str, Any]:
-        page: dict[str, Any] = self._nodes.on_primary(
-            lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
-        ).json()
-        return page
+        def page(place: dict[str, str]) -> dict[str, Any]:
+            query = begin | {f"after_{name}": text for name, text in place.items()}
+            streams: dict[str, Any] = self._nodes.on_primary(
+                lambda node: node.request("GET", f"{_PATH}/streams", query=query), repeatable=True
+            ).json()
+            return streams
+
+        return (stream for page_ in pages(page, {}, itemgetter("next")) for stream in page_["streams"])
 
     def compress(self, after: str | int = "2d", *, bytes_per_second: int = 0) -> MaintenanceReport:
         """As `Events.compress`, done by the node."""

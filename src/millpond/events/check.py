@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from millpond.events.days import DAY_MAX, format_day
 from millpond.events.index import State, day_faults, forget_day
 from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.kernel.page import all_behind
 from millpond.kernel.verify import Report, attempt, checked, problem
 
 if TYPE_CHECKING:
@@ -30,11 +31,8 @@ _PAGE = 500
 def check_store(store: StreamStore) -> Report:
     """Check every stream of a store, and its registry of work."""
     report = Report()
-    after: StreamName | None = None
-    while page := store.streams(None, after, limit=_PAGE):
-        for stream in page:
-            report += attempt("stream", str(stream), lambda stream=stream: _check(store, stream), _REMEDY)  # type: ignore[misc]
-        after = page[-1]
+    for stream in all_behind(lambda after: store.streams(None, after, limit=_PAGE)):
+        report += attempt("stream", str(stream), lambda stream=stream: _check(store, stream), _REMEDY)  # type: ignore[misc]
     for work in Work:
         report += attempt("registry", work.value, lambda work=work: _check_registry(store, work), _REMEDY)  # type: ignore[misc]
     return report

@@ -26,6 +26,7 @@ from millpond.events.starts import start_place
 from millpond.events.volumes import Volumes
 from millpond.events.watchers import FETCH_BYTES, Watch, Watchers
 from millpond.events.witness import ClockWitness
+from millpond.kernel.page import all_behind
 from millpond.times.durations import parse_duration
 
 if TYPE_CHECKING:
@@ -198,7 +199,4 @@ class Events(Exporting):
 
     def streams(self, queue: str | None = None) -> Iterator[StreamName]:
         """The streams of a queue, or all."""
-        after: StreamName | None = None
-        while page := self.store.streams(queue, after, limit=_PAGE_STREAMS):
-            yield from page
-            after = page[-1]
+        return all_behind(lambda after: self.store.streams(queue, after, limit=_PAGE_STREAMS))

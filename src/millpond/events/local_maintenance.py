@@ -21,6 +21,7 @@ from millpond.events.days import day_of, latest_due_day
 from millpond.events.index import State, forget_day
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, due_streams
 from millpond.events.protocol import HIDDEN_DAY, Work
+from millpond.kernel.page import all_behind
 from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
@@ -105,13 +106,10 @@ class OwnMaintenance:
 
     def _due(self, due: Callable[[StreamIndex], bool]) -> Iterator[StreamName]:
         """The own streams with work, page by page; streams of users may have far more of it than these."""
-        after: StreamName | None = None
-        while page := self._store.streams(self._queue, after, limit=_PAGE):
-            for stream in page:
-                index = self._store.index(stream)
-                if index is not None and due(index):
-                    yield stream
-            after = page[-1]
+        for stream in all_behind(lambda after: self._store.streams(self._queue, after, limit=_PAGE)):
+            index = self._store.index(stream)
+            if index is not None and due(index):
+                yield stream
 
 
 def _expires(index: StreamIndex, day: int, forgotten: int) -> bool:

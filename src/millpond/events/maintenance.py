@@ -23,6 +23,7 @@ from millpond.events.deletion import finish_deletions
 from millpond.events.job_index import collect_jobs
 from millpond.events.names import StreamName
 from millpond.events.protocol import HIDDEN_DAY, Due, Together, Work
+from millpond.kernel.page import all_behind
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -267,6 +268,4 @@ def _report_of(done: Compressed) -> MaintenanceReport:
 
 def due_streams(store: StreamStore, work: Work, day: int, after: Due | None = None) -> Iterator[Due]:
     """The streams with work for a day or an earlier one, page by page from the registry, from behind one listed."""
-    while page := store.due(work, day, after, limit=_PAGE):
-        yield from page
-        after = page[-1]
+    return all_behind(lambda place: store.due(work, day, place, limit=_PAGE), after)

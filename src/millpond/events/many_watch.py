@@ -75,11 +75,14 @@ class ManyWatch(WaitingBatches[StreamEvent]):
     Used by one thread, or one task, at a time.
     """
 
-    def __init__(self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL) -> None:
+    def __init__(
+        self, watchers: Watchers, places: Mapping[StreamName, int], matching: EventFilter = ALL, *, follow: bool = True
+    ) -> None:
         super().__init__(watchers)
         with ExitStack() as begun:
             self._watches = {
-                stream: begun.enter_context(watchers.watch(stream, after, matching)) for stream, after in places.items()
+                stream: begun.enter_context(watchers.watch(stream, after, matching, follow=follow))
+                for stream, after in places.items()
             }
             self._open = begun.pop_all()
         self._turns: deque[Watch] = deque(self._watches.values())

@@ -108,7 +108,7 @@ class Watchers:
 
     @property
     def count(self) -> int:
-        """The number of open watches."""
+        """The number of open watches that follow."""
         return self._count
 
     @property
@@ -116,8 +116,10 @@ class Watchers:
         """The bytes that one watch may give at a time."""
         return min(HELD_BYTES // max(self._count, 1), SHARE_BYTES_MAX)
 
-    def watch(self, stream: StreamName, after: int, matching: EventFilter = ALL) -> Watch:
-        """A watch of a stream from behind an id, of the events that match.
+    def watch(
+        self, stream: StreamName, after: int, matching: EventFilter = ALL, *, follow: bool = True
+    ) -> Watch:  # fmt: skip
+        """A watch of a stream from behind an id, of the events that match; one that ends at the newest does not follow.
 
         Raises:
             Unavailable: kind `watchers_full`: as many are open as may.
@@ -125,13 +127,13 @@ class Watchers:
         with self._changed:
             if self._closed:
                 raise _closed()
-            if self._count >= self.watchers_max:
+            if follow and self._count >= self.watchers_max:
                 raise Unavailable(
                     "as many watchers are connected as may", kind="watchers_full", watchers_max=self.watchers_max,
                     hint="close one, or watch through another node",
                 )  # fmt: skip
-            self._count += 1
-        return Watch(self, self._store, stream, after, matching)
+            self._count += follow
+        return Watch(self, self._store, stream, after, matching, follow=follow)
 
     def close(self) -> None:
         """End all watches: they raise `Closed`."""
@@ -158,10 +160,10 @@ class Watchers:
         self._store.wake()
         return tail
 
-    def leave(self, tail: _Tail | None) -> None:
+    def leave(self, tail: _Tail | None, *, follow: bool) -> None:
         """Give back a watch, and its part in a tail."""
         with self._changed:
-            self._count -= 1
+            self._count -= follow
             if tail is not None:
                 tail.watchers -= 1
                 if not tail.watchers and not tail.ended:
@@ -291,11 +293,12 @@ class Watch(WaitingBatches[Event]):
     """
 
     def __init__(
-        self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int, matching: EventFilter
-    ) -> None:
+        self, watchers: Watchers, store: StreamStore, stream: StreamName, after: int, matching: EventFilter, *,
+        follow: bool,
+    ) -> None:  # fmt: skip
         super().__init__(watchers)
         self._store, self.stream, self._matching = store, stream, matching
-        self._place = after
+        self._place, self._follow = after, follow
         self._tail: _Tail | None = None
         self._closed = False
         self.gaps = 0
@@ -381,7 +384,7 @@ class Watch(WaitingBatches[Event]):
         """End the watch; closing twice is harmless."""
         if not self._closed:
             self._closed = True
-            self._watchers.leave(self._tail)
+            self._watchers.leave(self._tail, follow=self._follow)
 
 
 def _within(events: list[Event], share: int) -> list[Event]:

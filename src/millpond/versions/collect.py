@@ -46,7 +46,6 @@ from millpond.versions.unreferenced import Unneeded
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from millpond.kernel.lease import Lease
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.stores.objects import ObjectInfo
     from millpond.versions.repository_context import Site
@@ -62,8 +61,8 @@ GRACE_MS_MIN = 60_000
 DAY_SECONDS = 86_400
 NAMES_A_BLOCK = 10_000
 LOOKS_MAX = 4
-FILES_A_LEASE = 100
-"""Files that are deleted before the lease is renewed: far fewer than a lease has time for."""
+FILES_A_REQUEST = 100
+"""Files of a bucket that are deleted at once."""
 
 
 @dataclass(slots=True)
@@ -352,25 +351,28 @@ def _collect_ranges(site: Site, state: Marked, needed: set[str], garbage: Garbag
 def _delete_ranges(site: Site, state: Marked, garbage: Garbage, unneeded: list[str]) -> list[str]:
     """Delete files, but those that were named meanwhile; the names that need no other look."""
     gone: list[str] = []
-    lease: Lease | None = begin_collecting(site)
+    lease = begin_collecting(site)
     try:
         step("collect.deleting")
         later = Marked.read(site)
         if later.importing:
             return gone
         needed = _files(site, later.trees - state.trees)
-        for at in range(0, len(unneeded), FILES_A_LEASE):
-            lease = None if lease is None else renew_collecting(site, lease)
-            if lease is None:
+        # The lease is looked at before all that a store deletes at once. So a process that is halted for longer than a
+        # lease deletes no more than that of what was named meanwhile: one file of a folder, one request to a bucket.
+        size = 1 if site.ranges.local_path(unneeded[0]) is not None else FILES_A_REQUEST
+        for at in range(0, len(unneeded), size):
+            held = renew_collecting(site, lease)
+            if held is None:
                 break  # the next collection goes on
-            block = unneeded[at : at + FILES_A_LEASE]
+            lease = held
+            block = unneeded[at : at + size]
             names = [name for name in block if name not in needed]
             site.ranges.delete(*names)
             _count(garbage, names)
             gone += block
     finally:
-        if lease is not None:
-            end_collecting(site, lease)
+        end_collecting(site, lease)
     step("collect.deleted")
     return gone
 

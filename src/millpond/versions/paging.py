@@ -16,9 +16,10 @@ from typing import Generic, TypeAlias, TypeVar
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, starting
+from millpond.kernel.page import behind, pages
 from millpond.ranges.key_columns import KeyColumn, lower_bound
 
-__all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page", "results_of")
+__all__ = ("AMOUNT_MAX", "Block", "CommonPrefix", "Listing", "Page", "page", "pages_of", "results_of")
 
 AMOUNT_MAX = 10_000
 T = TypeVar("T")
@@ -71,16 +72,11 @@ class Listing:
         if not self.after:
             return within
         after = self.after.encode()
-        if self.reverse:
-            return KeyRange(within.start, after if within.stop is None else min(after, within.stop))
-        return KeyRange(max(within.start, self._behind(after)), within.stop)
-
-    def _behind(self, after: bytes) -> bytes:
-        if self.delimiter and self.common(after) == after:
+        if self.delimiter and not self.reverse and self.common(after) == after:
             stop = starting(after).stop
             assert stop is not None
-            return stop
-        return after + b"\0"
+            return KeyRange(max(within.start, stop), within.stop)
+        return behind(within, after, reverse=self.reverse)
 
     def common(self, key: bytes) -> bytes | None:
         """The common prefix that a key belongs to."""
@@ -173,10 +169,12 @@ class _Collected(Generic[T]):
         return Page(tuple(self.items), self.more, self.last.decode(errors="replace") if self.more else "")
 
 
+def pages_of(page: Callable[[str], Page[T]]) -> Iterator[Page[T]]:
+    """The pages of a listing; `page` brings the one behind a path."""
+    return pages(page, "", lambda page_: page_.next_offset if page_.has_more else None)
+
+
 def results_of(page: Callable[[str], Page[T]]) -> Iterator[T]:
-    """All results of a listing, but for common prefixes; `page` brings the page behind a place."""
-    after, more = "", True
-    while more:
-        page_ = page(after)
-        yield from (result for result in page_.results if not isinstance(result, CommonPrefix))
-        after, more = page_.next_offset, page_.has_more
+    """All results of a listing, but for common prefixes; `page` as that of `pages_of`."""
+    every = (result for page_ in pages_of(page) for result in page_.results)
+    return (result for result in every if not isinstance(result, CommonPrefix))

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeAlias, TypeVar
 import pyarrow as pa
 
 from millpond.kernel.keys import starting
+from millpond.kernel.page import behind
 from millpond.ranges.key_columns import key_column
 from millpond.versions.graph.commits import Commit, get_commit
 from millpond.versions.history import filtered_log
@@ -110,9 +111,7 @@ class Reference:
 
         Of a commit they are of one state; of a branch every batch is of one moment, and the next may be of a later one.
         """
-        keys = starting(prefix)
-        if after:
-            keys = keys._replace(start=max(keys.start, after.encode() + b"\0"))
+        keys = behind(starting(prefix), after.encode()) if after else starting(prefix)
 
         def read(keys: KeyRange) -> pa.RecordBatch | None:
             with self._reading() as (tx, view):
@@ -123,8 +122,7 @@ class Reference:
             if batch is None:
                 return
             yield batch
-            last = batch.column("key")[-1].as_py()
-            keys = keys._replace(start=last + b"\0")
+            keys = behind(keys, batch.column("key")[-1].as_py())
 
     def log(
         self, window: Window | None = None, *, paths: Iterable[str] = (), prefixes: Iterable[str] = (),

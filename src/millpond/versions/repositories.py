@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, cast
 from millpond.errors import AlreadyExists, Conflict, Denied, Invalid, MillpondError, NotFound
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
-from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.kernel.keys import starting, text_prefix
 from millpond.kernel.moments import Moments
+from millpond.kernel.page import behind, cut
 from millpond.kernel.space import WouldBlock
 from millpond.kernel.steps import step
 from millpond.ranges import DEFAULT_BOUNDARIES, Boundaries, CachedObjects
@@ -268,15 +269,11 @@ class Repositories:
         listing = Listing(prefix, "", after, amount)
         keys = starting(REPOSITORY.packed + text_prefix(prefix))
         if after:
-            keys = KeyRange(max(keys.start, REPOSITORY.pack(after) + b"\0"), keys.stop)
-        records: list[RepositoryRecord] = []
+            keys = behind(keys, REPOSITORY.pack(after))
         with self.space.read() as tx:
-            for key, row in tx.scan(keys):
-                records.append(parse_repository(row, str(REPOSITORY.unpack(key)[0])))
-                if len(records) > listing.amount:
-                    break
-        more = len(records) > amount
-        return Page(tuple(records[:amount]), more, records[amount - 1].name if more else "")
+            rows, more = cut(tx.scan(keys), listing.amount)
+        records = [parse_repository(row, str(REPOSITORY.unpack(key)[0])) for key, row in rows]
+        return Page(tuple(records), more, records[-1].name if more else "")
 
     def delete(self, name: str) -> None:
         """Delete a repository: its branches, tags and commits. Its namespace stays as it is, and is never used again.

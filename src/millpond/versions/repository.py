@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 import pyarrow as pa
 
 from millpond.errors import AlreadyExists, Conflict, Denied, NotFound
-from millpond.kernel.keys import KeyRange, starting, text_prefix
+from millpond.kernel.keys import starting, text_prefix
+from millpond.kernel.page import behind, cut
 from millpond.versions.branch import Branch
 from millpond.versions.collect import GRACE_MS, Garbage, checked_grace, collect
 from millpond.versions.diffs import Change, change_page, change_rows, three_dot, two_dot
@@ -90,22 +91,16 @@ class Repository:
         """One page of tags."""
         return self._names(TAG, Listing(prefix, "", after, amount), lambda name, row: Named(name, row.decode()))
 
-    def _names(self, keyspace: Keyspace, listing: Listing, shown: object) -> Page[Named]:
+    def _names(self, keyspace: Keyspace, listing: Listing, shown: Callable[[str, bytes], Named | None]) -> Page[Named]:
         prefix = keyspace[self.site.uid]
         keys = starting(prefix.packed + text_prefix(listing.prefix))
         if listing.after:
-            keys = KeyRange(max(keys.start, prefix.pack(listing.after) + b"\0"), keys.stop)
-        names: list[Named] = []
+            keys = behind(keys, prefix.pack(listing.after))
         with self.site.space.read() as tx:
             self.site.record(tx)
-            for key, row in tx.scan(keys):
-                named = shown(str(prefix.unpack(key)[0]), row)  # type: ignore[operator]
-                if named is not None:
-                    names.append(named)
-                if len(names) > listing.amount:
-                    break
-        page, more = names[: listing.amount], len(names) > listing.amount
-        return Page(tuple(page), more, page[-1].name if more else "")
+            every = (shown(str(prefix.unpack(key)[0]), row) for key, row in tx.scan(keys))
+            names, more = cut((named for named in every if named is not None), listing.amount)
+        return Page(tuple(names), more, names[-1].name if more else "")
 
     def create_branch(self, name: str, source: str, *, hidden: bool = False, force: bool = False) -> Branch:
         """A new branch at the commit of a ref; what is staged elsewhere stays there.

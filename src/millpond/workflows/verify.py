@@ -59,7 +59,7 @@ def _check(space: Space, tenant: str, born: Initialization) -> Iterator[Report]:
             rows = ReadRows(tx, RunReads(tenant, born))
             page = rows.search(Wanted.runs(status=LHStatus.RUNNING), limit=_PAGE, bookmark=bookmark)
             bookmark = page.bookmark
-            for address in page.addresses:
+            for address in page.rows:
                 path = "_".join(address.run)
                 run = rows.get(WfRun, (path,))
                 yield checked("run")

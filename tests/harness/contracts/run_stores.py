@@ -102,7 +102,7 @@ def rows_of(space: Space) -> list[tuple[bytes, bytes]]:
 
 def _names(space: Space, store: RunReads, wanted: Wanted) -> list[str]:
     with space.read() as tx:
-        return ["_".join(address.run) for address in store.search(tx, wanted).addresses]
+        return ["_".join(address.run) for address in store.search(tx, wanted).rows]
 
 
 class RunStoreContract:
@@ -187,7 +187,7 @@ class RunStoreContract:
         put_all(space, store, [run_of("early", ms=1), run_of("late", ms=99)])
         with space.read() as tx:
             rest = store.search(tx, Wanted.runs(), bookmark=page.bookmark)
-            assert [address.run[0] for address in rest.addresses] == ["r13", "r14", "r15", "late"]
+            assert [address.run[0] for address in rest.rows] == ["r13", "r14", "r15", "late"]
             assert rest.bookmark is None
 
     @pytest.mark.parametrize("bookmark", [b"x", b"\x01", b"\x01\xff\xff", b"\x00" * 40])

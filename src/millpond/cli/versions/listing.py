@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -52,18 +53,15 @@ def listed(
 
 def _listing(ref: ReferenceLike, prefix: str, delimiter: str) -> Iterator[Entry | CommonPrefix]:
     """The entries below a prefix; where nothing lies directly at it, those of the folder of its name."""
-    after, seen = "", False
-    while True:
-        page = ref.list(prefix, delimiter=delimiter, after=after, amount=_PAGE)
+    from millpond.versions.paging import pages_of
+
+    page_at = partial(ref.list, prefix, delimiter=delimiter, amount=_PAGE)
+    for number, page in enumerate(pages_of(lambda after: page_at(after=after))):
         results = page.results
-        if not seen and delimiter and len(results) == 1 and results[0].path == f"{prefix}/" and not page.has_more:
+        if not number and delimiter and len(results) == 1 and results[0].path == f"{prefix}/" and not page.has_more:
             yield from _listing(ref, f"{prefix}/", delimiter)  # `ls 2013` means the folder
-            return
-        yield from results
-        seen = True
-        if not page.has_more:
-            return
-        after = page.next_offset
+        else:
+            yield from results
 
 
 def _row_object(row: Entry | CommonPrefix) -> dict[str, Any]:

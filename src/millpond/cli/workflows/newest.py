@@ -10,8 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from millpond.cli.workflows.server import every_result
+
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 __all__ = ("newest_runs",)
 
@@ -21,12 +23,12 @@ LONGER = 8
 PAGE = 1_000
 
 
-def newest_runs(search: Callable[[Any], Any], request: Any, limit: int, now_ms: int) -> list[Any]:
-    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants, by way of the method `search`."""
+def newest_runs(call: Any, request: Any, limit: int, now_ms: int) -> list[Any]:
+    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants."""
     ids: list[Any] = []
     span, since, until = FIRST_MS, now_ms - FIRST_MS, None
     while True:
-        window = deque(_ids(search, request, max(0, since), until), maxlen=limit - len(ids))
+        window = deque(_ids(call, request, max(0, since), until), maxlen=limit - len(ids))
         ids.extend(reversed(window))
         if len(ids) == limit or since <= 0:
             return ids
@@ -34,7 +36,7 @@ def newest_runs(search: Callable[[Any], Any], request: Any, limit: int, now_ms: 
         since, until = since - span, since - 1
 
 
-def _ids(search: Callable[[Any], Any], search_request: Any, since: int, until: int | None) -> Iterator[Any]:
+def _ids(call: Any, search_request: Any, since: int, until: int | None) -> Iterator[Any]:
     """The ids of the runs begun in a window, both ends included, the oldest first."""
     request = type(search_request)()
     request.CopyFrom(search_request)
@@ -42,9 +44,4 @@ def _ids(search: Callable[[Any], Any], search_request: Any, since: int, until: i
     request.earliest_start.FromMilliseconds(since)
     if until is not None:
         request.latest_start.FromMilliseconds(until)
-    while True:
-        page = search(request)
-        yield from page.results
-        if not page.HasField("bookmark"):
-            return
-        request.bookmark = page.bookmark
+    return every_result(call, "SearchWfRun", request)

@@ -9,7 +9,7 @@ import typer
 from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, plain_message
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,7 +50,7 @@ def runs(
     if status is not None:
         request.status = _status(status)
     with connected(server, tenant) as call:
-        names = newest_runs(lambda query: call("SearchWfRun", query), request, limit, SystemClock().now_ms())
+        names = newest_runs(call, request, limit, SystemClock().now_ms())
         if workflow is not None and not names:
             _spec_of(call, workflow)
         rows = [call("GetWfRun", name) for name in names]
@@ -171,9 +171,9 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
     name = run_id(run)
     with connected(server, tenant) as call:
         run_row = _run_of(call, run)
-        nodes = list(_all(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
-        tasks = list(_all(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
-        variables = list(_all(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
+        nodes = list(every_result(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
+        tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
+        variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
     if json:
         rows = {"run": run_row, "nodes": nodes, "tasks": tasks, "variables": variables}
         console.print_json(
@@ -195,16 +195,6 @@ def _run_of(call: Any, run: str) -> Any:
         return call("GetWfRun", run_id(run))
     except NotFound:
         raise NotFound("no run has this id", kind="workflow_run", run=run, hint="list them: millpond runs") from None
-
-
-def _all(call: Any, method: str, request: Any) -> Iterator[Any]:
-    """All rows of a list, page by page."""
-    while True:
-        page = call(method, request)
-        yield from page.results
-        if not page.HasField("bookmark"):
-            return
-        request.bookmark = page.bookmark
 
 
 def _tree(name: str, run: Any, nodes: list[Any], tasks: list[Any], variables: list[Any]) -> Iterator[str]:

@@ -17,11 +17,10 @@ from urllib.parse import quote
 
 from millpond.errors import Conflict, Invalid
 from millpond.versions.merges import MergeConflict
-from millpond.versions.paging import CommonPrefix, Page
+from millpond.versions.paging import CommonPrefix, Listing, Page, results_of
 
 if TYPE_CHECKING:
     from millpond.client.transport import Body, Connection, Response
-    from millpond.versions.paging import Listing
 
 __all__ = ("PATIENCE_SECONDS", "VersionsApi")
 
@@ -107,11 +106,7 @@ class VersionsApi:
         self, path: str, decode: Callable[[dict[str, Any]], T], **query: Any
     ) -> Iterator[T]:  # fmt: skip
         """All results of a listing, a page at a time."""
-        after, more = "", True
-        while more:
-            answer = self.get(path, _set({**query, "after": after, "amount": _PAGE})).json()
-            yield from map(decode, answer["results"])
-            more, after = answer["pagination"]["has_more"], answer["pagination"]["next_offset"]
+        return results_of(lambda after: self.page(path, Listing(after=after, amount=_PAGE), decode, **query))
 
 
 def _set(query: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,23 +9,20 @@ import pyarrow as pa
 
 from millpond.versions.diffs import DIFFERENCES, Change
 from millpond.versions.objects.entries import metadata_text
+from millpond.versions.paging import Page, pages_of
 
 if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
-    from millpond.versions.paging import Page
 
 __all__ = ("difference_batches",)
 
 
 def difference_batches(page: Callable[[str], Page[Change]]) -> Iterator[pa.RecordBatch]:
     """The changes of all pages, a batch for each; `page` brings the one behind a path."""
-    after, more = "", True
-    while more:
-        page_ = page(after)
+    for page_ in pages_of(page):
         changes = [change for change in page_.results if isinstance(change, Change)]
         if changes:
             yield _batch(changes)
-        after, more = page_.next_offset, page_.has_more
 
 
 def _batch(changes: Sequence[Change]) -> pa.RecordBatch:

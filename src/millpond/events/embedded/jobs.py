@@ -17,7 +17,7 @@ from millpond.events.names import job_set_part, queue_part
 from millpond.events.protocol import PAGE_BYTES
 from millpond.events.shared_jobs import CLAIM, CLIENT_DAYS, JOB_PLACE, JobTables, Settled, queues_full
 from millpond.events.turned_claims import stored_clients
-from millpond.kernel.keys import KeyRange
+from millpond.kernel.page import behind
 from millpond.kernel.scans import put_rows
 
 if TYPE_CHECKING:
@@ -74,9 +74,7 @@ class SpaceQueues:
 
     def list(self, after: str | None, limit: int) -> list[bytes]:
         """See `QueueRows.list`."""
-        keys = QUEUE.range()
-        if after is not None:
-            keys = KeyRange(_queue_key(after) + b"\x00", keys.stop)
+        keys = QUEUE.range() if after is None else behind(QUEUE.range(), _queue_key(after))
         with self._space.read() as tx:
             return [row for _, row in islice(tx.scan(keys), limit)]
 
@@ -150,7 +148,7 @@ class SpaceJobs:
             collected += len(gone)
             if len(page) < _COLLECTED_AT_ONCE or job_id_day(max(jobs)) >= before:
                 return collected
-            keys = KeyRange(page[-1][0] + b"\x00", keys.stop)
+            keys = behind(keys, page[-1][0])
 
 
 def _note_jobs(tx: Transaction, jobs: Mapping[str, JobPlace]) -> None:

@@ -13,7 +13,7 @@ from millpond.events.embedded.rows import NO_DAY, Head
 from millpond.events.keyspaces import DUE, HEAD
 from millpond.events.names import StreamName, job_set_part, queue_part
 from millpond.events.protocol import Due, Work
-from millpond.kernel.keys import KeyRange
+from millpond.kernel.page import behind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -46,9 +46,7 @@ def due_streams(tx: ReadTransaction, work: Work, day: int, after: Due | None, li
     """As `StreamStore.due`."""
     keys = DUE[work.value].range((0,), (day + 1,))
     if after is not None:
-        keys = keys._replace(start=DUE.pack(work.value, after.day, *_parts(after.stream)) + b"\x00")
-    if keys.stop is not None and keys.start >= keys.stop:
-        return []
+        keys = behind(keys, DUE.pack(work.value, after.day, *_parts(after.stream)))
     due: list[Due] = []
     for key in islice(tx.keys(keys), limit):
         _, due_day, *parts = DUE.unpack(key)
@@ -61,7 +59,7 @@ def list_streams(tx: ReadTransaction, queue: str | None, after: StreamName | Non
     """As `StreamStore.streams`."""
     keys = HEAD.range() if queue is None else HEAD[queue_part(queue)].range()
     if after is not None:
-        keys = KeyRange(HEAD.pack(*_parts(after)) + b"\x00", keys.stop)
+        keys = behind(keys, HEAD.pack(*_parts(after)))
     return [_name_of(tx, HEAD.unpack(key)) for key in islice(tx.keys(keys), limit)]
 
 

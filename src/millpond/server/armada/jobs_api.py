@@ -196,7 +196,7 @@ def _stream(call: Call[Means], queue: str, job_set: str) -> StreamName:
             chars_max=JOB_SET_CHARS_MAX,
         )  # fmt: skip
     stream = StreamName(queue, job_set).check()
-    call.notes |= {"queue": shown(queue), "job_set": shown(job_set)}
+    call.notes |= stream._asdict()
     need_stream(call.caller, call.right, stream)
     return stream
 

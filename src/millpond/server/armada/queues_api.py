@@ -13,7 +13,7 @@ from typing import Any, Final
 from anyio.to_thread import run_sync
 from google.protobuf.empty_pb2 import Empty
 
-from millpond.error_values import shown
+from millpond.error_values import SHOWN_MAX, shown
 from millpond.errors import Invalid, MillpondError
 from millpond.events.jobs.queues import Queue
 from millpond.server.armada.means import Means
@@ -103,7 +103,7 @@ async def _list(call: Call[Means], request: pb.QueuesRequest) -> AsyncGenerator[
 
 def _need(call: Call[Means], name: str) -> None:
     """Insist on the right to change a queue, and note its name."""
-    call.notes["queue"] = shown(name)
+    call.notes["queue"] = name[:SHOWN_MAX]
     need_queue(call.caller, call.right, name)
 
 

@@ -96,7 +96,7 @@ class Watching:
 
     @contextmanager
     def entered(self, name: str | None, protocol: str = GRPC, streams: int = 1) -> Iterator[None]:
-        """Count a watcher of so many streams, with the token of this name.
+        """Count a watcher of so many streams, with the token of this name; who follows none takes no place.
 
         Raises:
             Unavailable: there are as many as there may be, or the node is stopping.
@@ -104,7 +104,7 @@ class Watching:
         if self._closed is not None:
             raise self._closed
         with self._shares.holding(name, streams) as held:
-            if not held:
+            if streams and not held:
                 raise Unavailable(
                     "the node has as many watchers as it may", kind="watchers_full", watchers_max=self._shares.total,
                     hint="watch again in a moment, or raise events.watchers_max",

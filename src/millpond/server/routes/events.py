@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
 import msgspec
@@ -36,9 +37,11 @@ from millpond.events.filters import ALL, filter_of, filter_of_pairs, is_filter
 from millpond.events.ids import format_id, id_time_ms
 from millpond.events.index_ndjson import shown_index
 from millpond.events.many_watch import STREAMS_MAX as WATCHED_MAX
+from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.ndjson import batch_of_lines, line_of_event, line_of_stream_event
 from millpond.events.reports import QUEUE as REPORTS_QUEUE
+from millpond.events.starts import start_place
 from millpond.json_forms import plain, to_json
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change, share_in
@@ -52,7 +55,6 @@ from millpond.server.wire import RequestBody, shown_to
 
 if TYPE_CHECKING:
     from millpond.events.event import Appended
-    from millpond.events.many_watch import ManyWatch
     from millpond.events.watchers import Watch
     from millpond.nodes.node import Node
     from millpond.server.armada.watching import Watching
@@ -248,8 +250,10 @@ def _add_read(router: Routes, node: Node) -> None:
     ) -> Response:  # fmt: skip
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
         matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
-        with _entered(request, 1) as begun:
-            watch = await run_sync(lambda: node.pond.events.watch(queue, job_set, after, filters=matching.query))
+        stream, watchers = StreamName(queue, job_set).check(), node.pond.events.watchers
+        with _entered(request, 1 if follow else 0) as begun:
+            place = await run_sync(lambda: _place(node, stream, after))
+            watch = watchers.watch(stream, place, matching, follow=follow)
             begun.callback(watch.close)
             return _Lines(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
@@ -265,15 +269,21 @@ def _add_read(router: Routes, node: Node) -> None:
         for place in places:
             need_stream(caller, "read", StreamName(*place))
         matching = filter_of(request_body.filters)
-        with _entered(request, len(places)) as begun:
-            watch = await run_sync(lambda: node.pond.events.watch_many(places, filters=matching.query))
+        follow, watchers = request_body.follow, node.pond.events.watchers
+        with _entered(request, len(places) if follow else 0) as begun:
+            starts = await run_sync(lambda: places_of(places, partial(_place, node)))
+            watch = ManyWatch(watchers, starts, matching, follow=follow)
             begun.callback(watch.close)
-            lines = _lines_of_many(request, watch, follow=request_body.follow, filtered=matching != ALL)
+            lines = _lines_of_many(request, watch, follow=follow, filtered=matching != ALL)
             return _Lines(lines, begun.pop_all())
 
 
+def _place(node: Node, stream: StreamName, after: str) -> int:
+    return start_place(after, lambda: node.pond.events.store.index(stream))
+
+
 def _entered(request: Request, streams: int) -> ExitStack:
-    """A place among the watchers of the node, for a reader of so many streams; to be given back with its watch.
+    """A place among the watchers of the node, for one who follows so many streams; to be given back with its watch.
 
     Raises: as `Watching.entered`.
     """

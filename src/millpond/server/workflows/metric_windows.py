@@ -84,7 +84,7 @@ def _began(rows: ReadRows, kind: type[Message], query: Wanted, start: int | None
     bookmark: bytes | None = None
     for _ in range(METRIC_ROWS_MAX // _AT_ONCE):
         page = rows.search(timed, limit=_AT_ONCE, bookmark=bookmark)
-        runs = (rows.get(kind, key_of(address.id())) for address in page.addresses)
+        runs = (rows.get(kind, key_of(address.id())) for address in page.rows)
         yield from (row for row in runs if row is not None)
         bookmark = page.bookmark
         if bookmark is None:

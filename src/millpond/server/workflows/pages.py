@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, cast
 
-from millpond.errors import Corrupt, Invalid
-from millpond.kernel.keys import decode
+from millpond.kernel.page import Bookmarks, check_limit, cut
 from millpond.workflows.store.search import LIMIT_MAX
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 __all__ = ("LIMIT_DEFAULT", "limit_of", "page_of")
 
 LIMIT_DEFAULT = 100
-_BOOKMARK = b"\x02"
 
 
 def page_of(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], request: Any) -> Message:
@@ -23,17 +21,12 @@ def page_of(page_type: type[Message], rows: Iterable[tuple[bytes, Message]], req
 
     Raises: `Invalid` for a limit or a bookmark that is none.
     """
-    limit, after = limit_of(request), _after(request)
-    page: Any = page_type()
-    last = b""
-    for place, row in rows:
-        if after is not None and place <= after:
-            continue
-        if len(page.results) == limit:
-            page.bookmark = _BOOKMARK + last
-            break
-        page.results.append(row)
-        last = place
+    bookmarks = _bookmarks(request)
+    place = bookmarks.place(request.bookmark) if request.HasField("bookmark") else b""
+    shown, more = cut((entry for entry in rows if entry[0] > place), limit_of(request))
+    page: Any = page_type(results=[row for _, row in shown])
+    if more:
+        page.bookmark = bookmarks.of(shown[-1][0])
     return cast("Message", page)
 
 
@@ -42,29 +35,13 @@ def limit_of(request: Any) -> int:
 
     Raises: `Invalid`.
     """
-    limit = request.limit if request.HasField("limit") else LIMIT_DEFAULT
-    if not 0 < limit <= LIMIT_MAX:
-        raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
-    return int(limit)
+    return check_limit(request.limit if request.HasField("limit") else LIMIT_DEFAULT, LIMIT_MAX)
 
 
-def _after(request: Any) -> bytes | None:
-    """The place of the last row of the page before."""
-    if not request.HasField("bookmark"):
-        return None
-    bookmark: bytes = request.bookmark
-    place = bookmark[len(_BOOKMARK) :]
-    if not (bookmark.startswith(_BOOKMARK) and _is_key(place)):
-        raise Invalid(
-            "the bookmark is of no such list", kind="search_bookmark", bookmark=bookmark[:32].hex(),
-            hint="begin again without it",
-        )  # fmt: skip
-    return place
-
-
-def _is_key(place: bytes) -> bool:
-    try:
-        decode(place)
-    except Corrupt:
-        return False
-    return True
+def _bookmarks(request: Any) -> Bookmarks:
+    """The bookmarks of a list: of all that a request says, but for what differs from page to page."""
+    listing = type(request)()
+    listing.CopyFrom(request)
+    listing.ClearField("bookmark")
+    listing.ClearField("limit")
+    return Bookmarks(request.DESCRIPTOR.full_name.encode() + listing.SerializeToString(deterministic=True))

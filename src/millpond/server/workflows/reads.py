@@ -208,7 +208,7 @@ def _list_objects(rows: ReadRows, request: Any) -> Message:
 
 def _search(rows: ReadRows, query: Wanted, page_type: type[Message], request: Any) -> Message:
     entries = rows.search(query, limit=limit_of(request), bookmark=request.bookmark or None)
-    page: Any = page_type(results=[address.id() for address in entries.addresses])
+    page: Any = page_type(results=[address.id() for address in entries.rows])
     if entries.bookmark is not None:
         page.bookmark = entries.bookmark
     return cast("Message", page)
@@ -332,9 +332,9 @@ def _search_user_tasks(rows: ReadRows, request: SearchUserTaskRunRequest) -> Mes
 def _search_correlated(rows: ReadRows, request: SearchCorrelatedEventRequest) -> Message:
     name = _need(request.external_event_def_id.name, "external_event_def_id")
     query = wanted_correlated(name, served=_given(request, "has_external_events"), **_times(request))
-    keys, bookmark = rows.search_free(query, limit=limit_of(request), bookmark=request.bookmark or None)
-    page = CorrelatedEventIdList(bookmark=bookmark)
-    for key, definition in keys:
+    entries = rows.search_free(query, limit=limit_of(request), bookmark=request.bookmark or None)
+    page = CorrelatedEventIdList(bookmark=entries.bookmark)
+    for key, definition in entries.rows:
         event = ExternalEventDefId(name=cast("str", definition))
         page.results.append(CorrelatedEventId(key=cast("str", key), external_event_def_id=event))
     return page
@@ -348,11 +348,11 @@ def _search_schedules(rows: ReadRows, request: SearchScheduledWfRunRequest) -> M
     query = wanted_schedules(
         _need(request.wf_spec_name, "wf_spec_name"), _given(request, "major_version"), _given(request, "revision")
     )
-    keys, more = rows.search_free(query, limit=LIMIT_MAX, bookmark=None)
-    if more is not None:
+    page = rows.search_free(query, limit=LIMIT_MAX, bookmark=None)
+    if page.bookmark is not None:
         raise Invalid("more schedules than one answer holds", kind="search_limit", limit=LIMIT_MAX,
                       hint="name a version")  # fmt: skip
-    return ScheduledWfRunIdList(results=[ScheduledWfRunId(id=cast("str", key)) for (key,) in keys])
+    return ScheduledWfRunIdList(results=[ScheduledWfRunId(id=cast("str", key)) for (key,) in page.rows])
 
 
 def _need(value: str, field: str) -> str:

@@ -40,7 +40,7 @@ def filtered_runs(rows: ReadRows, request: SearchWfRunRequest, limit: int) -> Wf
     while left > 0:
         chunk = min(left, _AT_ONCE)
         entries = rows.search(query, limit=chunk, bookmark=bookmark)
-        for number, address in enumerate(entries.addresses):
+        for number, address in enumerate(entries.rows):
             if not _fits(rows, request, address):
                 continue
             if len(page.results) == limit:  # the page that follows begins with this one

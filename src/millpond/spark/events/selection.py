@@ -25,6 +25,7 @@ from millpond.events.filters import ALL, EventFilter, filter_of, filter_of_query
 from millpond.events.ids import ID_MAX, parse_id, place_before
 from millpond.events.index import Day
 from millpond.events.names import StreamName
+from millpond.kernel.page import all_behind
 from millpond.spark.events.places import Streams
 from millpond.times.instants import parse_instant
 
@@ -57,10 +58,8 @@ class Selection:
             )
             return
         for queue in (None,) if self.queues is None else sorted(self.queues):
-            after: StreamName | None = None
-            while page := store.streams(queue, after, limit=_PAGE):
-                yield from (name for name in page if self.job_sets is None or name.job_set in self.job_sets)
-                after = page[-1]
+            names = all_behind(lambda after, queue=queue: store.streams(queue, after, limit=_PAGE))  # type: ignore[misc]
+            yield from (name for name in names if self.job_sets is None or name.job_set in self.job_sets)
 
     def wants(self, day: Day) -> bool:
         """True when events of a day may be wanted."""

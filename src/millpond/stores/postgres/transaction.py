@@ -18,6 +18,7 @@ import psycopg
 
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
+from millpond.kernel.page import behind
 from millpond.kernel.space import transaction_over
 from millpond.stores.postgres.errors import translated
 
@@ -112,8 +113,7 @@ class Moment:
             yield from rows
             if len(rows) < size:
                 return
-            last = rows[-1][0]
-            keys = KeyRange(keys.start, last) if reverse else KeyRange(last + b"\x00", keys.stop)
+            keys = behind(keys, rows[-1][0], reverse=reverse)
             size = _next_size(rows)
 
 

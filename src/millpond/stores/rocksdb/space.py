@@ -26,6 +26,7 @@ from rocksdict import DbClosedError, Options, Rdict, RdictIter, WriteBatch, Writ
 from millpond.errors import Closed, Corrupt, Internal, MillpondError, Unavailable, Uncertain
 from millpond.kernel.keys import KeyRange
 from millpond.kernel.overlay import Overlay
+from millpond.kernel.page import behind
 from millpond.kernel.space import ReadTransaction, Transaction, already_writing
 
 if TYPE_CHECKING:
@@ -61,8 +62,7 @@ class _Moment:
         rows, size = self._chunk(keys, reverse, 16), 16
         while rows:
             yield from rows
-            last = rows[-1][0]
-            keys = KeyRange(keys.start, last) if reverse else KeyRange(last + b"\x00", keys.stop)
+            keys = behind(keys, rows[-1][0], reverse=reverse)
             size = min(size * 4, CHUNK_ROWS_MAX)
             rows = self._chunk(keys, reverse, size)
 

@@ -25,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.kernel.keys import KeyRange, starting
+from millpond.kernel.page import behind
 from millpond.kernel.scans import first_rows
 from millpond.ranges import CachedObjects, Difference, Index, Spans, diff, load_index, open_range
 from millpond.ranges.gather import gathered
@@ -102,12 +103,9 @@ def _token_blocks(reading: Reading, token: str, bounds: Bounds) -> Iterator[pa.R
             rows = first_rows(tx, keys, count, reverse=bounds.reverse)
         if not rows:
             return
-        last = rows[-1][0]
+        keys = behind(keys, rows[-1][0], reverse=bounds.reverse)
         if bounds.reverse:
             rows.reverse()
-            keys = KeyRange(keys.start, last)
-        else:
-            keys = KeyRange(last + b"\0", keys.stop)
         yield decode_block(prefix, [key for key, _ in rows], [value for _, value in rows])
         if len(rows) < count:
             return

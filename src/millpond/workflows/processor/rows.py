@@ -52,22 +52,22 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Corrupt, Internal, Invalid
-from millpond.kernel.keys import Prefix, decode, encode
+from millpond.kernel.keys import Part, Prefix, decode, encode
 from millpond.kernel.scans import delete_rows
 from millpond.kernel.space import KEY_BYTES_MAX
 from millpond.workflows.engine import Key, RunDeleted, Write, key_of
 from millpond.workflows.keyspaces import DEFINITION, QUEUED
 from millpond.workflows.store.addresses import UNCLAIMED, Address, Kind, group_of
-from millpond.workflows.store.search import Wanted, found_keys, tag_keys
+from millpond.workflows.store.search import Wanted, tag_keys, tag_page
 from millpond.workflows.store.unscoped_tags import retag_free
 from millpond.workflows.tasks.queues import Place, Queued, QueuedTask
 
 if TYPE_CHECKING:
+    from millpond.kernel.page import Page
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store.addresses import RunPath
     from millpond.workflows.store.messages import Stored
     from millpond.workflows.store.run_store import RunReads, RunStore
-    from millpond.workflows.store.search import Found, FreePage
     from millpond.workflows.store.unscoped_tags import Free
 
 __all__ = ("DEFINITIONS", "RUN_KINDS", "ReadRows", "WriteRows", "queued_after", "run_of")
@@ -152,7 +152,7 @@ class ReadRows:
             path, name, guid = key_of(event.id)
             yield (path, name, event.created_at.ToMilliseconds(), guid), event.id
 
-    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
         """One page of a search, by time.
 
         Raises:
@@ -164,7 +164,7 @@ class ReadRows:
         """The first runs of a specification with a status that began between two instants, both included."""
         query = Wanted.runs(spec=spec, status=status)
         page = self.search(Wanted(query.kind, query.attributes, *times), limit=limit, bookmark=None)
-        return ["_".join(address.run) for address in page.addresses]
+        return ["_".join(address.run) for address in page.rows]
 
     def count(self, query: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""
@@ -177,13 +177,13 @@ class ReadRows:
         runs = (Address.from_trail(Kind.RUN, index.unpack(key)[1:]).run for key in self._tx.keys(keys))
         return sum(self._reads.count(self._tx, run, Kind.NODE_RUN) for run in runs)
 
-    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
-        """One page of a search for objects that belong to no run: their keys, and the bookmark of the next page.
+    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
+        """One page of a search for objects that belong to no run: their keys.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return found_keys(self._tx, self.tenant, query, limit=limit, bookmark=bookmark)
+        return tag_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
     def tag_keys(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Sequence[bytes]:
         """The keys of the tags of a page, and of the one behind it: those of several partitions may be merged.

@@ -10,11 +10,10 @@ from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.initialization import Initialization, initialize
 from millpond.workflows.store.run_slices import delete_run, migrate_store
 from millpond.workflows.store.run_store import RunReads, RunStore
-from millpond.workflows.store.search import Found, Wanted
+from millpond.workflows.store.search import Wanted
 
 __all__ = (
     "Address",
-    "Found",
     "Initialization",
     "Kind",
     "RunReads",

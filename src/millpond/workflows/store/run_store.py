@@ -24,10 +24,11 @@ from millpond.workflows.keyspaces import DELETION
 from millpond.workflows.store.addresses import TAGS, UNCLAIMED, Address, Kind, address_of, group_of, run_id
 from millpond.workflows.store.legacy import LegacyRow, inventory_key, key_of, legacy_address, legacy_range, unwrap
 from millpond.workflows.store.messages import Stored, pack, pack_id, unpack
-from millpond.workflows.store.search import Found, Wanted, search
+from millpond.workflows.store.search import Wanted, search
 from millpond.workflows.store.tags import list_tags, listed_tags, tag_keys, tags_of
 
 if TYPE_CHECKING:
+    from millpond.kernel.page import Page
     from millpond.kernel.space import ReadTransaction, Transaction
     from millpond.workflows.store.addresses import Id, RunPath
     from millpond.workflows.store.initialization import Initialization
@@ -83,7 +84,9 @@ class RunReads:
             return sum(1 for _ in self.objects(tx, run, kind))
         return sum(1 for _ in tx.keys(group_of(self.tenant, run)[int(kind)].range()))
 
-    def search(self, tx: ReadTransaction, query: Wanted, *, limit: int = 100, bookmark: bytes | None = None) -> Found:
+    def search(
+        self, tx: ReadTransaction, query: Wanted, *, limit: int = 100, bookmark: bytes | None = None
+    ) -> Page[Address]:
         """One page of a search, by time; objects in the legacy layout are found once they have moved.
 
         Raises:

@@ -1,20 +1,15 @@
-"""Searches over tags, page by page.
-
-Invariants:
-* A page goes on at the first tag that the page before did not return. So rows that come or go before that place
-  change nothing, and its own deletion is harmless: no object that stays is left out or met twice.
-* A bookmark serves only the search that gave it.
-"""
+"""Searches over tags, page by page."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import islice
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.kernel.keys import KeyRange, Part
+from millpond.kernel.page import Bookmarks, Page, behind, check_limit, cut
 from millpond.workflows.store.addresses import Address, Kind
 from millpond.workflows.store.tags import Attributes, index_of, parent_part, shortened
 
@@ -25,15 +20,9 @@ if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction
     from millpond.workflows.store.addresses import RunPath
 
-__all__ = (
-    "LIMIT_MAX", "Found", "FreePage", "Wanted", "found_among", "found_keys", "page_among", "search", "tag_keys",
-)  # fmt: skip
-
-FreePage: TypeAlias = "tuple[list[tuple[Part, ...]], bytes | None]"
-"""The keys of objects that belong to no run, and the bookmark of the next page."""
+__all__ = ("LIMIT_MAX", "Wanted", "address_page", "search", "tag_keys", "tag_page")
 
 LIMIT_MAX = 10_000
-_BOOKMARK = b"\x01"
 _TIME_MAX = (1 << 63) - 1
 
 
@@ -122,65 +111,37 @@ def _check_spec(spec: str | None, major: int | None, revision: int | None) -> No
         )  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """A page of addresses; `bookmark` is where the next one begins, None at the end."""
-
-    addresses: tuple[Address, ...]
-    bookmark: bytes | None
-
-
-def search(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+def search(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
     """One page of a search, by time.
 
     Raises:
-        Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
+        Invalid: as `tag_keys`.
     """
-    return found_among(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
-
-
-def found_keys(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
-    """The ends of the tags of one page, behind their times, and the bookmark of the next page.
-
-    Raises:
-        Invalid: as `search`.
-    """
-    return page_among(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
+    return address_page(tenant, query, tag_keys(tx, tenant, query, limit=limit, bookmark=bookmark), limit)
 
 
 def tag_keys(tx: ReadTransaction, tenant: str, query: Wanted, *, limit: int, bookmark: bytes | None) -> list[bytes]:
     """The keys of the tags of one page, and of the one behind it. Those of several stores may be merged.
 
     Raises:
-        Invalid: as `search`.
+        Invalid: the limit is not 1 to `LIMIT_MAX`, or the bookmark is of no such search.
     """
-    if not 0 < limit <= LIMIT_MAX:
-        raise Invalid("not a number of results", kind="search_limit", limit=limit, hint=f"1 to {LIMIT_MAX:,}")
-    _, keys = query.keys(tenant)
+    check_limit(limit, LIMIT_MAX)
+    index, keys = query.keys(tenant)
     if bookmark:
-        keys = KeyRange(_start_of(bookmark, keys), keys.stop)
-    return list(islice(tx.keys(keys), limit + 1)) if keys.stop is None or keys.start < keys.stop else []
+        keys = behind(keys, Bookmarks(index.packed).place(bookmark, keys))
+    return list(islice(tx.keys(keys), limit + 1))
 
 
-def found_among(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Found:
+def address_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[Address]:
     """The page of the keys of tags, of which one more than `limit` says that there are more pages."""
-    page, after = page_among(tenant, query, keys, limit)
-    kind = Kind(query.kind)
-    return Found(tuple(Address.from_trail(kind, parts) for parts in page), after)
+    page, kind = tag_page(tenant, query, keys, limit), Kind(query.kind)
+    return Page(tuple(Address.from_trail(kind, parts) for parts in page.rows), page.bookmark)
 
 
-def page_among(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> FreePage:
-    """As `found_among`, of objects that belong to no run: the ends of their tags, and the bookmark."""
+def tag_page(tenant: str, query: Wanted, keys: Sequence[bytes], limit: int) -> Page[tuple[Part, ...]]:
+    """As `address_page`, of objects that belong to no run: the ends of their tags, behind their times."""
     index, _ = query.keys(tenant)
-    after = _BOOKMARK + keys[limit] if len(keys) > limit else None
-    return [tuple(index.unpack(key)[1:]) for key in keys[:limit]], after
-
-
-def _start_of(bookmark: bytes, keys: KeyRange) -> bytes:
-    start = bookmark[1:]
-    if bookmark[:1] != _BOOKMARK or not keys.holds(start):
-        raise Invalid(
-            "the bookmark is of no such search", kind="search_bookmark", bookmark=bookmark[:32].hex(),
-            hint="search again from the start",
-        )  # fmt: skip
-    return start
+    shown, more = cut(keys, limit)
+    bookmark = Bookmarks(index.packed).of(shown[-1]) if more else None
+    return Page(tuple(tuple(index.unpack(key)[1:]) for key in shown), bookmark)

@@ -18,14 +18,16 @@ from millpond.server.workflows.shared.wire import KINDS, key_from, key_to, wante
 from millpond.workflows.partitions import METADATA
 from millpond.workflows.partitions.routing import partition_of_row
 from millpond.workflows.processor import ReadRows
-from millpond.workflows.store.search import found_among, page_among
+from millpond.workflows.store.search import address_page, tag_page
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
+    from millpond.kernel.keys import Part
+    from millpond.kernel.page import Page
     from millpond.workflows.engine import Key
-    from millpond.workflows.store import Found, Wanted
-    from millpond.workflows.store.search import FreePage
+    from millpond.workflows.store import Wanted
+    from millpond.workflows.store.addresses import Address
 
     M = TypeVar("M", bound=Message)
 
@@ -74,21 +76,21 @@ class SharedRows:
         parts = cast("tuple[bytes, ...]", decode(self._remote(number, self.tenant, request)))
         return [(key_from(key), kind.FromString(row)) for key, row in zip(parts[::2], parts[1::2], strict=True)]
 
-    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Found:
+    def search(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[Address]:
         """One page of a search for objects of runs.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return found_among(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
+        return address_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
-    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> FreePage:
+    def search_free(self, query: Wanted, *, limit: int, bookmark: bytes | None) -> Page[tuple[Part, ...]]:
         """One page of a search for objects that belong to no run.
 
         Raises:
             Invalid: the limit or the bookmark is none.
         """
-        return page_among(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
+        return tag_page(self.tenant, query, self.tag_keys(query, limit=limit, bookmark=bookmark), limit)
 
     def count(self, query: Wanted) -> int:
         """The number of objects of a search."""
