@@ -15,9 +15,12 @@ from littlehorse.model import (
     PutExternalEventDefRequest,
     PutStructDefRequest,
     PutTaskDefRequest,
+    PutUserTaskDefRequest,
+    PutWorkflowEventDefRequest,
     ReturnType,
     StructFieldDef,
     TypeDefinition,
+    UserTaskField,
     VariableDef,
     VariableType,
     VariableValue,
@@ -56,6 +59,10 @@ def stage() -> Stage:
     found.do(PutStructDefRequest(name="car", struct_def=InlineStructDef(fields=fields)))
     child = Workflow("child", lambda wf: wf.declare_int("count").required() and None)
     found.do(child.compile())
+    found.do(Workflow("says", lambda wf: wf.complete("hello")).compile())
+    found.do(PutWorkflowEventDefRequest(name="sold", content_type=ReturnType(return_type=of(VariableType.INT))))
+    approval = UserTaskField(name="yes", type=VariableType.BOOL)
+    found.do(PutUserTaskDefRequest(name="approval", fields=[approval]))
     return found
 
 
@@ -134,13 +141,45 @@ def child_that_does_not_exist(wf: WorkflowThread) -> None:
     wf.run_wf("nobody", {})
 
 
+def output_of_a_child(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.wait_for_child_wf(wf.run_wf("says", {})))
+
+
+def results_of_a_user_task(wf: WorkflowThread) -> None:
+    wf.declare_bool("b").assign(wf.assign_user_task("approval", "anna"))
+
+
+def thread_without_its_input(wf: WorkflowThread) -> None:
+    wf.spawn_thread(lambda inner: inner.declare_int("count").required() and None, "other", {})
+
+
+def thread_with_an_unknown_input(wf: WorkflowThread) -> None:
+    wf.spawn_thread(lambda inner: inner.execute("text", "x") and None, "other", {"colour": 2})
+
+
+def threads_for_a_number(wf: WorkflowThread) -> None:
+    wf.spawn_thread_for_each(wf.declare_int("n"), lambda inner: inner.execute("text", "x") and None, "other")
+
+
+def content_of_a_thrown_event(wf: WorkflowThread) -> None:
+    wf.throw_event("sold", wf.declare_str("s"))
+
+
+def condition_that_is_none(wf: WorkflowThread) -> None:
+    wf.wait_for_condition(wf.declare_int("n").add(1))
+
+
+def number_extended(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.declare_int("m").extend(2))
+
+
 REFUSED = [
-    text_to_number, literal_text_to_number, output_to_variable, output_to_input, event_to_input, number_to_bool,
+    output_of_a_child, results_of_a_user_task, thread_without_its_input, thread_with_an_unknown_input,
+    threads_for_a_number, content_of_a_thrown_event, condition_that_is_none, number_extended, text_to_number,
+    literal_text_to_number, output_to_variable, output_to_input, event_to_input, number_to_bool,
     number_cast_to_bool, arithmetic_on_text, text_added_to_number, field_that_a_struct_lacks, field_of_another_type,
-    part_of_a_number,
-    two_types_returned,
-    value_and_nothing_returned, child_without_its_input, child_with_an_unknown_input, child_with_a_wrong_input,
-    child_that_does_not_exist,
+    part_of_a_number, two_types_returned, value_and_nothing_returned, child_without_its_input,
+    child_with_an_unknown_input, child_with_a_wrong_input, child_that_does_not_exist,
 ]  # fmt: skip
 
 
@@ -182,7 +221,33 @@ def child_with_its_input(wf: WorkflowThread) -> None:
     wf.run_wf("child", {"count": wf.declare_int("n")})
 
 
-ACCEPTED = [cast_text, widened, out_of_json, field_of_a_struct, truncated, one_type_returned, child_with_its_input]
+def output_of_a_child_as_text(wf: WorkflowThread) -> None:
+    wf.declare_str("s").assign(wf.wait_for_child_wf(wf.run_wf("says", {})))
+
+
+def output_of_the_same_workflow(wf: WorkflowThread) -> None:
+    wf.declare_int("n").assign(wf.wait_for_child_wf(wf.run_wf("right", {})))
+    wf.complete("text")
+
+
+def content_of_the_event(wf: WorkflowThread) -> None:
+    wf.throw_event("sold", wf.execute("number", 1))
+    wf.throw_event("sold", wf.declare_json_obj("o").with_json_path("$.n"))
+    wf.throw_event("sold", None)
+
+
+def threads_for_elements(wf: WorkflowThread) -> None:
+    def body(inner: WorkflowThread) -> None:
+        inner.execute("number", inner.declare_int("INPUT"))
+
+    wf.wait_for_threads(wf.spawn_thread_for_each(wf.declare_json_arr("list"), body, "other"))
+
+
+ACCEPTED = [
+    output_of_a_child_as_text, output_of_the_same_workflow, content_of_the_event,
+    threads_for_elements, cast_text,
+    widened, out_of_json, field_of_a_struct, truncated, one_type_returned, child_with_its_input,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("body", ACCEPTED, ids=lambda body: body.__name__)

@@ -110,7 +110,7 @@ def test_an_output_of_a_task_is_checked(stage: Stage) -> None:
     stage.report("r", "0-1", 0, "done", person(age=VariableValue(int=7)))
     row = stage.rows.get(NodeRun, ("r", 0, 1))
     assert row is not None and row.status == LHStatus.ERROR
-    assert row.failures[0].failure_name == "VAR_MUTATION_ERROR" and "needs the field code" in row.failures[0].message
+    assert row.failures[0].failure_name == "VAR_MUTATION_ERROR" and "needs the field name" in row.failures[0].message
 
 
 def test_structs_in_an_event_are_checked_each(stage: Stage) -> None:
@@ -121,7 +121,7 @@ def test_structs_in_an_event_are_checked_each(stage: Stage) -> None:
         event = ExternalEventDefId(name="team")
         stage.do(PutExternalEventRequest(wf_run_id=WfRunId(id="r"), external_event_def_id=event, content=content))
 
-    with pytest.raises(Invalid, match="needs the field age"):
+    with pytest.raises(Invalid, match="needs the field name"):
         send(person(**ANNA), person())
     send(person(**ANNA), person(**ANNA))
 

@@ -83,7 +83,11 @@ def test_a_change_that_breaks_values_is_refused(
         ("first_name", NAME, "not a valid field name"),
         ("a", StructFieldDef(), "no type"),
         ("a", StructFieldDef(field_type={"primitive_type": VariableType.JSON_OBJ}), "no JSON.*JSON_OBJ"),
-        ("a", StructFieldDef(field_type={"struct_def_id": {"name": "ghost", "version": -1}}), "not defined.*ghost"),
+        (
+            "a",
+            StructFieldDef(field_type={"struct_def_id": {"name": "ghost", "version": -1}}),
+            "non-existent StructDef ghost",
+        ),
         ("a", StructFieldDef(field_type=INT, default_value=VariableValue(str="x")), "default.*type=INT given=STR"),
     ],
 )

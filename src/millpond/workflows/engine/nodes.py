@@ -26,10 +26,12 @@ from littlehorse.model import (
     TaskStatus,
     ThreadRun,
     ThreadType,
+    ThrowEventNode,
     VariableAssignment,
     VariableValue,
     VarNameAndVal,
     WorkflowEvent,
+    WorkflowEventDef,
     WorkflowEventId,
 )
 
@@ -254,8 +256,7 @@ def _event_done(step: Step) -> VariableValue | None:
 
 def _throw_event(step: Step) -> None:
     node, work = step.node.throw_event, step.run.work
-    content = step.value(node.content)
-    check_size("the content of the event", content)
+    content = _thrown_content(step, node)
     name = node.event_def_id
     newest = work.rows.get(WorkflowEventId, (step.run.path, name.name))
     number = newest.number + 1 if newest is not None else len(work.rows.list(WorkflowEvent, (step.run.path, name.name)))
@@ -269,6 +270,18 @@ def _throw_event(step: Step) -> None:
     work.rows.put(key_of(event.id), event)
     work.rows.put((step.run.path, name.name), event.id)
     work.cause(EventThrown(event))
+
+
+def _thrown_content(step: Step, node: ThrowEventNode) -> VariableValue:
+    """The content of a workflow event, as the type that its definition states."""
+    definition = step.run.work.rows.get(WorkflowEventDef, (node.event_def_id.name,)) or WorkflowEventDef()
+    type_ = definition.content_type.return_type
+    try:
+        content = settled(step.run.work, coerced(step.value(node.content), type_), type_)
+        check_size("the content of the event", content)
+    except NodeFailed as failed:
+        raise substitution(f"Failed calculating content of workflow Event: {failed.message}") from failed
+    return content
 
 
 # ------------------------------------------------------------------------------------ sleep, conditions

@@ -34,7 +34,7 @@ from millpond.workflows.engine.commands import (
     CorrelationForgotten,
     derived_id,
 )
-from millpond.workflows.engine.events.external import check_content, store_event
+from millpond.workflows.engine.events.external import content_of, store_event
 from millpond.workflows.engine.events.waits import key_problem
 from millpond.workflows.engine.keys import Key, key_of, root_of, run_path
 from millpond.workflows.engine.limits import CORRELATIONS_MAX
@@ -63,11 +63,11 @@ def put_correlated_event(work: Work, request: PutCorrelatedEventRequest) -> Corr
     if not definition.HasField("correlated_event_config"):
         hint = "define it with a correlated_event_config"
         raise Invalid("events of this definition are not correlated", kind="event_def", name=name, hint=hint)
-    check_content(work, definition, request.content)
+    content = content_of(work, definition, request.content)
     event = CorrelatedEvent(
         id=CorrelatedEventId(key=request.key, external_event_def_id=definition.id),
         created_at=work.instant(),
-        content=request.content,
+        content=content,
     )
     if work.rows.get(CorrelatedEvent, key_of(event.id)) is not None:
         raise AlreadyExists("an event has this key", kind="correlated_event", event=name, key=request.key)

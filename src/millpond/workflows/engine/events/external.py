@@ -20,10 +20,10 @@ from millpond.workflows.engine.keys import check_name, key_of, run_path
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.runs import TERMINAL, load
-from millpond.workflows.engine.values.conversions import coerced, is_null, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import coerced, type_name, value_type_name
 from millpond.workflows.engine.work import Work
 
-__all__ = ("check_content", "event_expired", "put_external_event", "store_event")
+__all__ = ("content_of", "event_expired", "put_external_event", "store_event")
 
 
 def put_external_event(work: Work, request: PutExternalEventRequest) -> ExternalEvent:
@@ -33,7 +33,7 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
         raise Invalid("no external event has this name", kind="event_def", name=request.external_event_def_id.name)
     for part in run_path(request.wf_run_id).split("_"):
         check_name("run", part)
-    check_content(work, definition, request.content)
+    content = content_of(work, definition, request.content)
     name = ExternalEventId(
         wf_run_id=request.wf_run_id,
         external_event_def_id=request.external_event_def_id,
@@ -41,7 +41,7 @@ def put_external_event(work: Work, request: PutExternalEventRequest) -> External
     )
     if work.rows.get(ExternalEvent, key_of(name)) is not None:
         raise AlreadyExists("an event has this guid", kind="external_event", guid=name.guid)
-    event = ExternalEvent(id=name, created_at=work.instant(), content=request.content)
+    event = ExternalEvent(id=name, created_at=work.instant(), content=content)
     if request.HasField("thread_run_number"):
         event.thread_run_number = request.thread_run_number
     if request.HasField("node_run_position"):
@@ -74,21 +74,24 @@ def event_expired(work: Work, request: EventExpired) -> None:
         drop(work, event)
 
 
-def check_content(work: Work, definition: ExternalEventDef, content: VariableValue) -> None:
-    """Raise Invalid for content that is too large, or not of the type that the event has."""
+def content_of(work: Work, definition: ExternalEventDef, content: VariableValue) -> VariableValue:
+    """The content of an event, as the type that the event has.
+
+    Raises:
+        Invalid: the content is too large, or cannot be of the type.
+    """
     if content.ByteSize() > VALUE_BYTES_MAX:
         raise Invalid("the content is too large", kind="value_bytes", bytes=content.ByteSize(), limit=VALUE_BYTES_MAX)
-    information = definition.type_information
-    if is_null(content) or not information.HasField("return_type"):
-        return
+    type_ = definition.type_information.return_type
     try:
-        settled(work, coerced(content, information.return_type), information.return_type)
+        return settled(work, coerced(content, type_), type_)
     except NodeFailed as failed:
+        name = definition.id.name
         raise Invalid(
-            "the content has another type than the event",
+            f"Invalid type of content for event. Check the return type of ExternalEventDef {name}",
             kind="event_type",
-            event=definition.id.name,
-            type=type_name(information.return_type),
+            event=name,
+            type=type_name(type_),
             given=value_type_name(content),
             problem=failed.message,
         ) from failed

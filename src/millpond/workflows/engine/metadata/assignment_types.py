@@ -1,7 +1,8 @@
 """The types of assignments, as far as a specification tells them: what no run could do is refused when it is put.
 
 A type is open (no kind is set) where only a run shows it: within JSON, and the output of a task that declares none. An
-open type fits everywhere.
+open type fits everywhere. The output of a child run has the type that the child's exits give it; what a child hands on
+from a child of its own is open.
 
 Invariants:
 * What is refused here would fail in every run that comes by it with a value that is not null.
@@ -16,8 +17,10 @@ from typing import Final, NoReturn
 
 from littlehorse.model import (
     ExternalEventDef,
+    InlineStructDef,
     LHPath,
     Node,
+    RunChildWfNode,
     StructDef,
     TaskDef,
     TypeDefinition,
@@ -28,6 +31,7 @@ from littlehorse.model import (
     WfSpec,
 )
 
+from millpond.errors import Invalid
 from millpond.workflows.engine.values.conversions import (
     assignable,
     castable,
@@ -36,17 +40,35 @@ from millpond.workflows.engine.values.conversions import (
     type_of_def,
     type_of_value,
 )
-from millpond.workflows.engine.work import Work
+from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("BOOL", "CAST", "FIELD", "INPUT_TYPE", "MUTATION", "OPEN", "Types", "is_computed")
+__all__ = (
+    "BOOL",
+    "CAST",
+    "CONTENT",
+    "FIELD",
+    "INPUT_TYPE",
+    "JSON",
+    "LIST",
+    "MUTATION",
+    "OPEN",
+    "Types",
+    "is_computed",
+    "output_of",
+    "output_type",
+)
 
 CAST: Final = "Cannot cast from {given} to {type}. This conversion is not supported"
+CONTENT: Final = (
+    "The content of {event} expects type {type} but is type {given}: cannot assign {given} to {type} without a cast"
+)
 FIELD: Final = "Could not find field '{field}' of the struct"
 INPUT_TYPE: Final = (
     "The input {input} expects type {type} but is type {given}: cannot assign {given} to {type} without a cast"
 )
 MUTATION: Final = "Mutation of variable {variable} invalid: cannot use a {given} as a {type}"
 _OPERAND: Final = "Cannot {operation} to a {given}"
+_PART: Final = "only JSON is changed in parts"
 
 OPEN: Final = TypeDefinition()
 BOOL: Final = TypeDefinition(primitive_type=VariableType.BOOL)
@@ -54,29 +76,49 @@ _DOUBLE: Final = TypeDefinition(primitive_type=VariableType.DOUBLE)
 _INT: Final = TypeDefinition(primitive_type=VariableType.INT)
 _STR: Final = TypeDefinition(primitive_type=VariableType.STR)
 _NUMBERS: Final = ("INT", "DOUBLE")
-_JSON: Final = ("JSON_OBJ", "JSON_ARR")
-_SIZED: Final = ("STR", "BYTES", *_JSON, "ARRAY", "MAP", "STRUCT")
+JSON: Final = ("JSON_OBJ", "JSON_ARR")
+LIST: Final = ("JSON_ARR", "ARRAY")
+_SIZED: Final = ("STR", "BYTES", *JSON, "ARRAY", "MAP", "STRUCT")
 _ARITHMETIC: Final = (
     VariableMutationType.SUBTRACT, VariableMutationType.MULTIPLY, VariableMutationType.DIVIDE, VariableMutationType.POW,
 )  # fmt: skip
 _LOGIC: Final = (VariableMutationType.AND, VariableMutationType.OR)
+_CHANGED: Final = {
+    VariableMutationType.ADD: ("STR", *LIST),
+    VariableMutationType.EXTEND: ("STR", "BYTES", *LIST, "MAP"),
+    VariableMutationType.REMOVE_IF_PRESENT: LIST,
+    VariableMutationType.REMOVE_INDEX: LIST,
+    VariableMutationType.REMOVE_KEY: ("JSON_OBJ", "MAP"),
+}
+"""The types that an operation changes, where it is none on numbers or truths."""
+_OUTPUTS: Final = {
+    "start_thread": _INT,
+    "start_multiple_threads": TypeDefinition(primitive_type=VariableType.JSON_ARR),
+    "run_child_wf": TypeDefinition(primitive_type=VariableType.WF_RUN_ID),
+    "user_task": TypeDefinition(primitive_type=VariableType.JSON_OBJ),
+}
+"""The types of the outputs of nodes whose kind decides it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """The types of one thread's assignments; `fail` raises for a problem with values that explain it."""
+    """The types of one thread's assignments; `fail` raises for a problem with values that explain it.
+
+    Without `children` the outputs of child runs are open.
+    """
 
     work: Work
     spec: WfSpec
     thread: str
     fail: Callable[..., NoReturn]
+    children: bool = True
 
     def of(self, assignment: VariableAssignment) -> TypeDefinition:
         """The type of an assignment; what cannot be computed fails."""
         type_ = self._source(assignment)
         match assignment.WhichOneof("path"):
             case "json_path":
-                self._require(type_, _JSON, "a JSON path looks into JSON only")
+                self._require(type_, JSON, "a JSON path looks into JSON only")
                 type_ = OPEN
             case "lh_path":
                 type_ = self._entered(type_, assignment.lh_path)
@@ -92,10 +134,16 @@ class Types:
         if not assignable(type_, kind):
             self.fail(problem, **values, type=type_name(kind), given=type_name(type_))
 
+    def check_kind(self, problem: str, assignment: VariableAssignment, names: tuple[str, ...]) -> None:
+        """Fail where an assignment can never be a value of one of these types."""
+        self._require(self.of(assignment), names, problem)
+
     def check_mutation(self, mutation: VariableMutation, kind: TypeDefinition) -> None:
         """Fail where a mutation can never be done on a variable of this type."""
-        whole = not (mutation.HasField("lhs_json_path") or mutation.HasField("lhs_lh_path"))
-        if not whole or mutation.WhichOneof("rhs_value") != "rhs_assignment":
+        if mutation.HasField("lhs_json_path") or mutation.HasField("lhs_lh_path"):
+            self._require(kind, JSON, _PART, variable=mutation.lhs_name)
+            return
+        if mutation.WhichOneof("rhs_value") != "rhs_assignment":
             return
         if mutation.operation == VariableMutationType.ASSIGN:
             truncated = is_computed(mutation.rhs_assignment) and type_name(kind) == "INT"
@@ -108,6 +156,15 @@ class Types:
         threads = [self.spec.thread_specs[self.thread], *self.spec.thread_specs.values()]
         declared = (v.var_def for thread in threads for v in thread.variable_defs if v.var_def.name == name)
         return next(map(type_of_def, declared), OPEN)
+
+    def returned(self) -> TypeDefinition | None:
+        """The type of the thread's output, open where its exits leave it so; None when it returns nothing."""
+        outputs = [
+            self.of(node.exit.return_content)
+            for _name, node in sorted(self.spec.thread_specs[self.thread].nodes.items())
+            if output_of(node) is not None
+        ]
+        return None if not outputs else outputs[0] if outputs.count(outputs[0]) == len(outputs) else OPEN
 
     def _source(self, assignment: VariableAssignment) -> TypeDefinition:
         match assignment.WhichOneof("source"):
@@ -133,16 +190,32 @@ class Types:
         return OPEN
 
     def _output(self, node: Node) -> TypeDefinition:
-        match node.WhichOneof("node"):
+        kind = node.WhichOneof("node")
+        match kind:
             case "task" if node.task.WhichOneof("task_to_execute") == "task_def_id":
                 task = self.work.rows.get(TaskDef, (node.task.task_def_id.name,))
                 returned = task.return_type if task is not None and task.HasField("return_type") else None
             case "external_event":
                 event = self.work.rows.get(ExternalEventDef, (node.external_event.external_event_def_id.name,))
                 returned = event.type_information if event is not None and event.HasField("type_information") else None
+            case "wait_for_child_wf" if self.children:
+                return self._child_output(node.wait_for_child_wf.child_wf_run_source_node)
             case _:
-                return OPEN
+                return _OUTPUTS.get(kind or "", OPEN)
         return returned.return_type if returned is not None and returned.HasField("return_type") else OPEN
+
+    def _child_output(self, source: str) -> TypeDefinition:
+        """The type of the output of the child run that a node starts; a run of the same workflow stays open."""
+        nodes = self.spec.thread_specs[self.thread].nodes
+        started = nodes[source].run_child_wf if source in nodes else RunChildWfNode()
+        if started.WhichOneof("wf_spec") != "wf_spec_name" or started.wf_spec_name == self.spec.id.name:
+            return OPEN
+        child = find_spec(
+            self.work, started.wf_spec_name, started.major_version if started.major_version >= 0 else None
+        )
+        if child is None:
+            return OPEN
+        return output_type(self.work, child, children=False) or OPEN
 
     def _expression(self, assignment: VariableAssignment) -> TypeDefinition:
         expression = assignment.expression
@@ -153,6 +226,8 @@ class Types:
 
     def _combined(self, operation: VariableMutationType, left: TypeDefinition, right: TypeDefinition) -> TypeDefinition:
         """The type of an operation's result; operands that it never takes fail."""
+        if operation not in VariableMutationType.values():
+            self.fail("no operation has this number", operation=operation)
         name = VariableMutationType.Name(operation)
         adds_number = operation == VariableMutationType.ADD and type_name(left) in _NUMBERS
         if operation in _LOGIC:
@@ -166,6 +241,7 @@ class Types:
             return _DOUBLE if "DOUBLE" in sides else _INT if sides == ("INT", "INT") else OPEN
         if operation == VariableMutationType.ASSIGN:
             return right
+        self._require(left, _CHANGED[operation], _OPERAND, operation=name)
         return left
 
     def _entered(self, type_: TypeDefinition, path: LHPath) -> TypeDefinition:
@@ -174,11 +250,13 @@ class Types:
             match type_.WhichOneof("defined_type"):
                 case "struct_def_id" if selector.WhichOneof("selector_type") == "key":
                     type_ = self._field(type_, selector.key)
+                case "inline_struct_def" if selector.WhichOneof("selector_type") == "key":
+                    type_ = self._field_of(type_.inline_struct_def, selector.key)
                 case "inline_array_def":
                     type_ = type_.inline_array_def.array_type
                 case "inline_map_def":
                     type_ = type_.inline_map_def.value_type
-                case "primitive_type" if type_name(type_) not in _JSON:
+                case "primitive_type" if type_name(type_) not in JSON:
                     self.fail("a path looks into a value without parts", given=type_name(type_))
                 case _:
                     return OPEN
@@ -189,14 +267,39 @@ class Types:
         definition = self.work.rows.get(StructDef, (id_.name, id_.version))
         if definition is None:
             return OPEN
-        if name not in definition.struct_def.fields:
-            self.fail(FIELD, struct=id_.name, field=name)
-        return definition.struct_def.fields[name].field_type
+        return self._field_of(definition.struct_def, name, id_.name)
+
+    def _field_of(self, content: InlineStructDef, name: str, struct: str = "inline") -> TypeDefinition:
+        if name not in content.fields:
+            self.fail(FIELD, struct=struct, field=name)
+        return content.fields[name].field_type
 
     def _require(self, type_: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:
         name = type_name(type_).partition(" ")[0]
         if name not in (*names, "ANY"):
             self.fail(problem, given=type_name(type_), **values)
+
+
+def output_of(node: Node) -> VariableAssignment | None:
+    """The value that an exit returns; None for other nodes, for an exit that fails, and for null."""
+    if node.WhichOneof("node") != "exit" or node.exit.WhichOneof("result") != "return_content":
+        return None
+    returned = node.exit.return_content
+    literal = returned.WhichOneof("source") == "literal_value"
+    nothing = returned.WhichOneof("source") is None or (literal and is_null(returned.literal_value))
+    return None if nothing else returned
+
+
+def output_type(work: Work, spec: WfSpec, *, children: bool = True) -> TypeDefinition | None:
+    """The type of the output of a stored specification's runs, open where it cannot be told; None for no output."""
+    try:
+        return Types(work, spec, spec.entrypoint_thread_name, _undecided, children).returned()
+    except Invalid:
+        return OPEN
+
+
+def _undecided(problem: str, **_values: object) -> NoReturn:
+    raise Invalid(problem, kind="workflow_spec_invalid")
 
 
 def is_computed(assignment: VariableAssignment) -> bool:

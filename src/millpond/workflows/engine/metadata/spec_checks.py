@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from functools import partial
-from typing import Final, NoReturn
+from collections.abc import Callable
+from typing import Final
 
 from google.protobuf.message import Message
 from littlehorse.model import (
@@ -17,92 +16,31 @@ from littlehorse.model import (
     ThreadSpec,
     TypeDefinition,
     VariableAssignment,
-    WfRunVariableAccessLevel,
+    VariableDef,
     WfSpec,
     WorkflowEventDef,
 )
 
-from millpond.errors import Invalid
-from millpond.workflows.engine.failures import RESERVED
+from millpond.workflows.engine.failures import RESERVED, NodeFailed
 from millpond.workflows.engine.keys import check_name, is_name
-from millpond.workflows.engine.metadata.assignment_types import BOOL, CAST, FIELD, INPUT_TYPE, MUTATION, OPEN, Types
+from millpond.workflows.engine.metadata.spec_faults import Check
+from millpond.workflows.engine.metadata.spec_types import check_returns, check_types
+from millpond.workflows.engine.metadata.struct_values import settled
 from millpond.workflows.engine.nodes import KINDS
 from millpond.workflows.engine.threads import INPUT
 from millpond.workflows.engine.user_tasks.nodes import find_definition
-from millpond.workflows.engine.values.conversions import assignable, fits, is_null, type_name, type_of_def
+from millpond.workflows.engine.values.conversions import assignable, fits, type_name, type_of_def, value_type_name
 from millpond.workflows.engine.values.messages import parts_of
+from millpond.workflows.engine.variable_scopes import INHERITED, PRIVATE
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = (
-    "INHERITED",
-    "PRIVATE",
-    "check_spec",
-)
-
-INHERITED = WfRunVariableAccessLevel.INHERITED_VAR
-PRIVATE = WfRunVariableAccessLevel.PRIVATE_VAR
-
-
-_WAYS_OUT: Final[dict[str, str]] = {
-    "a variable is not declared": "declare it in this thread or in one that starts it",
-    "the variable is declared twice": "give one of the two another name; only INPUT may repeat",
-    "no node has this name": "read the output of a node of the same thread",
-    "an edge leads to no node": "name a node of the same thread",
-    "a node other than an exit has an outgoing edge": "add an edge, or make the node an exit",
-    "an edge leads back to its own node": "put a node between",
-    "the task is not defined": "register the task before the specification",
-    "a task gets another number of inputs than it takes": "give one value for each input of the task",
-    "the user task is not defined": "register the user task before the specification",
-    "Must specify userGroup or userId": "give user_id, user_group or both",
-    "the external event is not defined": "register the event before the specification",
-    "the workflow event is not defined": "register the event before the specification",
-    "Could not find WfSpec {child}": "register the child's specification first",
-    "an event is used by one thread's interrupt alone": "define another event for the other use",
-    "a handler is given no such variable": "require INPUT alone, and only where there is content: errors have none",
-    "a handler takes another type than its event has": "declare INPUT with the type of the event",
-    CAST: "convert it in a task",
-    MUTATION: "cast the value, or declare the variable with its type",
-    INPUT_TYPE: "cast the value, or declare the input with its type",
-    "exits of a thread return different types": "let every exit return the same type",
-    "exits of a thread return a value and none": "return a value at every exit, or at none",
-    FIELD: "name a field of its definition",
-    "the child takes no such input": "declare it in the child's entrypoint",
-    "the child needs an input that it is not given": "give it, or let the child not require it",
-    "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
-}
-"""The way out of a mistake, by its problem. A problem names its values in braces."""
-
-
-class _Check:
-    """The check of one specification."""
-
-    def __init__(self, work: Work, spec: WfSpec) -> None:
-        self.work = work
-        self.spec = spec
-        self.variables = {v.var_def.name for thread in spec.thread_specs.values() for v in thread.variable_defs}
-
-    def fail(self, problem: str, thread: str, node: str = "", **values: object) -> NoReturn:
-        """Raise for a thread, and a node of it."""
-        if node:
-            values = {"node": node, **values}
-        raise Invalid(
-            problem.format_map(values),
-            kind="workflow_spec_invalid",
-            hint=_WAYS_OUT.get(problem),
-            spec=self.spec.id.name,
-            thread=thread,
-            **values,
-        )
-
-    def types(self, thread: str, node: str) -> Types:
-        """The types of a thread's assignments, whose faults are told of a node."""
-        return Types(self.work, self.spec, thread, partial(self.fail, thread=thread, node=node))
+__all__ = ("check_spec",)
 
 
 def check_spec(work: Work, spec: WfSpec) -> None:
     """Raise Invalid for a specification that no run could follow."""
     check_name("specification", spec.id.name)
-    check = _Check(work, spec)
+    check = Check(work, spec)
     if spec.entrypoint_thread_name not in spec.thread_specs:
         check.fail("the entrypoint thread does not exist", spec.entrypoint_thread_name)
     _check_variables(check)
@@ -111,7 +49,7 @@ def check_spec(work: Work, spec: WfSpec) -> None:
     _check_interrupts(check)
 
 
-def _check_variables(check: _Check) -> None:
+def _check_variables(check: Check) -> None:
     """Names are unique over all threads but for INPUT; inherited ones exist in the parent's specification."""
     names: Counter[str] = Counter()
     for thread in sorted(check.spec.thread_specs):
@@ -124,12 +62,23 @@ def _check_variables(check: _Check) -> None:
             own.add(name)
             if variable.access_level == INHERITED:
                 _check_inherited(check, thread, name)
-            type_ = type_of_def(variable.var_def)
-            if variable.var_def.HasField("default_value") and not fits(variable.var_def.default_value, type_):
-                check.fail("the default is of another type", thread, variable=name, type=type_name(type_))
+            if variable.var_def.HasField("default_value"):
+                _check_default(check, thread, variable.var_def)
 
 
-def _check_inherited(check: _Check, thread: str, name: str) -> None:
+def _check_default(check: Check, thread: str, declared: VariableDef) -> None:
+    """A default is a value of its variable's type; a struct has its fields, at any depth."""
+    type_, value = type_of_def(declared), declared.default_value
+    if not fits(value, type_):
+        check.fail("the default is of another type", thread, variable=declared.name, type=type_name(type_),
+                   given=value_type_name(value))  # fmt: skip
+    try:
+        settled(check.work, value, type_)
+    except NodeFailed as failed:
+        check.fail("the default is no value of its type", thread, variable=declared.name, reason=failed.message)
+
+
+def _check_inherited(check: Check, thread: str, name: str) -> None:
     if not check.spec.HasField("parent_wf_spec"):
         check.fail("only a specification with a parent inherits variables", thread, variable=name)
     parent = find_spec(
@@ -142,7 +91,7 @@ def _check_inherited(check: _Check, thread: str, name: str) -> None:
         check.fail("the parent specification shares no such variable", thread, variable=name)
 
 
-def _check_thread(check: _Check, name: str, thread: ThreadSpec) -> None:
+def _check_thread(check: Check, name: str, thread: ThreadSpec) -> None:
     """One entrypoint, every edge leads to a node that is no entrypoint, and every node is right in itself."""
     entrypoints = [node for node in thread.nodes if thread.nodes[node].WhichOneof("node") == "entrypoint"]
     if len(entrypoints) != 1:
@@ -158,11 +107,11 @@ def _check_thread(check: _Check, name: str, thread: ThreadSpec) -> None:
         if kind in _NODE_CHECKS:
             _NODE_CHECKS[kind](check, name, node_name, node)
         _check_assignments(check, name, node_name, node)
-        _check_types(check, name, node_name, node)
-    _check_returns(check, name, thread)
+        check_types(check, name, node_name, node)
+    check_returns(check, name, thread)
 
 
-def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -> None:
+def _check_edges(check: Check, name: str, thread: ThreadSpec, node_name: str) -> None:
     node = thread.nodes[node_name]
     if not node.outgoing_edges and node.WhichOneof("node") != "exit":
         check.fail("a node other than an exit has an outgoing edge", name, node_name)
@@ -178,7 +127,7 @@ def _check_edges(check: _Check, name: str, thread: ThreadSpec, node_name: str) -
                 check.fail("a variable is not declared", name, node_name, variable=mutation.lhs_name)
 
 
-def _check_assignments(check: _Check, thread: str, node: str, part: Message) -> None:
+def _check_assignments(check: Check, thread: str, node: str, part: Message) -> None:
     """Check every assignment of a node, wherever it stands."""
     if isinstance(part, VariableAssignment):
         _check_assignment(check, thread, node, part)
@@ -187,7 +136,7 @@ def _check_assignments(check: _Check, thread: str, node: str, part: Message) -> 
         _check_assignments(check, thread, node, inner)
 
 
-def _check_assignment(check: _Check, thread: str, node: str, assignment: VariableAssignment) -> None:
+def _check_assignment(check: Check, thread: str, node: str, assignment: VariableAssignment) -> None:
     """Raise for variables that no thread declares, and outputs of nodes that do not exist."""
     match assignment.WhichOneof("source"):
         case "variable_name":
@@ -200,7 +149,7 @@ def _check_assignment(check: _Check, thread: str, node: str, assignment: Variabl
         _check_assignments(check, thread, node, part)
 
 
-def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandlerDef) -> None:
+def _check_handler(check: Check, thread: str, node: str, handler: FailureHandlerDef) -> None:
     if handler.handler_spec_name not in check.spec.thread_specs:
         check.fail("the thread of a handler does not exist", thread, node, handler=handler.handler_spec_name)
     kind, name = handler.WhichOneof("failure_to_catch"), handler.specific_failure
@@ -213,7 +162,7 @@ def _check_handler(check: _Check, thread: str, node: str, handler: FailureHandle
 
 
 def _check_handler_inputs(
-    check: _Check, handler: str, *, content: bool = True, content_type: TypeDefinition | None = None
+    check: Check, handler: str, *, content: bool = True, content_type: TypeDefinition | None = None
 ) -> None:
     """A handler needs nothing but the content of what it handles, of the type that this has; errors have none."""
     for variable in check.spec.thread_specs[handler].variable_defs:
@@ -225,71 +174,10 @@ def _check_handler_inputs(
                        type=type_name(type_), given=type_name(content_type))  # fmt: skip
 
 
-# ---------------------------------------------------------------------------------------------------- types
-
-
-def _check_types(check: _Check, thread: str, name: str, node: Node) -> None:
-    """Every assignment of a node can be computed, and fits where it goes."""
-    types = check.types(thread, name)
-    for assignment in _assignments(node):
-        types.of(assignment)
-    for edge in node.outgoing_edges:
-        if edge.WhichOneof("edge_condition") == "condition":
-            types.check("a condition is no BOOL", edge.condition, BOOL)
-        for mutation in edge.variable_mutations:
-            types.check_mutation(mutation, types.variable(mutation.lhs_name))
-    match node.WhichOneof("node"):
-        case "start_thread":
-            _check_started(check, types, node.start_thread.thread_spec_name, node.start_thread.variables)
-        case "start_multiple_threads":
-            started = node.start_multiple_threads
-            _check_started(check, types, started.thread_spec_name, started.variables)
-
-
-def _assignments(part: Message) -> Iterator[VariableAssignment]:
-    """The outermost assignments within a message."""
-    if isinstance(part, VariableAssignment):
-        yield part
-    else:
-        for inner in parts_of(part):
-            yield from _assignments(inner)
-
-
-def _check_started(check: _Check, types: Types, started: str, inputs: Mapping[str, VariableAssignment]) -> None:
-    for variable in check.spec.thread_specs[started].variable_defs:
-        name = variable.var_def.name
-        if name in inputs:
-            types.check(INPUT_TYPE, inputs[name], type_of_def(variable.var_def), input=name)
-
-
-def _check_returns(check: _Check, thread: str, spec: ThreadSpec) -> None:
-    """The exits of a thread that do not fail give one type, or all of them nothing."""
-    first: TypeDefinition | None = None
-    nothing = ""
-    for name in sorted(spec.nodes):
-        node = spec.nodes[name]
-        if node.WhichOneof("node") != "exit" or node.exit.WhichOneof("result") == "failure_def":
-            continue
-        returned = node.exit.return_content
-        empty = returned.WhichOneof("source") is None or (
-            returned.WhichOneof("source") == "literal_value" and is_null(returned.literal_value)
-        )
-        if empty:
-            nothing = name
-            continue
-        type_ = check.types(thread, name).of(returned)
-        if first is not None and OPEN not in (first, type_) and type_name(first) != type_name(type_):
-            check.fail("exits of a thread return different types", thread, name, type=type_name(type_),
-                       other=type_name(first))  # fmt: skip
-        first = first or type_
-    if nothing and first is not None:
-        check.fail("exits of a thread return a value and none", thread, nothing)
-
-
 # ------------------------------------------------------------------------------------------ kinds of nodes
 
 
-def _check_exit(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_exit(check: Check, thread: str, name: str, node: Node) -> None:
     if node.exit.WhichOneof("result") != "failure_def":
         return
     failure = node.exit.failure_def.failure_name
@@ -297,30 +185,26 @@ def _check_exit(check: _Check, thread: str, name: str, node: Node) -> None:
         check.fail("an exit throws a failure with its own valid name", thread, name, failure=failure)
 
 
-def _check_task(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_task(check: Check, thread: str, name: str, node: Node) -> None:
     task = node.task
     _check_retries(check, thread, name, task)
     if task.WhichOneof("task_to_execute") == "dynamic_task":
         return
     definition = check.work.rows.get(TaskDef, (task.task_def_id.name,))
     if definition is None:
-        check.fail("the task is not defined", thread, name, task=task.task_def_id.name)
+        check.fail("Refers to nonexistent TaskDef {task}", thread, name, task=task.task_def_id.name)
     if len(definition.input_vars) != len(task.variables):
         check.fail(
-            "a task gets another number of inputs than it takes",
+            "For TaskDef {task} we need {takes} input vars, but we have {given}",
             thread,
             name,
             task=task.task_def_id.name,
             given=len(task.variables),
             takes=len(definition.input_vars),
         )
-    types = check.types(thread, name)
-    _check_assignments(check, thread, name, task)
-    for declared, assignment in zip(definition.input_vars, task.variables, strict=True):
-        types.check(INPUT_TYPE, assignment, type_of_def(declared), input=declared.name)
 
 
-def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> None:
+def _check_retries(check: Check, thread: str, name: str, task: TaskNode) -> None:
     if task.retries < 0 or task.timeout_seconds < 0:
         check.fail("retries and timeout of a task are not negative", thread, name)
     if not task.HasField("exponential_backoff"):
@@ -330,12 +214,18 @@ def _check_retries(check: _Check, thread: str, name: str, task: TaskNode) -> Non
         check.fail("a delay needs base > 0, multiplier ≥ 1 and limit ≥ base", thread, name)
 
 
-def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_user_task(check: Check, thread: str, name: str, node: Node) -> None:
     """A user task is defined, is for a user or a group, and its actions are right in themselves."""
     task = node.user_task
     if find_definition(check.work, task) is None:
         version = task.user_task_def_version if task.HasField("user_task_def_version") else None
-        check.fail("the user task is not defined", thread, name, user_task=task.user_task_def_name, version=version)
+        check.fail(
+            "Specified UserTaskDef {user_task} not found",
+            thread,
+            name,
+            user_task=task.user_task_def_name,
+            version=version,
+        )
     if not task.HasField("user_id") and not task.HasField("user_group"):
         check.fail("Must specify userGroup or userId", thread, name, user_task=task.user_task_def_name)
     for field, assignment in (("UserId", task.user_id), ("UserGroup", task.user_group)):
@@ -349,68 +239,54 @@ def _check_user_task(check: _Check, thread: str, name: str, node: Node) -> None:
                 check.fail("an action of a user task does nothing", thread, name, user_task=task.user_task_def_name)
 
 
-def _check_external_event(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_external_event(check: Check, thread: str, name: str, node: Node) -> None:
     event = node.external_event.external_event_def_id.name
     if check.work.rows.get(ExternalEventDef, (event,)) is None:
-        check.fail("the external event is not defined", thread, name, event=event)
+        check.fail("Refers to nonexistent ExternalEventDef {event}", thread, name, event=event)
 
 
-def _check_throw_event(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_throw_event(check: Check, thread: str, name: str, node: Node) -> None:
     event = node.throw_event.event_def_id.name
     if check.work.rows.get(WorkflowEventDef, (event,)) is None:
-        check.fail("the workflow event is not defined", thread, name, event=event)
+        check.fail("Refers to missing workflowEventDef {event}", thread, name, event=event)
 
 
-def _check_start_thread(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_start_thread(check: Check, thread: str, name: str, node: Node) -> None:
     if node.start_thread.thread_spec_name not in check.spec.thread_specs:
-        check.fail("the thread to start does not exist", thread, name, started=node.start_thread.thread_spec_name)
+        check.fail(
+            "Tried to start nonexistent thread {started}", thread, name, started=node.start_thread.thread_spec_name
+        )
 
 
-def _check_start_threads(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_start_threads(check: Check, thread: str, name: str, node: Node) -> None:
     started = node.start_multiple_threads.thread_spec_name
     if started not in check.spec.thread_specs:
-        check.fail("the thread to start does not exist", thread, name, started=started)
+        check.fail("Tried to start nonexistent thread {started}", thread, name, started=started)
 
 
-def _check_wait(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_wait(check: Check, thread: str, name: str, node: Node) -> None:
     for handler in node.wait_for_threads.per_thread_failure_handlers:
         _check_handler(check, thread, name, handler)
 
 
-def _check_child(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_child(check: Check, thread: str, name: str, node: Node) -> None:
     child = node.run_child_wf
+    if child.WhichOneof("wf_spec") is None:
+        check.fail("A valid WfSpec name must be specified", thread, name)
     if child.WhichOneof("wf_spec") == "wf_spec_name" and child.wf_spec_name != check.spec.id.name:
         major = child.major_version if child.major_version >= 0 else None
-        spec = find_spec(check.work, child.wf_spec_name, major)
-        if spec is None:
-            check.fail("Could not find WfSpec {child}", thread, name, child=child.wf_spec_name)
-        _check_child_inputs(check, thread, name, spec, child.inputs)
+        if find_spec(check.work, child.wf_spec_name, major) is None:
+            check.fail("Could not find WfSpec {child}", thread, name, child=child.wf_spec_name, major=major)
 
 
-def _check_child_inputs(
-    check: _Check, thread: str, node: str, spec: WfSpec, inputs: Mapping[str, VariableAssignment]
-) -> None:
-    """A child gets what its entrypoint requires, and nothing that it does not take."""
-    _check_assignments(check, thread, node, check.spec.thread_specs[thread].nodes[node])
-    types, entrypoint = check.types(thread, node), spec.thread_specs[spec.entrypoint_thread_name]
-    declared = {variable.var_def.name: variable for variable in entrypoint.variable_defs}
-    for name in sorted(inputs):
-        if name not in declared:
-            check.fail("the child takes no such input", thread, node, child=spec.id.name, input=name)
-        types.check(INPUT_TYPE, inputs[name], type_of_def(declared[name].var_def), input=name)
-    missing = sorted(name for name, variable in declared.items() if variable.required and name not in inputs)
-    if missing:
-        check.fail("the child needs an input that it is not given", thread, node, child=spec.id.name, input=missing[0])
-
-
-def _check_child_wait(check: _Check, thread: str, name: str, node: Node) -> None:
+def _check_child_wait(check: Check, thread: str, name: str, node: Node) -> None:
     source = node.wait_for_child_wf.child_wf_run_source_node
     nodes = check.spec.thread_specs[thread].nodes
     if source and (source not in nodes or nodes[source].WhichOneof("node") != "run_child_wf"):
         check.fail("the node that is waited for starts no run", thread, name, source=source)
 
 
-_NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
+_NODE_CHECKS: Final[dict[str, Callable[[Check, str, str, Node], None]]] = {
     "exit": _check_exit,
     "task": _check_task,
     "user_task": _check_user_task,
@@ -424,7 +300,7 @@ _NODE_CHECKS: Final[dict[str, Callable[[_Check, str, str, Node], None]]] = {
 }
 
 
-def _check_interrupts(check: _Check) -> None:
+def _check_interrupts(check: Check) -> None:
     """An event interrupts one thread only, and no node waits for it."""
     interrupted: dict[str, str] = {}
     waited = {
@@ -442,7 +318,7 @@ def _check_interrupts(check: _Check) -> None:
                 check.fail("the thread of a handler does not exist", name, handler=definition.handler_spec_name)
             event_def = check.work.rows.get(ExternalEventDef, (event,))
             if event_def is None:
-                check.fail("the external event is not defined", name, event=event)
+                check.fail("Refers to nonexistent ExternalEventDef {event}", name, event=event)
             content = event_def.type_information
             content_type = content.return_type if content.HasField("return_type") else None
             _check_handler_inputs(check, definition.handler_spec_name, content_type=content_type)

@@ -13,8 +13,8 @@ from littlehorse.model import (
     MetadataStatus,
     PutWfSpecRequest,
     RunChildWfNode,
-    ThreadSpec,
     ThreadVarDef,
+    TypeDefinition,
     UserTaskNode,
     WfRunVariableAccessLevel,
     WfSpec,
@@ -22,6 +22,7 @@ from littlehorse.model import (
 )
 
 from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.workflows.engine.metadata.assignment_types import output_type
 from millpond.workflows.engine.metadata.definitions import same_but_for_time, settle_variables
 from millpond.workflows.engine.metadata.spec_checks import check_spec
 from millpond.workflows.engine.metadata.struct_values import pin_structs
@@ -54,7 +55,7 @@ def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
         if earlier is not None and same_but_for_time(earlier, spec, "id", "status"):
             earlier.status = MetadataStatus.ACTIVE
             return _stored(work, earlier)
-    breaking = _breaks(last, spec)
+    breaking = _breaks(work, last, spec)
     if latest is not None:
         _check_allowed(request, breaking=breaking)
     spec.id.major_version = last.id.major_version + breaking
@@ -137,27 +138,16 @@ def _freeze(spec: WfSpec, latest: WfSpec | None) -> None:
     spec.frozen_variables.extend(frozen[name] for name in sorted(frozen))
 
 
-def _breaks(latest: WfSpec, new: WfSpec) -> bool:
-    return _interface(latest) != _interface(new)
+def _breaks(work: Work, latest: WfSpec, new: WfSpec) -> bool:
+    return _interface(work, latest) != _interface(work, new)
 
 
-def _interface(spec: WfSpec) -> tuple[frozenset[str], frozenset[str], bytes]:
+def _interface(work: Work, spec: WfSpec) -> tuple[frozenset[str], frozenset[str], TypeDefinition | None]:
     """All that users of a specification rely on: public and required variables, and the type of the output."""
     public = {variable.var_def.name for _thread, variable in _all_variables(spec) if variable.access_level == PUBLIC}
     entrypoint = spec.thread_specs[spec.entrypoint_thread_name]
     required = {variable.var_def.name for variable in entrypoint.variable_defs if variable.required}
-    return frozenset(public), frozenset(required), _output(entrypoint)
-
-
-def _output(thread: ThreadSpec) -> bytes:
-    """The type of a thread's output, as far as its exits name a variable of the thread."""
-    types = {variable.var_def.name: type_of_def(variable.var_def) for variable in thread.variable_defs}
-    for name in sorted(thread.nodes):
-        result = thread.nodes[name].exit
-        if result.WhichOneof("result") == "return_content":
-            variable = types.get(result.return_content.variable_name)
-            return b"?" if variable is None else b"!" + variable.SerializeToString(deterministic=True)
-    return b""
+    return frozenset(public), frozenset(required), output_type(work, spec)
 
 
 def _check_allowed(request: PutWfSpecRequest, *, breaking: bool) -> None:

@@ -1,23 +1,34 @@
 """Structs, arrays and maps: values get the types that are declared for them, whatever the client said, at any depth.
 
-A struct is checked against the fields of its definition. It may hold more of them, and lack those that have a default;
-one without a name, as a builder makes it within another, is of the type that is wanted.
+A struct is checked against the fields of its definition. It may hold more of them; those that it lacks get their
+default, which is null for a nullable field. A default was settled when its struct was defined, so it lacks nothing.
+One without a name, as a builder makes it within another, is of the type that is wanted.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from google.protobuf.message import Message
-from littlehorse.model import InlineStruct, InlineStructDef, StructDef, StructDefId, TypeDefinition, VariableValue
+from littlehorse.model import (
+    InlineStruct,
+    InlineStructDef,
+    StructDef,
+    StructDefId,
+    StructFieldDef,
+    TypeDefinition,
+    VariableValue,
+)
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.failures import substitution
+from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.values.conversions import fits, is_null, kind_of, type_name, value_type_name
 from millpond.workflows.engine.values.messages import parts_of
 from millpond.workflows.engine.work import Work, copied
 
-__all__ = ("latest_struct", "pin_structs", "settled")
+__all__ = ("is_required", "latest_struct", "pin_structs", "settled")
 
 _VALUES = frozenset({"struct", "array", "map"})
 
@@ -37,7 +48,7 @@ def settled(work: Work, value: VariableValue, type_: TypeDefinition) -> Variable
     if kind_of(value) not in _VALUES or type_.WhichOneof("defined_type") is None:
         return value
     result = copied(value)
-    _settle(work, result, type_)
+    _Settling(work).settle(result, type_)
     return result
 
 
@@ -75,40 +86,59 @@ def _definition(work: Work, name: StructDefId) -> StructDef | None:
     return latest_struct(work, name.name)
 
 
-def _settle(work: Work, value: VariableValue, type_: TypeDefinition) -> None:
-    if is_null(value):
-        return
-    match type_.WhichOneof("defined_type"):
-        case "struct_def_id":
-            definition = _definition(work, type_.struct_def_id)
-            if definition is None:
-                raise substitution(f"the struct {type_.struct_def_id.name} is not defined")
-            value.struct.struct_def_id.CopyFrom(definition.id)
-            _settle_fields(work, definition.id.name, value.struct.struct, definition.struct_def)
-        case "inline_struct_def":
-            _settle_fields(work, "of this type", value.struct.struct, type_.inline_struct_def)
-        case "inline_array_def":
-            value.array.element_type.CopyFrom(type_.inline_array_def.array_type)
-            for item in value.array.items:
-                _settle(work, item, type_.inline_array_def.array_type)
-        case "inline_map_def":
-            value.map.map_type.CopyFrom(type_.inline_map_def)
-            for entry in value.map.entries:
-                _settle(work, entry.value, type_.inline_map_def.value_type)
+@dataclass(slots=True)
+class _Settling:
+    """One value that gets its types, and the bytes of the defaults that it got with them."""
+
+    work: Work
+    added: int = 0
+
+    def settle(self, value: VariableValue, type_: TypeDefinition) -> None:
+        """Give a value, and all within it, their types."""
+        if is_null(value):
+            return
+        match type_.WhichOneof("defined_type"):
+            case "struct_def_id":
+                definition = _definition(self.work, type_.struct_def_id)
+                if definition is None:
+                    raise substitution(f"the struct {type_.struct_def_id.name} is not defined")
+                value.struct.struct_def_id.CopyFrom(definition.id)
+                self._settle_fields(definition.id.name, value.struct.struct, definition.struct_def)
+            case "inline_struct_def":
+                self._settle_fields("of this type", value.struct.struct, type_.inline_struct_def)
+            case "inline_array_def":
+                value.array.element_type.CopyFrom(type_.inline_array_def.array_type)
+                for item in value.array.items:
+                    self.settle(item, type_.inline_array_def.array_type)
+            case "inline_map_def":
+                value.map.map_type.CopyFrom(type_.inline_map_def)
+                for entry in value.map.entries:
+                    self.settle(entry.value, type_.inline_map_def.value_type)
+
+    def _settle_fields(self, struct: str, content: InlineStruct, definition: InlineStructDef) -> None:
+        for name in sorted(definition.fields):
+            field = definition.fields[name]
+            if name not in content.fields:
+                if is_required(field):
+                    raise substitution(f"the struct {struct} needs the field {name}")
+                self._add_default(name, content.fields[name].value, field)
+            value = content.fields[name].value
+            if is_null(value) and not field.is_nullable:
+                raise substitution(f"the field {name} of the struct {struct} cannot be null")
+            if not fits(value, field.field_type):
+                other = f"{type_name(field.field_type)}, not {value_type_name(value)}"
+                raise substitution(f"the field {name} of the struct {struct} is of type {other}")
+            content.fields[name].masked = field.field_type.masked
+            self.settle(value, field.field_type)
+
+    def _add_default(self, name: str, value: VariableValue, field: StructFieldDef) -> None:
+        """Give an absent field its default, or null. A small value may lack many fields: their sum has a limit."""
+        value.CopyFrom(field.default_value)
+        self.added += len(name) + value.ByteSize()
+        if self.added > VALUE_BYTES_MAX:
+            raise substitution(f"the defaults of absent fields have more bytes than value_bytes_max={VALUE_BYTES_MAX}")
 
 
-def _settle_fields(work: Work, struct: str, content: InlineStruct, definition: InlineStructDef) -> None:
-    for name in sorted(definition.fields):
-        field = definition.fields[name]
-        if name not in content.fields:
-            if not field.HasField("default_value"):
-                raise substitution(f"the struct {struct} needs the field {name}")
-            continue
-        value = content.fields[name].value
-        if is_null(value) and not field.is_nullable:
-            raise substitution(f"the field {name} of the struct {struct} cannot be null")
-        if not fits(value, field.field_type):
-            other = f"{type_name(field.field_type)}, not {value_type_name(value)}"
-            raise substitution(f"the field {name} of the struct {struct} is of type {other}")
-        content.fields[name].masked = field.field_type.masked
-        _settle(work, value, field.field_type)
+def is_required(field: StructFieldDef) -> bool:
+    """True for a field that every struct has to give: it has no default, not even null."""
+    return not field.HasField("default_value") and not field.is_nullable

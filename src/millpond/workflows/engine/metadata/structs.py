@@ -28,11 +28,12 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.commands import Command
+from millpond.workflows.engine.failures import NodeFailed, substitution
 from millpond.workflows.engine.keys import check_name
 from millpond.workflows.engine.metadata.definitions import same_but_for_time
-from millpond.workflows.engine.metadata.struct_values import latest_struct
+from millpond.workflows.engine.metadata.struct_values import is_required, latest_struct, settled
 from millpond.workflows.engine.rows import Rows
-from millpond.workflows.engine.values.conversions import fits, type_name, value_type_name
+from millpond.workflows.engine.values.conversions import check_size, fits, is_null, type_name, value_type_name
 from millpond.workflows.engine.work import Work
 
 __all__ = (
@@ -94,16 +95,26 @@ def _check_field(work: Work, struct: str, name: str, field: StructFieldDef) -> N
     if not _FIELD.fullmatch(name):
         _fail("not a valid field name", struct, name, "use letters and digits; begin with a small letter")
     _settle_type(work, struct, name, field.field_type)
-    if field.HasField("default_value") and not fits(field.default_value, field.field_type):
+    if field.HasField("default_value"):
+        _settle_default(work, struct, name, field)
+
+
+def _settle_default(work: Work, struct: str, name: str, field: StructFieldDef) -> None:
+    """Check the default of a field as any value of the field is checked, and give it its types."""
+    if is_null(field.default_value) and not field.is_nullable:
+        hint = "let the field be nullable, or give it another default"
+        _fail("Non-nullable field cannot have a null default value", struct, name, hint)
+    try:
+        if not fits(field.default_value, field.field_type):
+            raise substitution("a default is not converted")
+        value = settled(work, field.default_value, field.field_type)
+        check_size("the default", value)
+    except NodeFailed as failed:
         expected, default = type_name(field.field_type), value_type_name(field.default_value)
-        _fail(
-            "the default is of another type",
-            struct,
-            name,
-            "give a default of the field's type",
-            type=expected,
-            given=default,
-        )
+        hint = "give a default of the field's type"
+        reason = failed.message
+        _fail("the default is of another type", struct, name, hint, type=expected, given=default, reason=reason)
+    field.default_value.CopyFrom(value)
 
 
 def _settle_type(work: Work, struct: str, name: str, type_: TypeDefinition) -> None:
@@ -132,7 +143,7 @@ def _settle_struct(work: Work, struct: str, name: str, named: StructDefId) -> No
         latest = latest_struct(work, named.name)
         named.version = -1 if latest is None else latest.id.version
     if named.version < 0 or work.rows.get(StructDef, (named.name, named.version)) is None:
-        _fail("the struct of a field is not defined", struct, name, "define it first", named=named.name)
+        _fail(f"Refers to non-existent StructDef {named.name[:80]}", struct, name, "define it first")
 
 
 def _check_change(request: PutStructDefRequest, old: InlineStructDef, new: InlineStructDef) -> None:
@@ -161,4 +172,4 @@ def _field(struct: InlineStructDef, name: str) -> StructFieldDef | None:
 
 
 def _required(struct: InlineStructDef) -> set[str]:
-    return {name for name in struct.fields if not struct.fields[name].HasField("default_value")}
+    return {name for name in struct.fields if is_required(struct.fields[name])}

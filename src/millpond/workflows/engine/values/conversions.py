@@ -157,9 +157,15 @@ def assignable(source: TypeDefinition, target: TypeDefinition) -> bool:
             to_text = target.primitive_type == VariableType.STR and source.primitive_type in _TEXTS
             return pair[0] == pair[1] or pair in widened or to_text
         case ("struct_def_id", "struct_def_id"):
-            return source.struct_def_id.name == target.struct_def_id.name
+            return source.struct_def_id.name in ("", target.struct_def_id.name)
+        case ("struct_def_id" | "inline_struct_def", "struct_def_id" | "inline_struct_def"):
+            return True
         case ("inline_array_def", "inline_array_def"):
             return assignable(source.inline_array_def.array_type, target.inline_array_def.array_type)
+        case ("inline_map_def", "inline_map_def"):
+            from_map, to_map = source.inline_map_def, target.inline_map_def
+            keys = assignable(from_map.key_type, to_map.key_type)
+            return keys and assignable(from_map.value_type, to_map.value_type)
         case _:
             return kinds[0] == kinds[1]
 
