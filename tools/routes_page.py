@@ -10,8 +10,10 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from millpond.server.dialect import OWN
 from millpond.server.dispatch import Route
-from millpond.server.lakefs.table import PREFIX, ROWS
+from millpond.server.lakefs.dialect import LAKEFS
+from millpond.server.lakefs.needs import PREFIX
 from millpond.server.routes.table import On, RouteNeeds
 from millpond.server.run import Service
 from millpond.settings import load_settings
@@ -55,14 +57,14 @@ def routes() -> tuple[Route, ...]:
 
 def page() -> str:
     """The page."""
-    maps = "".join(_row(route.method, route.path, route.needs) for route in routes())
-    versions = "".join(_row(method, PREFIX + path, row.needs) for (method, path), row in ROWS.items())
-    return OPENING + _HEAD + maps + _VERSIONS + _HEAD + versions
+    own, versions = ([route for route in routes() if route.dialect is dialect] for dialect in (OWN, LAKEFS))
+    return OPENING + _HEAD + "".join(map(_row, own)) + _VERSIONS + _HEAD + "".join(map(_row, versions))
 
 
-def _row(method: str, path: str, needs: RouteNeeds) -> str:
+def _row(route: Route) -> str:
+    needs = route.needs
     cells = (_right(needs), _body(needs.body_bytes_max), needs.work.value, "yes" if needs.audited else "")
-    return f"| `{method} {path.replace(':path}', '}')}` | {' | '.join(cells)} |\n"
+    return f"| `{route.method} {route.path.replace(':path}', '}')}` | {' | '.join(cells)} |\n"
 
 
 def _body(bytes_max: int | None) -> str:

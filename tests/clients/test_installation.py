@@ -15,7 +15,8 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.server.lakefs.absent import NOT_OFFERED
-from millpond.server.lakefs.table import ROWS
+from millpond.server.lakefs.api import ROUTES
+from millpond.server.lakefs.needs import PREFIX
 from tests.clients.conftest import Server
 
 NAMES = re.compile(r"\{\w+\}")
@@ -109,7 +110,7 @@ def called_by_clients() -> set[tuple[str, str]]:
 
 
 def test_each_call_of_a_client_has_a_route_or_an_answer_with_the_way_out(server: Server) -> None:
-    routes = {(method, NAMES.sub("{}", path)) for method, path in ROWS}
+    routes = {(route.method, NAMES.sub("{}", route.path.removeprefix(PREFIX))) for route in ROUTES}
     absent = {(method, f"/{path}") for path, (methods, _) in NOT_OFFERED.items() for method in methods.split()}
     calls = called_by_clients()
     assert len(calls) > 100
@@ -177,7 +178,7 @@ def test_metadata_of_a_repository(sdk: LakeFSClient, repository: str) -> None:
         ({"name": "good"}, 'Error at "/storage_namespace": property "storage_namespace" is missing'),
         ({"name": "good", "storage_namespace": "nope"}, 'Error at "/storage_namespace": string doesn\'t match'),
         ({"name": 3, "storage_namespace": "local://x"}, 'Error at "/name": value must be a string'),
-        ({"name": None, "storage_namespace": "local://x"}, 'Error at "/name": Value is not nullable'),
+        ({"name": None, "storage_namespace": "local://x"}, 'Error at "/name": property "name" is missing'),
         ({"name": "good", "storage_namespace": "local://x", "read_only": "yes"}, "value must be a boolean"),
         ([], "failed to decode request body"),
         (b"{not json", "failed to decode request body"),

@@ -23,6 +23,7 @@ from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, MillpondError, Unavailable, Uncertain
 from millpond.nodes.rate_limits import BUCKETS_BYTES, SharedRateLimits
 from millpond.nodes.tokens import TokenFile, hash_token
+from millpond.server.dialect import OWN
 from millpond.server.readers import Readers
 from millpond.server.run import Service
 from millpond.settings import load_settings
@@ -298,7 +299,7 @@ def test_the_limits_of_bodies_hold_at_a_reader_and_beyond_it(serve: Callable[...
         sender = Sender(node, route.method, path_of(route.path, "weather"), 1 + bytes_max, **headers)
         answer = sender.answer()
         assert answer.status == 413, (route.method, route.path, answer.body)
-        if route.method != "HEAD":
+        if route.method != "HEAD" and route.dialect is OWN:
             assert answer.json()["values"]["bytes_max"] == bytes_max, (route.method, route.path)
     for path, kind in (("/v1/maps/weather/get", "at the reader"), ("/v1/maps", "beyond it")):
         sender = Sender(node, "POST", path, None, Content_Type="application/json")

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from millpond.nodes.tokens import RIGHTS, hash_token
+from millpond.server.dialect import OWN
 from millpond.server.dispatch import Route
 from millpond.server.routes.table import On, RouteNeeds, Work
 from tests.nodes.conftest import Answer, Served
@@ -116,9 +117,9 @@ def allowed(bearer: Bearer, needs: RouteNeeds, map: str, path: str) -> bool:
 
 
 def rows_of(node: Served) -> list[tuple[str, str, RouteNeeds]]:
-    """Method, template and needs of every route; that which drops the map comes last."""
+    """Method, template and needs of every route of Millpond itself; that which drops the map comes last."""
     routes: tuple[Route, ...] = node.service.app.state.routes
-    rows = [(route.method, route.path, route.needs) for route in routes]
+    rows = [(route.method, route.path, route.needs) for route in routes if route.dialect is OWN]
     return sorted(rows, key=lambda row: row[:2] == ("DELETE", "/v1/maps/{name}"))
 
 

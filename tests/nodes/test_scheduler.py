@@ -86,7 +86,7 @@ class Gate:
         return Outcome("passed")
 
 
-def test_a_job_that_is_due_runs_by_itself_again_and_again(start: Start, clock: ManualClock) -> None:
+def test_a_job_that_is_due_runs_by_handler_again_and_again(start: Start, clock: ManualClock) -> None:
     scheduler = start(tick=(done, 20))
     for runs in range(1, 4):
         clock.advance(19)

@@ -23,7 +23,7 @@ from millpond.client.wire_errors import from_wire, to_wire
 from millpond.errors import Conflict, Invalid, MillpondError, Unavailable
 from millpond.server.app import make_app
 from millpond.server.description import described
-from millpond.server.lakefs.table import PREFIX, ROWS
+from millpond.server.lakefs.api import ROUTES
 from millpond.server.routes.table import JSON_BYTES_MAX
 from millpond.server.wire import error_answer, understood
 from millpond.statuses import http_status, row_of
@@ -225,7 +225,7 @@ def test_every_route_is_described(node: Served) -> None:
 def test_every_route_of_versions_is_described(node: Served) -> None:
     document = node.get("/openapi-versions.json").json()
     described = {(verb.upper(), path) for path, verbs in document["paths"].items() for verb in verbs}
-    assert described == {(method, PREFIX + path) for method, path in ROWS}
+    assert described == {(route.method, route.path) for route in ROUTES}
     operations = [operation for verbs in document["paths"].values() for operation in verbs.values()]
     assert len({operation["operationId"] for operation in operations}) == len(operations)
     assert all(operation["summary"] and "Needs" in operation["description"] for operation in operations)

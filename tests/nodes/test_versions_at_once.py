@@ -1,21 +1,21 @@
 """Questions about versions that are answered where the request is read: answered and refused as in a thread.
 
-Each request is sent twice to one node: to the API as it is, and to one that tries nothing at once.
+Each request is sent twice to one node: as it is, and while nothing of its repositories is read at once.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from millpond.kernel.space import WouldBlock
 from millpond.nodes.tokens import hash_token
-from millpond.server.lakefs.api import Api
 from tests.nodes.conftest import Served
 from tests.postgres_server import new_location
 
@@ -73,23 +73,42 @@ def both(serve: Callable[..., Served], where: dict[str, str]) -> Callable[..., t
     """Send a request both ways; the two answers, without what is of another second."""
     node = serve(server_tokens=TOKENS, **where)
     fill(node)
-    apis: list[Api] = [node.service.app.state.versions_api, Api()]
-    shapes = apis[0]._by_shape
-    in_threads = {
-        shape: [replace(route, at_once=False) for route in routes] for shape, routes in apis[1]._by_shape.items()
-    }
 
     def ask(method: str, path: str, headers: dict[str, str]) -> tuple[Any, Any]:
         found = []
-        for table in (shapes, in_threads):
-            apis[0]._by_shape = table
+        for waits in (False, True):
             body = b"x" * int(headers["Content-Length"]) if "Content-Length" in headers else None
-            answer = node.request(method, path, headers=headers, body=body)
+            with nothing_at_once(node) if waits else nullcontext():
+                answer = node.request(method, path, headers=headers, body=body)
             shown = {name: value for name, value in answer.headers.items() if name.lower() != "date"}
             found.append((answer.status, shown, answer.body))
         return found[0], found[1]
 
     return ask
+
+
+class _Nowhere:
+    """Lookups that find nothing together."""
+
+    async def act(self, _name: object) -> Any:
+        raise WouldBlock("not together")
+
+
+@contextmanager
+def nothing_at_once(node: Served) -> Iterator[None]:
+    """Have each repository looked up in a thread."""
+    repositories, state = node.pond.repositories, node.service.app.state
+    lookups, state.lookups = state.lookups, _Nowhere()
+    repositories.get_at_once = _would_block  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del repositories.get_at_once  # type: ignore[method-assign]
+        state.lookups = lookups
+
+
+def _would_block(_name: str) -> Any:
+    raise WouldBlock("not at once")
 
 
 def fill(node: Served) -> None:

@@ -17,7 +17,8 @@ from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.dispatch import Application
-from millpond.server.lakefs.api import Api
+from millpond.server.lakefs.api import ROUTES
+from millpond.server.lakefs.dialect import LAKEFS
 from millpond.server.lakefs.together import Together
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
@@ -91,7 +92,8 @@ def make_app(node: Node) -> Application:
     app.state.job_sets = make_means(node, app.state.watching)
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
-    app.serve([route for router in routers for route in router.routes], Api())
+    own = [route for router in routers for route in router.routes]
+    app.serve([*own, *ROUTES], {"/api/": LAKEFS})
     return app
 
 

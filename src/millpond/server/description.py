@@ -5,55 +5,38 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable
 from importlib.metadata import version
-from typing import Any
+from types import NoneType, UnionType
+from typing import Any, NoReturn, get_args
 
 import msgspec
 from starlette.responses import Response
 
+from millpond.server.dialect import OWN, Dialect
 from millpond.server.dispatch import Route
 from millpond.server.parameters import Field, names_in
-from millpond.server.wire import ErrorResponse
 
 __all__ = ("described", "in_openapi")
 
 _JSON = "application/json"
-_ABOUT = (
-    "State that data pipelines need: uploads, maps, snapshots, questions, maintenance.\n\n"
-    "Commands, `millpond.open`, Spark and the nodes themselves use these routes. Where tokens are on, each request "
-    "carries one: `Authorization: Bearer …`. Errors are JSON objects with a stable `kind`, what it is about, and the "
-    "way out. Repositories of objects have [a page of their own](/docs/versions)."
-)
-_TAGS = {
-    "maps": "What there is, and making, altering and dropping it.",
-    "loads": "Sending parts, and entering them as one load.",
-    "questions": "Values of keys, and rows. Arrow streams in and out.",
-    "snapshots": "Frozen maps, to be fetched and asked elsewhere.",
-    "parts": "Parts that wait, were merged, or were quarantined.",
-    "events": "Streams of events.",
-    "jobs": "What the node does by itself, and maintenance.",
-    "nodes": "What nodes ask each other.",
-    "health": "How the node stands.",
-}
 Schemas = Callable[[Any], dict[str, Any]]
 
 
-def described(routes: Iterable[Route]) -> dict[str, Any]:
-    """The document of all routes that are shown."""
-    shown = [route for route in routes if not route.facts.hidden]
-    types = [ErrorResponse, *(type_ for route in shown for type_ in _types(route))]
+def described(routes: Iterable[Route], dialect: Dialect = OWN) -> dict[str, Any]:
+    """The document of all routes of a dialect that are shown."""
+    shown = [route for route in routes if route.dialect is dialect and not route.facts.hidden]
+    types = [dialect.error, *(type_ for route in shown for type_ in _types(route))]
     forms, components = msgspec.json.schema_components(types, ref_template="#/components/schemas/{name}")
     schemas = dict(zip(map(id, types), forms, strict=True))
     paths: dict[str, dict[str, Any]] = {}
     for route in shown:
         operation = _operation(route, lambda type_: dict(schemas[id(type_)]))
         paths.setdefault(in_openapi(route.path), {})[route.method.lower()] = operation
-    token = {"type": "http", "scheme": "bearer", "description": "a token of this node, see `millpond token`"}
     return {
         "openapi": "3.1.0",
-        "info": {"title": "Millpond node", "version": version("millpond"), "description": _ABOUT},
-        "tags": [{"name": name, "description": text} for name, text in _TAGS.items()],
+        "info": {"title": dialect.title, "version": version("millpond"), "description": dialect.about},
+        "tags": [{"name": name, "description": words} for name, words in dialect.tags.items()],
         "paths": paths,
-        "components": {"schemas": components, "securitySchemes": {"token": token}},
+        "components": {"schemas": components, "securitySchemes": dialect.security},
     }
 
 
@@ -74,7 +57,10 @@ def _types(route: Route) -> list[Any]:
 
 
 def _has_schema(type_: Any) -> bool:
-    return not isinstance(type_, dict) and not (isinstance(type_, type) and issubclass(type_, Response))
+    """True for a type that becomes JSON: none of a response, of nothing, or of a description that is one already."""
+    parts = get_args(type_) if isinstance(type_, UnionType) else (type_,)
+    responses = any(isinstance(part, type) and issubclass(part, Response) for part in parts)
+    return not responses and not isinstance(type_, dict) and type_ not in (NoneType, NoReturn)
 
 
 def _operation(route: Route, schema: Schemas) -> dict[str, Any]:
@@ -83,27 +69,33 @@ def _operation(route: Route, schema: Schemas) -> dict[str, Any]:
         {"name": name, "in": "path", "required": True, "schema": {"type": "string", "minLength": 1}}
         for name in names_in(route.path)
     ]
-    right = "Needs no token." if needs.right is None else f"Needs the right `{needs.right}` on {needs.on.value}."
+    right = "Needs no right." if needs.right is None else f"Needs the right `{needs.right}` on {needs.on.value}."
     said = " ".join((route.handler.__doc__ or "").split())
     operation: dict[str, Any] = {
-        "tags": list(route.facts.tags), "summary": route.facts.summary, "description": f"{said}\n\n{right}".strip(),
+        "tags": list(route.facts.tags), "summary": _summary(route), "description": f"{said}\n\n{right}".strip(),
         "operationId": re.sub(r"\W+", "_", f"{route.method.lower()}{route.path}").strip("_"),
         "parameters": [
             *path, *_fields(taken.query, "query", schema), *_fields(taken.headers, "header", schema),
             *route.facts.parameters,
         ],
         "responses": {
-            **_answers(route, schema), **dict.fromkeys(("4XX", "5XX"), _json("an error", schema(ErrorResponse))),
+            **_answers(route, schema), **dict.fromkeys(("4XX", "5XX"), _json("an error", schema(route.dialect.error))),
         },
     }  # fmt: skip
     if needs.right is not None:
-        operation["security"] = [{"token": []}]
+        operation["security"] = [{way: []} for way in route.dialect.security]
     if taken.body is not None:
         content = {_JSON: {"schema": schema(taken.body.type)}}
         operation["requestBody"] = {"required": taken.body.default is msgspec.NODEFAULT, "content": content}
     elif route.facts.body is not None:
         operation["requestBody"] = {"required": True, "content": route.facts.body}
+    elif needs.body_bytes_max:  # clients send one, which is not looked at
+        operation["requestBody"] = {"content": {_JSON: {"schema": {"type": "object"}}}}
     return operation
+
+
+def _summary(route: Route) -> str:
+    return route.facts.summary or route.handler.__name__.replace("_", " ").strip().capitalize()
 
 
 def _fields(fields: Iterable[Field], place: str, schema: Schemas) -> list[dict[str, Any]]:

@@ -10,9 +10,9 @@ A route is declared by its handler, with what it needs (`routes/table.py`) and w
     @routes.get("/{name}", RouteNeeds("read", On.MAP, Work.SMALL), summary="One map", answer=MapResponse)
     def get_map(name: str) -> dict[str, Any]: ...
 
-A handler that is no coroutine runs in a thread. It returns a response, or what becomes the JSON of `answer`. With
-`at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a thread costs,
-and than a task (`quick.py`).
+A handler that is no coroutine runs in a thread of its class of work. It returns a response, or what becomes the JSON of
+`answer`. With `at_once`, a quick form of it is tried first, where the request is read: for what takes less time than a
+thread costs, and than a task (`quick.py`). What differs between protocols says the `Dialect` of the route.
 
 Invariants:
 * all else about a route is read from its declaration: its way, its description, the page of routes, audit and metrics;
@@ -26,43 +26,50 @@ Invariants:
 from __future__ import annotations
 
 import inspect
-import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypeVar
 
 import msgspec
-from anyio.to_thread import run_sync
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
-from starlette.routing import Router, compile_path
+from starlette.routing import Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
-from millpond.errors import Invalid, NotFound
 from millpond.json_forms import to_json
-from millpond.server.access import admit
+from millpond.kernel.space import WouldBlock
+from millpond.server.dialect import OWN, Dialect
 from millpond.server.incarnation_guard import check_incarnation
 from millpond.server.limits import admitted, parameter_unknown
 from millpond.server.memory import MemoryBudget, put_room
-from millpond.server.parameters import Parameters
+from millpond.server.parameters import Parameters, names_in
+from millpond.server.paths import Paths
 from millpond.server.routes.table import On, RouteNeeds
-from millpond.server.thread_limits import in_short_thread
-from millpond.server.wire import answer_failure, error_answer
+from millpond.server.thread_limits import in_thread_of
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
-    from millpond.server.lakefs.api import Api
 
-__all__ = ("Application", "Declaration", "Facts", "Route", "Routes", "answering")
+__all__ = ("HANDLER", "Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
 
 _TRIED = "millpond.tried"
 """The key of a scope for which the quick form was tried."""
+_AT_ONCE = "millpond.at_once"
+"""The key of a scope whose handler runs where nothing may wait."""
 Handler = TypeVar("Handler", bound=Callable[..., Any])
 AtOnce: TypeAlias = Callable[[Request], Response | None]
 """A quick form of a handler, tried where the request is read; None, or any error: the handler answers, in a thread."""
-Answering: TypeAlias = Callable[[Request], Awaitable[Response]]
+
+
+def HANDLER(_request: Request) -> None:  # noqa: N802 (a mark among functions)
+    """The mark of a handler that is its own quick form: where it would wait, it raises `WouldBlock`."""
+
+
+def is_at_once(request: Request) -> bool:
+    """True for a request whose handler runs where nothing may wait."""
+    return _AT_ONCE in request.scope
 
 
 class Declaration(Protocol):
@@ -95,11 +102,13 @@ class Route:
     """A route: its template, what it needs and takes, its handler, and the words about it."""
 
     def __init__(
-        self, method: str, path: str, needs: RouteNeeds, handler: Callable[..., Any], facts: Facts
+        self, method: str, path: str, needs: RouteNeeds, handler: Callable[..., Any], facts: Facts,
+        dialect: Dialect = OWN,
     ) -> None:  # fmt: skip
-        self.method, self.path, self.path_format = method, path, path
-        self.needs, self.handler, self.facts = needs, handler, facts
-        self.taken = Parameters(handler, path)
+        self.method, self.path = method, path
+        self.needs, self.handler, self.facts, self.dialect = needs, handler, facts, dialect
+        self.names = names_in(path)
+        self.taken = Parameters(handler, path, dialect)
         self.answer = self.taken.answer if facts.answer is None else facts.answer
         self._waits = not inspect.iscoroutinefunction(handler)
         self.parameters = {parameter["name"] for parameter in facts.parameters if parameter["in"] == "query"}
@@ -112,36 +121,59 @@ class Route:
 
         Raises: as `admitted`, `check_incarnation` and `Parameters.of`; what the handler raises.
         """
-        counted = await admitted(request, self.needs, admit)
-        if _TRIED not in request.scope and (quick := self.at_once(request)) is not None:
+        counted = await admitted(request, self.needs, self.dialect.admit)
+        if _TRIED not in request.scope and self._waits and (quick := self._tried(counted)) is not None:
             return quick
         self._check_query(request)
         await check_incarnation(request)
         arguments = await self.taken.of(counted)
         act = partial(self.handler, **arguments)
-        answer = await self._threaded(request, act)
-        if isinstance(answer, Response):
-            return answer
-        if self.facts.answer is not None:
-            answer = msgspec.convert(answer, self.answer, from_attributes=True)
-        return Response(to_json(answer), self.facts.status, media_type="application/json")
+        return self._response(await (in_thread_of(request, self.needs, act) if self._waits else act()))
 
     def at_once(self, request: Request) -> Response | None:
-        """The answer to a request without a body, by the quick form; None for any other, and for every error."""
+        """The answer to a request without a body, by the quick form; None for any other, and where it would wait."""
         node: Node = request.app.state.node
         if self.facts.at_once is None or (self.needs.when_ready and not node.answers):
             return None
         try:
-            admit(request, self.needs)
+            self.dialect.admit(request, self.needs)
+            return self._tried(request)
+        except Exception as error:
+            # Of any other form the handler finds the error again.
+            return self.dialect.failed(request, error) if self.facts.at_once is HANDLER else None
+
+    def _tried(self, request: Request) -> Response | None:
+        """The answer by the quick form, if it has one.
+
+        Raises: what a handler that is its own quick form raises.
+        """
+        if self.facts.at_once is None:
+            return None
+        if self.facts.at_once is HANDLER:
+            return self._by_handler(request)
+        try:
             return self.facts.at_once(request)
         except Exception:  # the handler finds it again
             return None
 
-    async def _threaded(self, request: Request, act: Callable[[], Any]) -> Any:
-        """The answer of the handler; one that waits has a thread, of those that tokens share if its route needs one."""
-        if not self._waits:
-            return await act()
-        return await (run_sync(act) if self.needs.right is None else in_short_thread(request, act))
+    def _by_handler(self, request: Request) -> Response | None:
+        request.scope[_AT_ONCE] = True
+        try:
+            answer = self.handler(**self.taken.of_head(request))
+            return self._response(answer if self._waits else _without_waiting(answer))
+        except WouldBlock:
+            return None
+        finally:
+            del request.scope[_AT_ONCE]
+
+    def _response(self, answer: Any) -> Response:
+        if isinstance(answer, Response):
+            return answer
+        if answer is None and self.facts.status == 204:
+            return Response(status_code=204)
+        if self.facts.answer is not None and not isinstance(answer, msgspec.Struct):
+            answer = msgspec.convert(answer, self.answer, from_attributes=True)
+        return Response(to_json(answer), self.facts.status, self.dialect.headers)
 
     def _check_query(self, request: Request) -> None:
         """Insist that the query has no parameter that the route would pass over.
@@ -156,10 +188,10 @@ class Route:
 
 
 class Routes:
-    """The routes of a module, as it declares them: below a prefix, under a tag."""
+    """The routes of a module, as it declares them: below a prefix, under a tag, in a dialect."""
 
-    def __init__(self, prefix: str = "", tag: str = "") -> None:
-        self._prefix, self._tag = prefix, tag
+    def __init__(self, prefix: str = "", tag: str = "", dialect: Dialect = OWN) -> None:
+        self._prefix, self._tag, self._dialect = prefix, tag, dialect
         self.routes: list[Route] = []
         methods = "GET", "HEAD", "POST", "PUT", "PATCH", "DELETE"
         declared = (partial(self.add, method) for method in methods)
@@ -170,107 +202,80 @@ class Routes:
 
         def declared(handler: Handler) -> Handler:
             described = Facts(tags=(tag or self._tag,), **facts)
-            self.routes.append(Route(method, self._prefix + path, needs, handler, described))
+            self.routes.append(Route(method, self._prefix + path, needs, handler, described, self._dialect))
             return handler
 
         return declared
 
 
 class Application:
-    """The routes of a node, and its API of versions, as an application of ASGI."""
+    """The routes of a node, in all dialects, as an application of ASGI."""
 
     def __init__(self, lifespan: Lifespan[Application]) -> None:
         self.state = SimpleNamespace()
         self._lifespan = Router(lifespan=lifespan).lifespan
-        self._plain: dict[str, dict[str, Route]] = {}
-        self._shaped: dict[str, list[tuple[re.Pattern[str], dict[str, Route]]]] = {}
+        self._paths: Paths[Route] = Paths()
+        self._dialects: Mapping[str, Dialect] = {}
 
-    def serve(self, routes: Iterable[Route], versions: Api | None) -> None:
-        """Serve these routes."""
-        self.state.routes, self.state.versions_api = tuple(routes), versions
-        by_path: dict[str, dict[str, Route]] = {}
+    def serve(self, routes: Iterable[Route], dialects: Mapping[str, Dialect] | None = None) -> None:
+        """Serve these routes; a path that none has is answered in the dialect of its beginning."""
+        self.state.routes, self._dialects = tuple(routes), dialects or {}
         for route in self.state.routes:
-            by_path.setdefault(route.path, {})[route.method] = route
-        for path, methods in by_path.items():
-            if "{" in path:
-                self._shaped.setdefault(_beginning(path), []).append((compile_path(path)[0], methods))
-            else:
-                self._plain[path] = methods
+            self._paths.at(route.path)[route.method] = route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope["app"] = self
         if scope["type"] == "lifespan":
             await self._lifespan(scope, receive, send)
-        elif scope["path"].startswith("/api/"):
-            await self.state.versions_api.handle(scope, receive, send)
-        else:
-            await answering(scope, receive, send, self._answer, answer_failure)
+            return
+        request = Request(scope, receive)
+        memory: MemoryBudget = self.state.memory
+        with memory.room() as room:
+            put_room(scope, room)
+            response = await self._answer(request)
+            await response(scope, receive, send)
 
-    def knows(self, scope: Scope) -> bool:
-        """True when a route takes this request."""
-        return scope["method"] in self._find(scope["path"])[0]
+    def route_of(self, scope: Scope) -> Route | None:
+        """The route of a request, which is noted in its scope; None when there is none."""
+        methods, names = self._find(scope)
+        route = methods.get(scope["method"])
+        if route is not None:
+            scope["route"], scope["path_params"] = route, dict(zip(route.names, names, strict=True))
+        return route
 
     def at_once(self, scope: Scope) -> Response | None:
-        """The answer to a request without a body that waits for nothing; None for any other, and for every error."""
-        methods, names = self._find(scope["path"])
-        route = methods.get(scope["method"])
+        """The answer to a request without a body that waits for nothing; None for any other."""
+        route = self.route_of(scope)
         if route is None or route.facts.at_once is None:
             return None
-        scope["app"], scope["route"], scope["path_params"], scope[_TRIED] = self, route, names, True
+        scope["app"], scope[_TRIED] = self, True
         return route.at_once(Request(scope))
 
     async def _answer(self, request: Request) -> Response:
-        methods, names = self._find(request.scope["path"])
-        route = methods.get(request.method)
-        if route is None:
-            return _unrouted(request, methods)
-        request.scope["route"], request.scope["path_params"] = route, names
-        return await route.respond(request)
-
-    def _find(self, path: str) -> tuple[Mapping[str, Route], dict[str, str]]:
-        """The routes of a path by their methods, and the names that it gives; none for a path that no route has."""
-        if path in self._plain:
-            return self._plain[path], {}
-        for pattern, methods in self._shaped.get(_beginning(path), ()):
-            if match := pattern.match(path):
-                return methods, match.groupdict()
-        return {}, {}
-
-
-def _beginning(path: str) -> str:
-    """The first two segments of a path, which each template has."""
-    return "/".join(path.split("/", 3)[:3])
-
-
-def _unrouted(request: Request, methods: Mapping[str, Route]) -> Response:
-    path, hint = request.url.path, "see /docs"
-    if not methods:
-        return error_answer(NotFound("there is no such route", kind="route_not_found", path=path, hint=hint))
-    answer = error_answer(
-        Invalid(
-            "the route does not know this method",
-            kind="method_not_allowed",
-            path=path,
-            method=request.method,
-            hint=hint,
-        )
-    )
-    answer.headers["Allow"] = ", ".join(sorted(methods))
-    return answer
-
-
-async def answering(
-    scope: Scope, receive: Receive, send: Send, answer: Answering, failed: Callable[[Request, Exception], Response]
-) -> None:
-    """Answer a request, whose room is given back when its last byte is sent."""
-    request = Request(scope, receive)
-    memory: MemoryBudget = scope["app"].state.memory
-    with memory.room() as room:
-        put_room(scope, room)
+        route = self.route_of(request.scope)
+        dialect = self._spoken(request.scope["path"]) if route is None else route.dialect
         try:
-            response = await answer(request)
+            if route is None:
+                return dialect.unrouted(request, self._find(request.scope)[0])
+            return await route.respond(request)
         except ClientDisconnect:
-            response = Response(status_code=499)  # nobody is there to read it
+            return Response(status_code=499)  # nobody is there to read it
         except Exception as error:
-            response = failed(request, error)
-        await response(scope, receive, send)
+            return dialect.failed(request, error)
+
+    def _find(self, scope: Scope) -> tuple[Mapping[str, Route], list[str]]:
+        raw: bytes = scope.get("raw_path") or scope["path"].encode()
+        return self._paths.find(raw.decode("latin-1"))
+
+    def _spoken(self, path: str) -> Dialect:
+        return next((dialect for prefix, dialect in self._dialects.items() if path.startswith(prefix)), OWN)
+
+
+def _without_waiting(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    """The result of a coroutine that waits for nothing."""
+    try:
+        coroutine.send(None)
+    except StopIteration as ended:
+        return ended.value
+    coroutine.close()
+    raise AssertionError("a handler that is its own quick form raises `WouldBlock` where it would wait")

@@ -206,8 +206,7 @@ class Metrics:
 
 
 def _template(scope: Scope) -> str:
-    route = scope.get("route")
-    return getattr(route, "path_format", None) or getattr(route, "path", None) or "none"
+    return getattr(scope.get("route"), "path", "none")
 
 
 class _State(Collector):

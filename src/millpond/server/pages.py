@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, RedirectResponse
 from millpond.json_forms import to_json
 from millpond.server.description import described
 from millpond.server.dispatch import Application, Routes
-from millpond.server.lakefs.description import described as described_versions
+from millpond.server.lakefs.dialect import LAKEFS
 from millpond.server.routes.table import EVERYBODY
 
 __all__ = ("routes",)
@@ -34,7 +34,7 @@ def routes(app: Application) -> Routes:
 
     @router.get("/openapi-versions.json", EVERYBODY, hidden=True)
     def openapi_of_versions() -> dict[str, Any]:
-        return described_versions(app.state.versions_api)
+        return described(app.state.routes, LAKEFS)
 
     @router.get("/docs", EVERYBODY, hidden=True)
     def docs() -> HTMLResponse:

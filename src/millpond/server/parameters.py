@@ -5,13 +5,14 @@
 | parameter | comes from |
 |---|---|
 | of a name in the path's template | the path |
-| `Request`, `Caller` | the request; the sender |
-| a struct, or a dict | the body, which is JSON |
+| `Request`, `Caller`, or a value of the dialect | the request; the sender |
+| a struct, a list of them, or a dict | the body, which is JSON |
 | annotated with `IN_HEADER` | the header of its name |
-| any other | the query; of one that is repeated, the last counts |
+| any other | the query; of one that is repeated, the last counts, unless it is a list |
 
 Text of the query and of headers becomes numbers and truth values where the type says so. A body is decoded as it
-stands; where that fails, once more with Python's integers and text, and `"5"` for 5: such was taken ever since.
+stands; where that fails, once more with Python's integers and text, and `"5"` for 5: such was taken ever since. Where
+the dialect says so, blanks are left out first, and null in a body.
 """
 
 from __future__ import annotations
@@ -19,20 +20,26 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple, get_args, get_origin, get_type_hints
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeVar, get_args, get_origin, get_type_hints
+from urllib.parse import parse_qsl
 
 import msgspec
 from starlette.requests import Request
 
 from millpond.errors import Invalid
+from millpond.json_forms import FormError, parse_object
 from millpond.nodes.tokens import Caller
 from millpond.server.access import caller_in
+from millpond.server.dialect import Dialect
 
-__all__ = ("IN_HEADER", "Field", "Parameters", "names_in")
+__all__ = ("IN_HEADER", "Field", "Parameters", "names_in", "typed", "typed_json")
 
 IN_HEADER: Final = "in the header"
 """In the annotation of a parameter: it comes from a header."""
+T = TypeVar("T")
 _HINT = "/docs shows what this route takes"
+_FIELDS_MAX = 10_000
 _MISSING = re.compile(r"(?:required|unknown) field `(.*?)`")
 
 
@@ -56,23 +63,22 @@ class Field(NamedTuple):
 class Parameters:
     """The parameters of one handler."""
 
-    def __init__(self, handler: Callable[..., Any], template: str) -> None:
+    def __init__(self, handler: Callable[..., Any], template: str, dialect: Dialect) -> None:
         hints = get_type_hints(handler, include_extras=True)
         self.answer = hints.pop("return", Any)
-        self.path = names_in(template)
         self.body: Field | None = None
         self.query: list[Field] = []
         self.headers: list[Field] = []
-        self._given: dict[str, Callable[[Request], Any]] = {}
+        self._blank_is_default = dialect.blank_is_default
+        self._values: dict[str, Callable[[Request], Any]] = {}
+        values = {Request: _same, Caller: caller_in, **dialect.values}
         for name, parameter in inspect.signature(handler).parameters.items():
             hint, default = hints[name], parameter.default
             field = Field(name, hint, msgspec.NODEFAULT if default is inspect.Parameter.empty else default)
-            if hint is Request:
-                self._given[name] = _same
-            elif hint is Caller:
-                self._given[name] = caller_in
-            elif name in self.path:
-                continue
+            if hint in values:
+                self._values[name] = values[hint]
+            elif name in names_in(template):
+                self._values[name] = partial(_in_path, name)
             elif _is_body(hint):
                 self.body = field
             elif IN_HEADER in getattr(hint, "__metadata__", ()):
@@ -80,47 +86,86 @@ class Parameters:
             else:
                 self.query.append(field)
         self._query = msgspec.defstruct("Query", self.query, kw_only=True)
+        self._needed = {field.name for field in self.query if field.default is msgspec.NODEFAULT}
+        self._lists = [field.name for field in self.query if _is_list(field.type)]
         renamed = {field.name: field.name.replace("_", "-") for field in self.headers}
         self._headers = msgspec.defstruct("Headers", self.headers, kw_only=True, rename=renamed)
         self._decoder = None if self.body is None else msgspec.json.Decoder(self.body.type)
+
+    @property
+    def schema(self) -> str:
+        """The name of the type of the body, or of its items."""
+        assert self.body is not None
+        name: str = (get_args(self.body.type) or (self.body.type,))[0].__name__
+        return name
 
     async def of(self, request: Request) -> dict[str, Any]:
         """The arguments that a request gives.
 
         Raises: `Invalid`, kind `request_invalid`; as `Request.body`.
         """
-        arguments = dict(request.scope["path_params"])
-        for name, values in self._given.items():
-            arguments[name] = values(request)
+        arguments = self.of_head(request)
         if self.body is not None:
             arguments[self.body.name] = await self._body(request, self.body)
+        return arguments
+
+    def of_head(self, request: Request) -> dict[str, Any]:
+        """The arguments that the head of a request gives.
+
+        Raises: `Invalid`, kind `request_invalid`.
+        """
+        arguments = {name: value(request) for name, value in self._values.items()}
         if self.query:
-            arguments |= _fields("query", dict(request.query_params), self._query)
+            arguments |= _fields("query", self._in_query(request), self._query)
         if self.headers:
             arguments |= _fields("header", dict(request.headers), self._headers)
         return arguments
 
+    def _in_query(self, request: Request) -> dict[str, Any]:
+        try:
+            query = request.scope["query_string"].decode("ascii")
+            pairs = parse_qsl(query, keep_blank_values=True, errors="strict", max_num_fields=_FIELDS_MAX)
+        except ValueError:
+            raise _not_understood("query", "it is no escaped UTF-8, or too long", "escape its text as UTF-8") from None
+        if self._blank_is_default:
+            pairs = [(name, value) for name, value in pairs if value or name in self._needed]
+        values: dict[str, Any] = dict(pairs)
+        for name in self._lists:
+            if name in values:
+                values[name] = [value for other, value in pairs if other == name]
+        return values
+
     async def _body(self, request: Request, field: Field) -> Any:
         assert self._decoder is not None
         body = await request.body()
-        if not body and field.default is not msgspec.NODEFAULT:
-            return field.default
+        if not body.strip():
+            if field.default is not msgspec.NODEFAULT:
+                return field.default
+            raise _not_understood("body", "it is missing", _HINT)
         if not _is_json(request.headers.get("content-type", "")):
             hint = "send the body with Content-Type: application/json"
             raise _not_understood("body", "it is no JSON", hint)
         try:
             return self._decoder.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-            return _taken("body", await _parsed(request), field.type)
+            return typed("body", await _parsed(request, nulls=not self._blank_is_default), field.type)
+
+
+def _in_path(name: str, request: Request) -> Any:
+    return request.scope["path_params"][name]
 
 
 def _same(request: Request) -> Request:
     return request
 
 
+def _is_list(hint: Any) -> bool:
+    return any(get_origin(option) is list for option in (hint, *get_args(hint)))
+
+
 def _is_body(hint: Any) -> bool:
-    """True for a struct, for a dict, and for one of them or None."""
-    options = get_args(hint) if type(None) in get_args(hint) else (hint,)
+    """True for a struct, for a list of them, for a dict, and for one of them or None."""
+    options = get_args(hint) if type(None) in get_args(hint) or get_origin(hint) is list else (hint,)
     return any(
         get_origin(option) is dict or (isinstance(option, type) and issubclass(option, msgspec.Struct))
         for option in options
@@ -132,18 +177,30 @@ def _is_json(content_type: str) -> bool:
     return media == "application/json" or (media.startswith("application/") and media.endswith("+json"))
 
 
-async def _parsed(request: Request) -> Any:
+async def _parsed(request: Request, *, nulls: bool) -> Any:
     try:
-        return await request.json()
+        parsed = await request.json()
+        return parsed if nulls else _without_nulls(parsed)
     except (ValueError, RecursionError) as error:
         raise _not_understood("body", f"it is no JSON: {error}") from None
 
 
+def _without_nulls(parsed: Any) -> Any:
+    """JSON without the fields that are null."""
+    if isinstance(parsed, dict):
+        return {name: _without_nulls(value) for name, value in parsed.items() if value is not None}
+    return list(map(_without_nulls, parsed)) if isinstance(parsed, list) else parsed
+
+
 def _fields(place: str, values: Mapping[str, str], type_: type[msgspec.Struct]) -> dict[str, Any]:
-    return msgspec.structs.asdict(_taken(place, values, type_))
+    return msgspec.structs.asdict(typed(place, values, type_))
 
 
-def _taken(place: str, values: Any, type_: Any) -> Any:
+def typed(place: str, values: Any, type_: Any) -> Any:
+    """The value of a type that was sent in the query, a header or the body.
+
+    Raises: `Invalid`, kind `request_invalid`.
+    """
     try:
         return msgspec.convert(values, type_, strict=False)
     except (msgspec.MsgspecError, RecursionError) as error:
@@ -151,6 +208,19 @@ def _taken(place: str, values: Any, type_: Any) -> Any:
         match = _MISSING.search(reason)
         where = f"{place}{path.rstrip('`')}{f'.{match[1]}' if match else ''}"
         raise _not_understood(where, reason) from None
+
+
+def typed_json(place: str, data: str, type_: type[T]) -> T:
+    """The value of a type that was sent as JSON.
+
+    Raises: as `typed`.
+    """
+    try:
+        parsed = parse_object(data)
+    except FormError as error:
+        raise _not_understood(place, f"it is no JSON: {error}") from None
+    value: T = typed(place, parsed, type_)
+    return value
 
 
 def _not_understood(where: str, reason: str, hint: str = _HINT) -> Invalid:

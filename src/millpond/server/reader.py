@@ -140,7 +140,7 @@ def _application(node: Node) -> Application:
     app.state.metrics = Metrics()
     app.state.metrics.show_memory(app.state.memory)
     declared = [route for module in (maps, questions) for route in module.routes(node).routes]
-    app.serve([route for route in declared if route.needs.at_readers], None)
+    app.serve([route for route in declared if route.needs.at_readers])
     return app
 
 
@@ -159,7 +159,7 @@ def _server(order: Order, node: _ReadingNode, app: Application) -> Server:
     own = cast(Any, behind_proxies(own, config.forwarded_allow_ips))
 
     def chosen(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
-        here = scope["type"] != "http" or (node.answers and app.knows(scope))
+        here = scope["type"] != "http" or (node.answers and app.route_of(scope) is not None)
         return (own if here else forward)(scope, receive, send)
 
     config.app = cast(Any, chosen)

@@ -20,12 +20,13 @@ from millpond.errors import Unavailable
 from millpond.kernel.patience import patient
 from millpond.server.access import share_in
 from millpond.server.presence import Presence, presence_in
+from millpond.server.routes.table import RouteNeeds, Work
 from millpond.server.shares import Shares, Turns
 
 if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
-__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread")
+__all__ = ("WAITERS_MAX", "FairThreads", "in_large_thread", "in_short_thread", "in_thread", "in_thread_of")
 
 WAITERS_MAX = 256
 
@@ -79,6 +80,15 @@ async def in_large_thread(
             return act(*args, **options)
 
     return await threads.run(request, step, presence_in(request.scope))
+
+
+async def in_thread_of(request: Request, needs: RouteNeeds, act: Callable[[], Answer]) -> Answer:
+    """Do the work of a route in a thread of its class: changes may wait long, large questions take turns."""
+    if needs.audited or needs.work is Work.UPLOAD:
+        return await in_thread(request, act)
+    if needs.work is Work.LARGE:
+        return await in_large_thread(request, act)
+    return await (in_short_thread(request, act) if needs.right is not None else anyio.to_thread.run_sync(act))
 
 
 def _check(request: Request) -> Callable[[], None]:

@@ -1,26 +1,23 @@
 """The API of versions under `/api/v1`, which clients of lakeFS speak: repositories, branches, commits, objects.
 
-    api.py          a request becomes a call: route, right, body, answer
-    table.py        one row per route: right, largest body, class of work
+    dialect.py      the ways of this protocol, and `operations`, by which a module declares its routes
+    needs.py        the needs of routes: right, largest body, class of work
+    routes/         the handlers, one file a noun, each with the types that it takes and answers
+    api.py          all routes
     access.py       access keys and their secrets, and the rights of pairs
-    call.py         one request: its repository, branch, query and body
-    query.py bodies.py     what the query and the body must be, in the words that clients know
-    errors.py       errors as a status and `{"message": …}`
+    call.py         one request: its repository, branch and entry
     models.py       repositories, refs, commits, entries and pages as clients read them
-    routes/         the handlers, one file a noun
+    errors.py       errors as a status and `{"message": …}`, in the words that clients know
 
-A route is added in three places:
+A route is declared by its handler, as all routes of a node (`server/dispatch.py`); a new file of `routes/` is listed in
+`api.py`. A plain function runs in a thread of its class of work. A coroutine runs on the event loop; what it does that
+may block goes through `call.in_thread`. With `at_once=HANDLER` it is tried where the request is read, and there raises
+`WouldBlock` instead of waiting:
 
-1. `table.py`: its row. The right is decided by it before any of the body is read.
-2. a file of `routes/`: a function `(call: Call) -> Response`, and its line in `HANDLERS` of that file. A plain function
-   runs in a thread of its class of work, with its body read. A coroutine runs on the event loop, and reads
-   `call.request.stream()` itself; what it does that may block goes through `call.in_thread`.
-3. `api.py`: a new file of `routes/` is listed in `_MODULES`. With a row that has no handler, or a handler that has no
-   row, a node does not start.
-
-    def get_tag(call: Call) -> Response:
+    @routes.get(f"{REPOSITORY}/tags/{{tag}}", read(), at_once=HANDLER)
+    def _get_tag(call: Call) -> Ref:
         name = call.names["tag"]
-        return answer(ref(name, call.repository.tag(name)))
+        return Ref(name, call.repository.tag(name))
 
 Invariants:
 * every answer that is no success is `{"message": …}`, but the conflict of a merge, which has its own form;

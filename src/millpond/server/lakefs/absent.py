@@ -8,6 +8,7 @@ A path that is no route of lakeFS either is 404. Pairs are not checked: the answ
 from __future__ import annotations
 
 from millpond.server.lakefs.errors import ApiError
+from millpond.server.paths import Paths
 
 __all__ = ("NOT_OFFERED", "not_offered")
 
@@ -60,21 +61,16 @@ NOT_OFFERED: dict[str, tuple[str, str]] = {
     ),
 }  # fmt: skip
 """Templates of paths below the prefix, their methods, and the reason with the way out."""
-_BY_LENGTH: dict[int, list[tuple[tuple[str, ...], str, str]]] = {}
+_PATHS: Paths[str] = Paths()
 for _template, (_methods, _reason) in NOT_OFFERED.items():
-    _segments = tuple(_template.split("/"))
-    _BY_LENGTH.setdefault(len(_segments), []).append((_segments, _methods, _reason))
+    _PATHS.at(f"/{_template}").update(dict.fromkeys(_methods.split(), _reason))
 
 
-def not_offered(method: str, segments: list[str]) -> ApiError:
-    """The error for a request that no route takes; `segments` are those of its path below the prefix.
+def not_offered(method: str, path: str) -> ApiError:
+    """The error for a request that no route takes; its path is that below the prefix.
 
-    >>> not_offered("GET", ["auth", "users"]).status, not_offered("GET", ["nothing"]).status
+    >>> not_offered("GET", "/auth/users").status, not_offered("GET", "/nothing").status
     (501, 404)
     """
-    for template, methods, reason in _BY_LENGTH.get(len(segments), ()):
-        if method in methods.split() and all(
-            word in ("{}", segment) for word, segment in zip(template, segments, strict=True)
-        ):
-            return ApiError(501, reason)
-    return ApiError(404, "invalid API endpoint")
+    reason = _PATHS.find(path)[0].get(method)
+    return ApiError(404, "invalid API endpoint") if reason is None else ApiError(501, reason)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 
 from millpond.server.lakefs.errors import ApiError
-from millpond.server.lakefs.query import wrong_parameter
 
 __all__ = ("parse_range",)
 
@@ -26,7 +25,9 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     if not header:
         return None
     if not _RANGES.fullmatch(header):
-        raise wrong_parameter("Range", f'string doesn\'t match the regular expression "{_FORM}"', place="header")
+        raise ApiError(
+            400, f'parameter "Range" in header has an error: string doesn\'t match the regular expression "{_FORM}"'
+        )
     match = _ONE.fullmatch(header)
     if match is None or not (match[1] or match[2]):
         raise ApiError(416, "Requested Range Not Satisfiable")  # several, or one that names no byte

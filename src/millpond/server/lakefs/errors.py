@@ -4,6 +4,7 @@
 |---|---|---|
 | a token that is missing, unknown or expired | 401 | `error authenticating request` |
 | `right_missing` | 401 | `insufficient permissions` |
+| `request_invalid`: a query, or a body, that is none | 400 | what msgspec says, in the words of lakeFS |
 | `Invalid` | 400 | its own, or that of the table |
 | `Denied` | 403 | its own |
 | `NotFound` | 404 | its own; 410 `No data` for bytes that are gone |
@@ -20,9 +21,10 @@ A handler that knows better says so with `wording`:
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 from starlette.responses import Response
 
@@ -40,6 +42,8 @@ from millpond.versions.merges import MergeConflict
 
 if TYPE_CHECKING:
     from starlette.requests import Request
+
+    from millpond.server.dispatch import Route
 
 __all__ = (
     "COMMIT_HEADER", "CONFLICTS", "HEADERS", "OWN", "ApiError", "failure", "json_answer", "speaks_own", "wording",
@@ -141,7 +145,7 @@ def _in_words(request: Request, error: MillpondError) -> ApiError:
         headers["WWW-Authenticate"] = 'Basic realm="millpond"' if error.kind != "right_missing" else ""
     fields = {CONFLICTS: list(error.paths)} if isinstance(error, MergeConflict) else None
     return ApiError(
-        status, str(relative(_message(error), state.node.pond.folder)), headers=_set(headers), fields=fields
+        status, str(relative(_message(request, error), state.node.pond.folder)), headers=_set(headers), fields=fields
     )
 
 
@@ -149,13 +153,63 @@ def _set(headers: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-def _message(error: MillpondError) -> str:
+def _message(request: Request, error: MillpondError) -> str:
+    if error.kind == "request_invalid":
+        return _not_understood(request, **{name: str(error.values[name]) for name in ("where", "reason")})
     words = _MESSAGES.get(error.kind)
     if words is not None:
         return words.format(**error.values)
     if isinstance(error, Unavailable):
         return str(error)
     return error.message
+
+
+_FIELD = re.compile(r"(?<=.)\[(\d*)(?:\.{3})?\]|\.")
+_REASONS = {
+    r"Object missing required field.*": ("value is required but missing", 'property "{name}" is missing'),
+    r"Expected `int` <= (.*)": ("number must be at most {0}",) * 2,
+    r"Expected `int` >= (.*)": ("number must be at least {0}",) * 2,
+    r"Expected `int.*": ("value {value}: an invalid integer: invalid syntax", "value must be an integer"),
+    r"Expected `bool.*": ("value {value}: an invalid boolean: invalid syntax", "value must be a boolean"),
+    r"Expected `str` of length .*": ("empty value is not allowed",) * 2,
+    r"Expected `str` matching regex '(.*)'": ('string doesn\'t match the regular expression "{0}"',) * 2,
+    r"Expected `str.*": ("value must be a string",) * 2,
+    r"Expected `array.*": ("value must be an array",) * 2,
+    r"Expected `object.*": ("value must be an object",) * 2,
+    r"Invalid enum value .*": ("value is not one of the allowed values {choices}",) * 2,
+}
+"""Words of msgspec about a value, and those that clients of lakeFS know: of one in the query, of one in the body."""
+
+
+def _not_understood(request: Request, where: str, reason: str) -> str:
+    """The words about a query or a body that cannot be taken."""
+    place, _, path = _FIELD.sub(r"/\1", where).partition("/")
+    route, name = request.scope["route"], path.rpartition("/")[2]
+    in_body = place == "body"
+    if in_body and not path:
+        missing = reason == "it is missing"
+        said = "value is required but missing" if missing else f"failed to decode request body: {reason}"
+        return f"request body has an error: {said}"
+    if not path:
+        return "the query is not understood: escape its text as UTF-8"
+    for form, words in _REASONS.items():
+        if match := re.fullmatch(form, reason, re.DOTALL):
+            reason = words[in_body].format(
+                *match.groups(), name=name, value=request.query_params.get(name), choices=_choices(route, name)
+            )
+            break
+    if not in_body:
+        return f'parameter "{name}" in {place} has an error: {reason}'
+    return (
+        f"request body has an error: doesn't match schema #/components/schemas/{route.taken.schema}: "
+        f'Error at "/{path}": {reason}'
+    )
+
+
+def _choices(route: Route, name: str) -> str:
+    """The words that a parameter may be, as JSON; nothing for a field of a body."""
+    types = (field.type for field in route.taken.query if field.name == name)
+    return next((to_json(get_args(type_)).decode() for type_ in types if get_origin(type_) is Literal), "")
 
 
 @contextmanager

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from email.utils import formatdate
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Literal
 
+import msgspec
 import numpy as np
 import pyarrow as pa
-from starlette.responses import Response
+from msgspec import UNSET, UnsetType
 
 from millpond.json_forms import to_json
-from millpond.server.lakefs.errors import json_answer
 from millpond.versions.objects.entries import read_metadata
 from millpond.versions.objects.uploads import physical_address, physical_addresses
 from millpond.versions.paging import CommonPrefix
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
-__all__ = ("byte_headers", "listed_model", "listed_rows", "stats_answer", "stats_model")
+__all__ = ("ObjectStats", "byte_headers", "listed_model", "listed_rows", "stats_model")
 
 _INLINE = frozenset((
     "application/json", "application/pdf", "audio/mpeg", "audio/ogg", "image/avif", "image/bmp", "image/gif",
@@ -29,29 +29,37 @@ _INLINE = frozenset((
 """Media types that a browser may show where it found them: none of them runs a script."""
 
 
-def stats_model(site: Site, entry: Entry, *, metadata: bool = True, urls: Urls | None = None) -> dict[str, Any]:
+class ObjectStats(msgspec.Struct):
+    """An object, or a common prefix of a listing."""
+
+    path: str
+    path_type: Literal["object", "common_prefix"]
+    physical_address: str
+    checksum: str
+    mtime: int
+    size_bytes: int | UnsetType = UNSET
+    metadata: dict[str, str] | UnsetType = UNSET
+    content_type: str | UnsetType = UNSET
+    physical_address_expiry: int | UnsetType = UNSET
+
+
+def stats_model(site: Site, entry: Entry, *, metadata: bool = True, urls: Urls | None = None) -> ObjectStats:
     """An object."""
-    model = {
-        "path": entry.path, "path_type": "object", "physical_address": physical_address(site.namespace, entry.address),
-        "checksum": entry.checksum, "size_bytes": entry.size, "mtime": entry.mtime,
-        "metadata": dict(entry.metadata) if metadata else {}, "content_type": entry.content_type,
-    }  # fmt: skip
-    if urls is not None:
-        model["physical_address"], model["physical_address_expiry"] = urls.reading(entry)
-    return model
+    address, expires = (physical_address(site.namespace, entry.address), UNSET) if urls is None else urls.reading(entry)
+    about = dict(entry.metadata) if metadata else {}
+    return ObjectStats(
+        entry.path, "object", address, entry.checksum, entry.mtime, entry.size, about, entry.content_type, expires
+    )
 
 
 def listed_model(
     site: Site, item: Entry | CommonPrefix, *, metadata: bool = True, urls: Urls | None = None
-) -> dict[str, Any]:
+) -> ObjectStats:
     """An object, or a common prefix, of a listing."""
     if isinstance(item, CommonPrefix):
-        return {
-            "path": item.path, "path_type": "common_prefix", "physical_address": "", "checksum": "", "mtime": 0,
-        }  # fmt: skip
+        return ObjectStats(item.path, "common_prefix", "", "", 0)
     model = stats_model(site, item, metadata=metadata, urls=urls)
-    if not model["metadata"]:
-        del model["metadata"]
+    model.metadata = model.metadata or UNSET
     return model
 
 
@@ -62,8 +70,8 @@ def listed_rows(site: Site, rows: pa.RecordBatch, *, metadata: bool = True) -> l
     below = _in_json(physical_address(site.namespace, "/")).removesuffix("//")
     pieces = [
         '{"path":"', paths, '","path_type":"object","physical_address":"', physical_addresses(below, addresses),
-        '","checksum":"', checksums, '","size_bytes":', rows.column("size").cast(pa.string()),
-        ',"mtime":', rows.column("mtime").cast(pa.string()),
+        '","checksum":"', checksums, '","mtime":', rows.column("mtime").cast(pa.string()),
+        ',"size_bytes":', rows.column("size").cast(pa.string()),
     ]  # fmt: skip
     texts = rows.column("metadata").to_pylist() if metadata else []
     if any(texts):
@@ -108,11 +116,6 @@ def _has_escapes(column: pa.Array) -> bool:
     ends = np.frombuffer(offsets, np.int32)
     content = np.frombuffer(data, np.uint8)[ends[column.offset] : ends[column.offset + len(column)]]
     return bool(((content < ord(" ")) | (content == ord('"')) | (content == ord("\\"))).any())
-
-
-def stats_answer(site: Site, entry: Entry, status: int = 201) -> Response:
-    """An object that was made or changed."""
-    return json_answer(stats_model(site, entry), status)
 
 
 def byte_headers(entry: Entry) -> dict[str, str]:

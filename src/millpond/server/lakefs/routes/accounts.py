@@ -5,90 +5,120 @@ A login gives a token that is shown as `Authorization: Bearer …` until it expi
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import Any, NoReturn
 
-from starlette.responses import Response
+import msgspec
 
 from millpond.errors import Denied
 from millpond.server.lakefs.access import login_token
-from millpond.server.lakefs.bodies import takes
-from millpond.server.lakefs.errors import ApiError, json_answer
-from millpond.server.lakefs.models import listing
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError
+from millpond.server.lakefs.models import AMOUNT, Amount, Listing, listing
+from millpond.server.lakefs.needs import ANYBODY, PAIR, REPOSITORY, read
+from millpond.server.routes.table import ORDER_BYTES_MAX
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
-
-__all__ = ("HANDLERS",)
+__all__ = ("AuthenticationToken", "CurrentUser", "LoginInformation", "SetupState", "UsageReport", "User", "routes")
 
 _LOGIN_MS = 12 * 3_600_000
-_RUNS = "/repositories/{repository}/actions/runs"
+_RUNS = f"{REPOSITORY}/actions/runs"
+_WITH_BODY = replace(ANYBODY, body_bytes_max=ORDER_BYTES_MAX)
+routes = operations("accounts")
 
 
-@dataclass(frozen=True, slots=True)
-class _LoginInformation:
+class LoginInformation(msgspec.Struct):
+    """A pair."""
+
     access_key_id: str
     secret_access_key: str
 
 
-def _get_user(call: Call) -> Response:
-    return json_answer({"user": {"id": call.committer(), "creation_date": 0, "friendly_name": call.committer()}})
+class AuthenticationToken(msgspec.Struct):
+    """The token of a login."""
+
+    token: str
+    token_expiration: int
 
 
-@takes(_LoginInformation)
-def _log_in(call: Call) -> Response:
-    pair = call.json(_LoginInformation)
+class User(msgspec.Struct):
+    """A caller, by the name of its pair."""
+
+    id: str
+    creation_date: int
+    friendly_name: str
+
+
+class CurrentUser(msgspec.Struct):
+    """The caller."""
+
+    user: User
+
+
+class SetupState(msgspec.Struct):
+    """The state of the set-up, and how to log in."""
+
+    state: str
+    comm_prefs_missing: bool
+    login_config: dict[str, Any]
+
+
+class UsageReport(msgspec.Struct):
+    """Reports of use: none is made."""
+
+    installation_id: str
+    reports: list[dict[str, Any]]
+
+
+@routes.get("/user", PAIR)
+def _get_user(call: Call) -> CurrentUser:
+    return CurrentUser(User(call.committer(), 0, call.committer()))
+
+
+@routes.post("/auth/login", _WITH_BODY)
+def _log_in(call: Call, pair: LoginInformation) -> AuthenticationToken:
     try:
         call.node.tokens.caller_of_pair(pair.access_key_id, pair.secret_access_key)
     except Denied as error:
         raise ApiError(401, "error authenticating request") from error
     expires = (call.node.clock.now_ms() + _LOGIN_MS) // 1000
-    token = login_token(call.node.pond.repositories.signer, pair.access_key_id, expires)
-    return json_answer({"token": token, "token_expiration": expires})
+    return AuthenticationToken(login_token(call.node.pond.repositories.signer, pair.access_key_id, expires), expires)
 
 
-async def _get_setup(_call: Call) -> Response:
+@routes.get("/setup_lakefs", ANYBODY)
+async def _get_setup() -> SetupState:
     login = {
         "RBAC": "none", "login_url": "", "login_url_method": "none", "login_cookie_names": [], "logout_url": "",
         "login_failed_message": "The access key or its secret is wrong.",
     }  # fmt: skip
-    return json_answer({"state": "initialized", "comm_prefs_missing": False, "login_config": login})
+    return SetupState("initialized", comm_prefs_missing=False, login_config=login)
 
 
-async def _set_up(_call: Call) -> Response:
+@routes.post("/setup_lakefs", _WITH_BODY, status=204)
+async def _set_up() -> NoReturn:
     raise ApiError(409, "lakeFS already initialized")
 
 
-def _get_usage(call: Call) -> Response:
-    return json_answer({"installation_id": call.node.pond.log.pond_id, "reports": []})
+@routes.get("/usage-report/summary", PAIR)
+def _get_usage(call: Call) -> UsageReport:
+    return UsageReport(call.node.pond.log.pond_id, [])
 
 
-async def _take_statistics(_call: Call) -> Response:
+@routes.post("/statistics", replace(PAIR, body_bytes_max=ORDER_BYTES_MAX), status=204)
+async def _take_statistics() -> None:
     """Clients report what they are used for; nothing is stored."""
-    return Response(status_code=204)
 
 
-def _list_runs(call: Call) -> Response:
+@routes.get(_RUNS, read())
+def _list_runs(call: Call, amount: Amount = AMOUNT) -> Listing[dict[str, str]]:
     """Runs of actions: there are none."""
     call.check_repository()
-    call.query.amount()
-    return json_answer(listing([]))
+    return listing([])
 
 
-def _find_run(call: Call) -> Response:
+@routes.get(f"{_RUNS}/{{run_id}}", read())
+@routes.get(f"{_RUNS}/{{run_id}}/hooks", read())
+@routes.get(f"{_RUNS}/{{run_id}}/hooks/{{hook_run_id}}/output", read())
+def _find_run(call: Call) -> NoReturn:
     call.check_repository()
     raise ApiError(404, "not found")
-
-
-HANDLERS = {
-    ("GET", "/user"): _get_user,
-    ("POST", "/auth/login"): _log_in,
-    ("GET", "/setup_lakefs"): _get_setup,
-    ("POST", "/setup_lakefs"): _set_up,
-    ("GET", "/usage-report/summary"): _get_usage,
-    ("POST", "/statistics"): _take_statistics,
-    ("GET", _RUNS): _list_runs,
-    ("GET", f"{_RUNS}/{{run_id}}"): _find_run,
-    ("GET", f"{_RUNS}/{{run_id}}/hooks"): _find_run,
-    ("GET", f"{_RUNS}/{{run_id}}/hooks/{{hook_run_id}}/output"): _find_run,
-}

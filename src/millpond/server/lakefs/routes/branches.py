@@ -2,52 +2,54 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
+import msgspec
 from starlette.responses import Response
 
-from millpond.server.lakefs.bodies import takes
-from millpond.server.lakefs.errors import json_answer, wording
-from millpond.server.lakefs.models import commit_answer, named_model, page_answer
+from millpond.server.dispatch import HANDLER
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import wording
+from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Ref, commit_answer, listed, page_size, ref_model
+from millpond.server.lakefs.needs import BRANCH, REPOSITORY, change, read
+from millpond.server.routes.table import On
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = ("BranchCreation", "TagCreation", "routes")
 
-__all__ = ("AT_ONCE", "HANDLERS")
-
-_REPOSITORY = "/repositories/{repository}"
-_BRANCH = f"{_REPOSITORY}/branches/{{branch}}"
-_TAG = f"{_REPOSITORY}/tags/{{tag}}"
+_TAG = f"{REPOSITORY}/tags/{{tag}}"
+routes = operations("branches")
 
 
-@dataclass(frozen=True, slots=True)
-class _BranchCreation:
+class BranchCreation(msgspec.Struct):
+    """A new branch."""
+
     name: str
     source: str
     force: bool = False
     hidden: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _TagCreation:
+class TagCreation(msgspec.Struct):
+    """A new tag."""
+
     id: str
     ref: str
     force: bool = False
 
 
-def _list_branches(call: Call) -> Response:
-    query = call.query
-    page = call.repository.branches(
-        query.text("prefix"), after=query.text("after"), amount=query.amount(), hidden=query.flag("show_hidden")
-    )
-    return page_answer(page, named_model)
+@routes.get(f"{REPOSITORY}/branches", read())
+def _list_branches(
+    call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, *, show_hidden: bool = False
+) -> Listing[Ref]:
+    page = call.repository.branches(prefix, after=after, amount=page_size(amount), hidden=show_hidden)
+    return listed(page, ref_model)
 
 
-@takes(_BranchCreation)
-def _create_branch(call: Call) -> Response:
+@routes.post(
+    f"{REPOSITORY}/branches", change("write", On.BODY_BRANCH), status=201,
+    responses={201: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+)  # fmt: skip
+def _create_branch(call: Call, creation: BranchCreation) -> Response:
     """The body of the answer is the id of the commit, as text."""
-    creation = call.json(_BranchCreation)
     call.need("write", call.names["repository"], creation.name)
     call.note(branch=creation.name)
     repository = call.repository
@@ -56,47 +58,33 @@ def _create_branch(call: Call) -> Response:
     return Response(made.staging.record().commit_id, 201, media_type="text/plain")
 
 
-def _get_branch(call: Call) -> Response:
-    return json_answer({"id": call.branch.name, "commit_id": call.branch.staging.record().commit_id})
+@routes.get(BRANCH, read(), at_once=HANDLER)
+def _get_branch(call: Call) -> Ref:
+    return Ref(call.branch.name, call.branch.staging.record().commit_id)
 
 
-def _delete_branch(call: Call) -> Response:
-    call.repository.delete_branch(call.names["branch"], force=call.query.flag("force"))
-    return Response(status_code=204)
+@routes.delete(BRANCH, change("write", On.BRANCH, 0), status=204)
+def _delete_branch(call: Call, *, force: bool = False) -> None:
+    call.repository.delete_branch(call.names["branch"], force=force)
 
 
-def _list_tags(call: Call) -> Response:
-    query = call.query
-    page = call.repository.tags(query.text("prefix"), after=query.text("after"), amount=query.amount())
-    return page_answer(page, named_model)
+@routes.get(f"{REPOSITORY}/tags", read())
+def _list_tags(call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT) -> Listing[Ref]:
+    return listed(call.repository.tags(prefix, after=after, amount=page_size(amount)), ref_model)
 
 
-@takes(_TagCreation)
-def _create_tag(call: Call) -> Response:
-    creation = call.json(_TagCreation)
+@routes.post(f"{REPOSITORY}/tags", change("write", On.REPOSITORY), status=201, answer=Ref)
+def _create_tag(call: Call, creation: TagCreation) -> Ref | Response:
     call.note(tag=creation.id)
     commit = call.repository.create_tag(creation.id, creation.ref, force=creation.force)
-    return commit_answer(call, commit, json_answer({"id": creation.id, "commit_id": commit.id}, 201))
+    return commit_answer(call, commit, Ref(creation.id, commit.id))
 
 
-def _get_tag(call: Call) -> Response:
-    return json_answer({"id": call.names["tag"], "commit_id": call.repository.tag(call.names["tag"])})
+@routes.get(_TAG, read(), at_once=HANDLER)
+def _get_tag(call: Call) -> Ref:
+    return Ref(call.names["tag"], call.repository.tag(call.names["tag"]))
 
 
-def _delete_tag(call: Call) -> Response:
-    call.repository.delete_tag(call.names["tag"], force=call.query.flag("force"))
-    return Response(status_code=204)
-
-
-AT_ONCE = frozenset((_get_branch, _get_tag))
-"""Handlers that read rows alone."""
-HANDLERS = {
-    ("GET", f"{_REPOSITORY}/branches"): _list_branches,
-    ("POST", f"{_REPOSITORY}/branches"): _create_branch,
-    ("GET", _BRANCH): _get_branch,
-    ("DELETE", _BRANCH): _delete_branch,
-    ("GET", f"{_REPOSITORY}/tags"): _list_tags,
-    ("POST", f"{_REPOSITORY}/tags"): _create_tag,
-    ("GET", _TAG): _get_tag,
-    ("DELETE", _TAG): _delete_tag,
-}
+@routes.delete(_TAG, change("write", On.REPOSITORY, 0), status=204)
+def _delete_tag(call: Call, *, force: bool = False) -> None:
+    call.repository.delete_tag(call.names["tag"], force=force)

@@ -14,23 +14,24 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
-from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.json_forms import FormError, parse_object
 from millpond.server.lakefs.addresses import checked_column
-from millpond.server.lakefs.errors import ApiError, json_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError
+from millpond.server.lakefs.needs import BRANCH, change
 from millpond.server.lakefs.routes.objects import ARROW
 from millpond.server.lakefs.streaming import BodyFile, BodyStream, read_to_its_end
+from millpond.server.routes.table import On
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, metadata_text
 
 if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
     from millpond.versions.repository_context import Site
 
-__all__ = ("HANDLERS",)
+__all__ = ("Staged", "routes")
 
-_STAGE = "/repositories/{repository}/branches/{branch}/stage"
 LINES = ("application/x-ndjson", "application/jsonl", "application/json-lines")
 LINES_BATCH = 1 << 14
 LINE_BYTES_MAX = 256 << 10
@@ -38,15 +39,27 @@ _BUFFER_BYTES = 1 << 20
 _NOWHERE = "data/none"
 
 
-async def _stage(call: Call) -> Response:
+routes = operations("bulk")
+
+
+class Staged(msgspec.Struct):
+    """The number of rows that were staged."""
+
+    staged: int
+
+
+@routes.post(
+    f"{BRANCH}/stage", change("write", On.BRANCH, None),
+    body={media: {"schema": {"type": "string", "format": "binary"}} for media in (ARROW, *LINES)},
+)  # fmt: skip
+async def _stage(call: Call, *, force: bool = False) -> Staged:
     kind = call.request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != ARROW and kind not in LINES:
         raise ApiError(400, f'header Content-Type has unexpected value "{kind}": send {ARROW} or {LINES[0]}')
     stream = BodyStream(call.request)
     whole = await stream.start()
-    force = call.query.flag("force")
 
-    def stage() -> Response:
+    def stage() -> Staged:
         chunks = stream.chunks() if whole is None else iter([whole])
         file: io.BufferedIOBase = io.BufferedReader(BodyFile(chunks), _BUFFER_BYTES)
         branch = call.branch
@@ -55,7 +68,7 @@ async def _stage(call: Call) -> Response:
         with read_to_its_end(chunks):
             count = branch.staging.stage((_checked(branch.site, sources, batch) for batch in batches), force=force)
         call.note(staged=count)
-        return json_answer({"staged": count})
+        return Staged(count)
 
     return await call.in_thread(stage)
 
@@ -167,6 +180,3 @@ def _canonical_text(text: str) -> str:
             hint='such as {"colour": "blue"}',
         )  # fmt: skip
     return metadata_text(parsed)
-
-
-HANDLERS = {("POST", _STAGE): _stage}

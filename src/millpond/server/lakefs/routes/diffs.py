@@ -3,88 +3,103 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
+import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.responses import Response
 
-from millpond.server.lakefs.errors import wording
-from millpond.server.lakefs.models import page_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import json_answer, wording
+from millpond.server.lakefs.models import AMOUNT, Amount, Listing, listed, page_size
+from millpond.server.lakefs.needs import BRANCH, REPOSITORY, read
 from millpond.server.lakefs.stats import stats_model
 from millpond.versions.paging import CommonPrefix
 
 if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
     from millpond.versions.diffs import Change
     from millpond.versions.objects.entries import Entry
+    from millpond.versions.paging import Page
     from millpond.versions.repository_context import Site
 
-__all__ = ("HANDLERS",)
+__all__ = ("Diff", "DiffObject", "routes")
 
-_REPOSITORY = "/repositories/{repository}"
-_TYPES = ("two_dot", "three_dot")
+routes = operations("diffs")
 
 
-def _own_model(site: Site) -> Callable[[Change | CommonPrefix], Any]:
-    """The function that writes a change with both of its sides, for clients of Millpond."""
+class DiffObject(msgspec.Struct):
+    """The right side of a change."""
+
+    checksum: str
+    mtime: int
+    content_type: str
+    metadata: dict[str, str]
+
+
+class Diff(msgspec.Struct):
+    """A change, or changes below a common prefix."""
+
+    type: str
+    path: str
+    path_type: str = "object"
+    size_bytes: int | UnsetType = UNSET
+    right: DiffObject | UnsetType = UNSET
+
+
+def _own_model(site: Site, change: Change | CommonPrefix) -> dict[str, Any]:
+    """A change with both of its sides, for clients of Millpond."""
 
     def side(entry: Entry | None) -> Any:
         return None if entry is None else stats_model(site, entry)
 
-    def write(change: Change | CommonPrefix) -> dict[str, Any]:
-        if isinstance(change, CommonPrefix):
-            return {"type": "prefix_changed", "path": change.path}
-        return {"type": change.type, "path": change.path, "left": side(change.left), "right": side(change.right)}
-
-    return write
+    if isinstance(change, CommonPrefix):
+        return {"type": "prefix_changed", "path": change.path}
+    return {"type": change.type, "path": change.path, "left": side(change.left), "right": side(change.right)}
 
 
-def _model(*, right_stats: bool = False, uncommitted: bool = False) -> Callable[[Change | CommonPrefix], Any]:
+def _model(*, right_stats: bool, uncommitted: bool = False) -> Callable[[Change | CommonPrefix], Diff]:
     """The function that writes a change; what is removed has no size where it is not committed."""
 
-    def write(change: Change | CommonPrefix) -> dict[str, Any]:
+    def write(change: Change | CommonPrefix) -> Diff:
         if isinstance(change, CommonPrefix):
-            return {"type": "prefix_changed", "path": change.path, "path_type": "common_prefix"}
-        sized = change.right or (None if uncommitted else change.left)
-        model: dict[str, Any] = {
-            "type": change.type, "path": change.path, "path_type": "object",
-            "size_bytes": 0 if sized is None else sized.size,
-        }  # fmt: skip
-        if right_stats and change.right is not None:
-            right = change.right
-            model["right"] = {
-                "checksum": right.checksum, "mtime": right.mtime, "content_type": right.content_type,
-                "metadata": right.metadata,
-            }  # fmt: skip
+            return Diff("prefix_changed", change.path, "common_prefix")
+        right, sized = change.right, change.right or (None if uncommitted else change.left)
+        model = Diff(change.type, change.path, size_bytes=0 if sized is None else sized.size)
+        if right_stats and right is not None:
+            model.right = DiffObject(right.checksum, right.mtime, right.content_type, dict(right.metadata))
         return model
 
     return write
 
 
-def _diff_branch(call: Call) -> Response:
-    query = call.query
-    with wording({"ref_not_found": "branch not found"}):
-        page = call.branch.diff(
-            query.text("prefix"), delimiter=query.text("delimiter"), after=query.text("after"), amount=query.amount()
-        )
+def _answer(
+    call: Call, page: Page[Change], write: Callable[[Change | CommonPrefix], Diff]
+) -> Listing[Diff] | Response:  # fmt: skip
     if call.own:
-        return page_answer(page, _own_model(call.repository.site))
-    return page_answer(page, _model(uncommitted=True, right_stats=query.flag("include_right_stats")))
+        site = call.repository.site
+        return json_answer(listed(page, lambda change: _own_model(site, change)))
+    return listed(page, write)
 
 
-def _diff_refs(call: Call) -> Response:
-    query, names = call.query, call.names
-    three_dots = query.choice("type", _TYPES, "three_dot") == "three_dot"
+@routes.get(f"{BRANCH}/diff", read(large=True), answer=Listing[Diff])
+def _diff_branch(
+    call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, delimiter: str = "", *,
+    include_right_stats: bool = False,
+) -> Listing[Diff] | Response:  # fmt: skip
+    with wording({"ref_not_found": "branch not found"}):
+        page = call.branch.diff(prefix, delimiter=delimiter, after=after, amount=page_size(amount))
+    return _answer(call, page, _model(uncommitted=True, right_stats=include_right_stats))
+
+
+@routes.get(f"{REPOSITORY}/refs/{{leftRef}}/diff/{{rightRef}}", read(large=True), answer=Listing[Diff])
+def _diff_refs(
+    call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, delimiter: str = "",
+    type: Literal["two_dot", "three_dot"] = "three_dot", *, include_right_stats: bool = False,
+) -> Listing[Diff] | Response:  # fmt: skip
     with wording({"ref_not_found": "get commit by ref {ref}: not found"}):
         page = call.repository.diff(
-            names["leftRef"], names["rightRef"], query.text("prefix"), three_dots=three_dots,
-            delimiter=query.text("delimiter"), after=query.text("after"), amount=query.amount(),
+            call.names["leftRef"], call.names["rightRef"], prefix, three_dots=type == "three_dot",
+            delimiter=delimiter, after=after, amount=page_size(amount),
         )  # fmt: skip
-    if call.own:
-        return page_answer(page, _own_model(call.repository.site))
-    return page_answer(page, _model(right_stats=query.flag("include_right_stats")))
-
-
-HANDLERS = {
-    ("GET", f"{_REPOSITORY}/branches/{{branch}}/diff"): _diff_branch,
-    ("GET", f"{_REPOSITORY}/refs/{{leftRef}}/diff/{{rightRef}}"): _diff_refs,
-}
+    return _answer(call, page, _model(right_stats=include_right_stats))

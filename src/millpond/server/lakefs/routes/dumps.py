@@ -11,53 +11,78 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.server.lakefs.addresses import check_namespace
-from millpond.server.lakefs.bodies import takes
-from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import HEADERS, ApiError
+from millpond.server.lakefs.models import Started, Text
+from millpond.server.lakefs.needs import REPOSITORY, administer, change
 from millpond.server.lakefs.streaming import BodyStream, read_to_its_end
+from millpond.server.routes.table import On
 from millpond.versions.dumps import dump_name, store_dump
+from millpond.versions.restores import Restored
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
-    from millpond.versions.restores import Restored
+__all__ = ("DumpTask", "RefsDump", "RefsRestore", "Task", "routes")
 
-__all__ = ("HANDLERS",)
-
-_REPOSITORY = "/repositories/{repository}"
 _LINES = "application/x-ndjson"
 _ID = re.compile("[0-9a-f]{64}")
 _CHUNK_BYTES = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class _RefsRestore:
+_STREAMED = {"content": {_LINES: {"schema": {"type": "string", "format": "binary"}}}}
+routes = operations("dumps")
+
+
+class RefsDump(msgspec.Struct):
+    """The three ids of a dump: it is one object here."""
+
     commits_meta_range_id: str
     tags_meta_range_id: str
     branches_meta_range_id: str
+
+
+class RefsRestore(RefsDump):
+    """A dump to restore."""
+
     force: bool = False
 
 
-def _stream(call: Call) -> Response:
+class Task(msgspec.Struct):
+    """A task, which is done."""
+
+    id: str
+    done: bool
+    update_time: str
+
+
+class DumpTask(Task):
+    """A dump, which is stored."""
+
+    refs: RefsDump
+
+
+@routes.get(f"{REPOSITORY}/refs/dump", administer(large=True), responses={200: _STREAMED})
+def _stream_dump(call: Call) -> Response:
     chunks = call.repository.dump()
     return StreamingResponse(chunks, headers={**HEADERS, "Content-Type": _LINES})
 
 
-async def _take(call: Call) -> Response:
+@routes.post(f"{REPOSITORY}/refs/restore", change("admin", On.REPOSITORY, None), status=201, body=_STREAMED["content"])
+async def _take_dump(call: Call, *, force: bool = False) -> Restored:
     stream = BodyStream(call.request)
     whole = await stream.start()
 
-    def take() -> Response:
+    def take() -> Restored:
         chunks: Iterable[bytes] = stream.chunks() if whole is None else iter([whole])
         with read_to_its_end(chunks):
-            return json_answer(_restored(call, chunks, force=call.query.flag("force")), 201)
+            return _restored(call, chunks, force=force)
 
     return await call.in_thread(take)
 
@@ -72,46 +97,48 @@ def _restored(call: Call, chunks: Iterable[bytes], *, force: bool) -> Restored:
 # -- as lakeFS has them -------------------------------------------------------------------------------
 
 
-def _refs(id_: str) -> dict[str, str]:
-    """The three ids of a dump: it is one object here."""
-    return {"commits_meta_range_id": id_, "tags_meta_range_id": id_, "branches_meta_range_id": id_}
+def _refs(id_: str) -> RefsDump:
+    return RefsDump(id_, id_, id_)
 
 
-def _dump(call: Call) -> Response:
-    return json_answer(_refs(store_dump(call.repository.site)), 201)
+@routes.put(f"{REPOSITORY}/refs/dump", change("admin", On.REPOSITORY, 0), status=201)
+def _dump(call: Call) -> RefsDump:
+    return _refs(store_dump(call.repository.site))
 
 
-def _submit_dump(call: Call) -> Response:
-    return json_answer({"id": store_dump(call.repository.site)}, 202)
+@routes.post(f"{REPOSITORY}/dump", change("admin", On.REPOSITORY, 0), status=202)
+def _submit_dump(call: Call) -> Started:
+    return Started(store_dump(call.repository.site))
 
 
-def _dump_status(call: Call) -> Response:
-    id_ = _known(call, call.query.needed("task_id"))
-    return json_answer({**_done(call, id_), "refs": _refs(id_)})
+@routes.get(f"{REPOSITORY}/dump", administer())
+def _get_dump_status(call: Call, task_id: Text) -> DumpTask:
+    id_ = _known(call, task_id)
+    return DumpTask(id_, done=True, update_time=_now(call), refs=_refs(id_))
 
 
-@takes(_RefsRestore)
-def _restore(call: Call) -> Response:
-    _restore_stored(call)
+@routes.put(f"{REPOSITORY}/refs/restore", change("admin", On.REPOSITORY))
+def _restore(call: Call, refs: RefsRestore) -> Response:
+    _restore_stored(call, refs)
     return Response(status_code=200)
 
 
-@takes(_RefsRestore)
-def _submit_restore(call: Call) -> Response:
-    return json_answer({"id": _restore_stored(call)}, 202)
+@routes.post(f"{REPOSITORY}/restore", change("admin", On.REPOSITORY), status=202)
+def _submit_restore(call: Call, refs: RefsRestore) -> Started:
+    return Started(_restore_stored(call, refs))
 
 
-def _restore_status(call: Call) -> Response:
-    return json_answer(_done(call, _known(call, call.query.needed("task_id"))))
+@routes.get(f"{REPOSITORY}/restore", administer())
+def _get_restore_status(call: Call, task_id: Text) -> Task:
+    return Task(_known(call, task_id), done=True, update_time=_now(call))
 
 
-def _restore_stored(call: Call) -> str:
-    restore = call.json(_RefsRestore)
-    ids = {restore.commits_meta_range_id, restore.tags_meta_range_id, restore.branches_meta_range_id}
+def _restore_stored(call: Call, refs: RefsRestore) -> str:
+    ids = {refs.commits_meta_range_id, refs.tags_meta_range_id, refs.branches_meta_range_id}
     if len(ids) > 1:
         raise ApiError(400, "commits, tags and branches are not of one dump: validation error")
     id_ = _known(call, ids.pop())
-    _restored(call, _stored(call, id_), force=restore.force)
+    _restored(call, _stored(call, id_), force=refs.force)
     return id_
 
 
@@ -132,18 +159,5 @@ def _stored(call: Call, id_: str) -> Iterator[bytes]:
         yield objects.get_range(name, start, min(size, start + _CHUNK_BYTES))
 
 
-def _done(call: Call, id_: str) -> dict[str, Any]:
-    now = datetime.fromtimestamp(call.node.clock.now_ms() / 1000, UTC)
-    return {"id": id_, "done": True, "update_time": now.isoformat(timespec="milliseconds")}
-
-
-HANDLERS = {
-    ("GET", f"{_REPOSITORY}/refs/dump"): _stream,
-    ("POST", f"{_REPOSITORY}/refs/restore"): _take,
-    ("PUT", f"{_REPOSITORY}/refs/dump"): _dump,
-    ("PUT", f"{_REPOSITORY}/refs/restore"): _restore,
-    ("POST", f"{_REPOSITORY}/dump"): _submit_dump,
-    ("GET", f"{_REPOSITORY}/dump"): _dump_status,
-    ("POST", f"{_REPOSITORY}/restore"): _submit_restore,
-    ("GET", f"{_REPOSITORY}/restore"): _restore_status,
-}
+def _now(call: Call) -> str:
+    return datetime.fromtimestamp(call.node.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")

@@ -2,56 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Literal
 
-from starlette.responses import Response
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from millpond.server.lakefs.addresses import check_source
-from millpond.server.lakefs.bodies import OneOf, takes
-from millpond.server.lakefs.errors import json_answer
-from millpond.server.lakefs.models import commit_model
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import Error, operations
+from millpond.server.lakefs.models import Commit, Long, Started, Text, commit_model
+from millpond.server.lakefs.needs import BRANCH, change, read
+from millpond.server.routes.table import JSON_BYTES_MAX, On
 from millpond.versions.commits import Message
 from millpond.versions.imports.jobs import ImportState
 from millpond.versions.imports.locations import Location, ObjectLocation, PrefixLocation, TableLocation
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = ("ImportCommit", "ImportCreation", "ImportLocation", "ImportStatus", "routes")
 
-__all__ = ("HANDLERS",)
-
-_IMPORT = "/repositories/{repository}/branches/{branch}/import"
+_IMPORT = f"{BRANCH}/import"
 _LOCATIONS: dict[str, type[PrefixLocation | ObjectLocation | TableLocation]] = {
     "common_prefix": PrefixLocation, "object": ObjectLocation, "table": TableLocation,
 }  # fmt: skip
+routes = operations("imports")
 
 
-@dataclass(frozen=True, slots=True)
-class _ImportLocation:
-    type: Annotated[str, OneOf("common_prefix", "object", "table")]
+class ImportLocation(msgspec.Struct):
+    """A place to import from, and the path below which its objects come."""
+
+    type: Literal["common_prefix", "object", "table"]
     path: str
     destination: str
 
 
-@dataclass(frozen=True, slots=True)
-class _CommitCreation:
+class ImportCommit(msgspec.Struct):
+    """The words of the commit."""
+
     message: str
-    metadata: dict[str, str] = field(default_factory=dict)
-    date: int | None = None
+    metadata: dict[str, str] = {}
+    date: Long | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _ImportCreation:
-    paths: list[_ImportLocation]
-    commit: _CommitCreation | None = None
+class ImportCreation(msgspec.Struct):
+    """Places, and the words of a commit; without them the import is staged."""
+
+    paths: list[ImportLocation]
+    commit: ImportCommit | None = None
     force: bool = False
 
 
-@takes(_ImportCreation)
-def _start(call: Call) -> Response:
-    """An import that is committed; without `commit` it is staged."""
-    creation, branch = call.json(_ImportCreation), call.branch
+class ImportStatus(msgspec.Struct):
+    """The progress of an import."""
+
+    completed: bool
+    update_time: str
+    ingested_objects: int
+    metarange_id: str | UnsetType = UNSET
+    commit: Commit | UnsetType = UNSET
+    error: Error | UnsetType = UNSET
+
+
+@routes.post(_IMPORT, change("write", On.BRANCH, JSON_BYTES_MAX), status=202)
+def _start_import(call: Call, creation: ImportCreation) -> Started:
+    branch = call.branch
     for location in creation.paths:
         check_source(call.node.settings.versions.sources, location.path)
     locations: list[Location] = [_LOCATIONS[source.type](source.path, source.destination) for source in creation.paths]
@@ -60,30 +73,22 @@ def _start(call: Call) -> Response:
     jobs = call.node.pond.repositories.imports
     id_ = jobs.start(branch.site, branch.name, locations, message, force=creation.force)
     call.note(import_id=id_)
-    return json_answer({"id": id_}, 202)
+    return Started(id_)
 
 
-def _status(call: Call) -> Response:
+@routes.get(_IMPORT, read())
+def _get_import_status(call: Call, id: Text) -> ImportStatus:
     branch = call.branch
-    record = call.node.pond.repositories.imports.get(branch.site, branch.name, call.query.needed("id"))
-    answer: dict[str, Any] = {
-        "completed": record.state is ImportState.COMPLETED,
-        "update_time": datetime.fromtimestamp(record.updated_ms / 1000, UTC).isoformat(timespec="milliseconds"),
-        "ingested_objects": record.entries,
-    }  # fmt: skip
-    if record.index:
-        answer["metarange_id"] = record.index
-    if record.commit:
-        answer["commit"] = commit_model(call.repository.ref(record.commit).head())
-    if record.error:
-        answer["error"] = {"message": record.error}
-    return json_answer(answer)
+    record = call.node.pond.repositories.imports.get(branch.site, branch.name, id)
+    updated = datetime.fromtimestamp(record.updated_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    return ImportStatus(
+        record.state is ImportState.COMPLETED, updated, record.entries, record.index or UNSET,
+        commit_model(call.repository.ref(record.commit).head()) if record.commit else UNSET,
+        Error(record.error) if record.error else UNSET,
+    )  # fmt: skip
 
 
-def _cancel(call: Call) -> Response:
+@routes.delete(_IMPORT, change("write", On.BRANCH, 0), status=204)
+def _cancel_import(call: Call, id: Text) -> None:
     branch = call.branch
-    call.node.pond.repositories.imports.cancel(branch.site, branch.name, call.query.needed("id"))
-    return Response(status_code=204)
-
-
-HANDLERS = {("POST", _IMPORT): _start, ("GET", _IMPORT): _status, ("DELETE", _IMPORT): _cancel}
+    call.node.pond.repositories.imports.cancel(branch.site, branch.name, id)

@@ -2,64 +2,71 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from starlette.responses import Response
+import msgspec
 
-from millpond.server.lakefs.errors import json_answer
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.needs import ANYBODY, PAIR
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
-
-__all__ = ("API_VERSION", "HANDLERS")
+__all__ = ("API_VERSION", "Config", "StorageConfig", "Version", "routes")
 
 API_VERSION = "1.84.0"
 """The version of lakeFS whose API this is: clients compare it, as numbers, with what they need."""
 _EVERYWHERE = r"^(s3|local)://"
+routes = operations("installation")
 
 
-def _storage_config() -> dict[str, Any]:
-    """The storage, as clients see it: bytes lie below a namespace, and the node signs URLs itself."""
-    return {
-        "blockstore_type": "local", "blockstore_namespace_example": "local://example/",
-        "blockstore_namespace_ValidityRegex": _EVERYWHERE, "default_namespace_prefix": "local://",
-        "pre_sign_support": True, "pre_sign_support_ui": False, "pre_sign_multipart_upload": True,
-        "import_support": True, "import_validity_regex": _EVERYWHERE, "blockstore_id": "", "blockstore_description": "",
-    }  # fmt: skip
-
-
-def _version_config() -> dict[str, Any]:
+class Version(msgspec.Struct):
     """The version of the API. Without a `version_context`: lakectl takes any but lakeFS' own for another edition."""
-    return {"version": API_VERSION}
+
+    version: str = API_VERSION
 
 
-def _get_config(_call: Call) -> Response:
-    """`GET /config`."""
-    storage = _storage_config()
-    return json_answer({
-        "version_config": _version_config(), "storage_config": storage, "storage_config_list": [storage],
-        "ui_config": {"custom_viewers": []}, "capabilities_config": {"async_ops": False},
-    })  # fmt: skip
+class StorageConfig(
+    msgspec.Struct, rename={"namespace_validity_regex": "blockstore_namespace_ValidityRegex"}
+):  # fmt: skip
+    """The storage, as clients see it: bytes lie below a namespace, and the node signs URLs itself."""
+
+    blockstore_type: str = "local"
+    blockstore_namespace_example: str = "local://example/"
+    namespace_validity_regex: str = _EVERYWHERE
+    default_namespace_prefix: str = "local://"
+    pre_sign_support: bool = True
+    pre_sign_support_ui: bool = False
+    pre_sign_multipart_upload: bool = True
+    import_support: bool = True
+    import_validity_regex: str = _EVERYWHERE
+    blockstore_id: str = ""
+    blockstore_description: str = ""
 
 
-def _get_version(_call: Call) -> Response:
-    """`GET /config/version`."""
-    return json_answer(_version_config())
+class Config(msgspec.Struct):
+    """All of the configuration."""
+
+    version_config: Version
+    storage_config: StorageConfig
+    storage_config_list: list[StorageConfig]
+    ui_config: dict[str, list[Any]]
+    capabilities_config: dict[str, bool]
 
 
-def _get_storage(_call: Call) -> Response:
-    """`GET /config/storage`."""
-    return json_answer(_storage_config())
+@routes.get("/config", PAIR)
+def _get_config() -> Config:
+    storage = StorageConfig()
+    return Config(Version(), storage, [storage], {"custom_viewers": []}, {"async_ops": False})
 
 
-async def _check_health(_call: Call) -> Response:
-    """`GET /healthcheck`."""
-    return Response(status_code=204)
+@routes.get("/config/version", PAIR)
+def _get_version() -> Version:
+    return Version()
 
 
-HANDLERS = {
-    ("GET", "/healthcheck"): _check_health,
-    ("GET", "/config"): _get_config,
-    ("GET", "/config/version"): _get_version,
-    ("GET", "/config/storage"): _get_storage,
-}
+@routes.get("/config/storage", PAIR)
+def _get_storage() -> StorageConfig:
+    return StorageConfig()
+
+
+@routes.get("/healthcheck", ANYBODY, status=204)
+async def _check_health() -> None:
+    """204."""

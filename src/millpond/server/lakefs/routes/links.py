@@ -2,105 +2,134 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 from starlette.responses import Response
 
 from millpond.errors import Invalid
 from millpond.server.lakefs.addresses import check_source
-from millpond.server.lakefs.bodies import takes
-from millpond.server.lakefs.errors import ApiError, json_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError
+from millpond.server.lakefs.models import Long, Text
+from millpond.server.lakefs.needs import BRANCH, write
 from millpond.server.lakefs.routes.object_writes import conditions
-from millpond.server.lakefs.stats import stats_answer
+from millpond.server.lakefs.stats import ObjectStats, stats_model
 from millpond.server.lakefs.urls import UPLOAD_SECONDS, Urls
 from millpond.versions.multipart import PARTS_MAX
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import is_full_address, physical_address, read_bytes, relative_address
 
 if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
     from millpond.versions.multipart import OpenUpload
     from millpond.versions.repository_context import Site
 
-__all__ = ("HANDLERS",)
+__all__ = (
+    "Address", "CompletePresignMultipartUpload", "CopySource", "PresignMultipartUpload", "SignedPart",
+    "StagingLocation", "StagingMetadata", "UploadPart", "UploadPartCopyFrom", "routes",
+)  # fmt: skip
 
-_STAGING = "/repositories/{repository}/branches/{branch}/staging"
+_STAGING = f"{BRANCH}/staging"
 _UPLOAD = f"{_STAGING}/pmpu/{{uploadId}}"
 _PART = f"{_UPLOAD}/parts/{{partNumber}}"
 URLS_MAX = 1_000
 """Parts whose URLs are signed with the beginning of an upload; others are signed one by one."""
+routes = operations("links")
 
 
-@dataclass(frozen=True, slots=True)
-class _StagingLocation:
+class StagingLocation(msgspec.Struct):
+    """An address below the namespace, with a URL to upload to where it is asked for."""
+
+    physical_address: str
+    presigned_url: str | UnsetType = UNSET
+    presigned_url_expiry: int | UnsetType = UNSET
+
+
+class Address(msgspec.Struct):
+    """An address that was given out."""
+
     physical_address: str
 
 
-@dataclass(frozen=True, slots=True)
-class _StagingMetadata:
-    staging: _StagingLocation
+class StagingMetadata(msgspec.Struct):
+    """An entry, whose bytes were uploaded to the address."""
+
+    staging: Address
     checksum: str
-    size_bytes: int
-    user_metadata: dict[str, str] = field(default_factory=dict)
+    size_bytes: Long
+    user_metadata: dict[str, str] = {}
     content_type: str = DEFAULT_CONTENT_TYPE
-    mtime: int | None = None
+    mtime: Long | None = None
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _UploadPart:
-    part_number: int
+class PresignMultipartUpload(msgspec.Struct):
+    """An upload in parts that was begun."""
+
+    upload_id: str
+    physical_address: str
+    presigned_urls: list[str]
+
+
+class UploadPart(msgspec.Struct):
+    """A part, by the tag that the upload of its bytes was answered with."""
+
+    part_number: Long
     etag: str
 
 
-@dataclass(frozen=True, slots=True)
-class _CompletePresignMultipartUpload:
-    physical_address: str
-    parts: list[_UploadPart]
-    user_metadata: dict[str, str] = field(default_factory=dict)
+class CompletePresignMultipartUpload(Address):
+    """The parts of an upload, and the entry that they become."""
+
+    parts: list[UploadPart]
+    user_metadata: dict[str, str] = {}
     content_type: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _AbortPresignMultipartUpload:
-    physical_address: str
+class SignedPart(msgspec.Struct):
+    """The URL of a part."""
+
+    presigned_url: str
+    presigned_url_expiry: int
 
 
-@dataclass(frozen=True, slots=True)
-class _CopySource:
+class CopySource(msgspec.Struct):
+    """An object to copy."""
+
     repository: str
     ref: str
     path: str
 
 
-@dataclass(frozen=True, slots=True)
-class _UploadPartCopyFrom:
-    physical_address: str
-    copy_source: _CopySource
+class UploadPartCopyFrom(Address):
+    """A part with the bytes of an object."""
+
+    copy_source: CopySource
 
 
 # -- one object ---------------------------------------------------------------------------------------
 
 
-def _get_backing(call: Call) -> Response:
+@routes.get(f"{_STAGING}/backing", write(0))
+def _get_backing(call: Call, path: Text, *, presign: bool = False) -> StagingLocation:
     """An address for the path, which the same client links later; with `presign` a URL to upload to."""
-    path, branch = call.query.needed("path"), call.branch
+    branch = call.branch
     check_path(path)
     site = branch.site
     with site.space.read() as tx:
         site.check_writable(tx, branch.name, "write to")
     branch.staging.record()
     name = site.signer.link_name(site.uid, branch.name, path)
-    answer: dict[str, Any] = {"physical_address": physical_address(site.namespace, name)}
-    if call.query.flag("presign"):
-        answer["presigned_url"], answer["presigned_url_expiry"] = Urls(call.request, site).writing(name, path)
-    return json_answer(answer)
+    location = StagingLocation(physical_address(site.namespace, name))
+    if presign:
+        location.presigned_url, location.presigned_url_expiry = Urls(call.request, site).writing(name, path)
+    return location
 
 
-@takes(_StagingMetadata)
-def _link_backing(call: Call) -> Response:
-    path, metadata = call.query.needed("path"), call.json(_StagingMetadata)
+@routes.put(f"{_STAGING}/backing", write())
+def _link_backing(call: Call, path: Text, metadata: StagingMetadata) -> ObjectStats:
     branch = call.branch
     site = branch.site
     address = relative_address(site.namespace, metadata.staging.physical_address)
@@ -116,55 +145,50 @@ def _link_backing(call: Call) -> Response:
     )  # fmt: skip
     met: Any = conditions(call.request.headers)
     branch.staging.link(entry, force=metadata.force, **met)
-    return stats_answer(site, entry, 200)
+    return stats_model(site, entry)
 
 
 # -- in parts -----------------------------------------------------------------------------------------
 
 
-def _create(call: Call) -> Response:
-    path = call.query.needed("path")
-    count = call.query.number("parts", 0, 0, URLS_MAX)
+@routes.post(f"{_STAGING}/pmpu", write(0), status=201)
+def _create_upload(
+    call: Call, path: Text, parts: Annotated[int, Meta(ge=0, le=URLS_MAX)] = 0
+) -> PresignMultipartUpload:  # fmt: skip
     branch = call.branch
     upload = branch.uploads.create(path)
     urls = Urls(call.request, branch.site)
-    return json_answer({
-        "upload_id": upload.id, "physical_address": physical_address(branch.site.namespace, upload.address),
-        "presigned_urls": [
-            urls.writing(upload.part_name(number + 1), path, UPLOAD_SECONDS)[0] for number in range(count)
-        ],
-    }, 201)  # fmt: skip
+    signed = [urls.writing(upload.part_name(number + 1), path, UPLOAD_SECONDS)[0] for number in range(parts)]
+    return PresignMultipartUpload(upload.id, physical_address(branch.site.namespace, upload.address), signed)
 
 
-def _upload(call: Call, address: str) -> tuple[OpenUpload, Site]:
+def _upload(call: Call, path: str, address: str) -> tuple[OpenUpload, Site]:
     """The upload that the path names, whose address and path the request must know.
 
     Raises: `ApiError`; `NotFound`.
     """
-    path, branch = call.query.needed("path"), call.branch
+    branch = call.branch
     upload = branch.uploads.get(call.names["uploadId"])
     if upload.path != path or relative_address(branch.site.namespace, address) != upload.address:
         raise ApiError(400, "the upload is one to another path or address")
     return upload, branch.site
 
 
-@takes(_CompletePresignMultipartUpload)
-def _complete(call: Call) -> Response:
-    completion = call.json(_CompletePresignMultipartUpload)
-    upload, site = _upload(call, completion.physical_address)
+@routes.put(_UPLOAD, write())
+def _complete_upload(call: Call, path: Text, completion: CompletePresignMultipartUpload) -> ObjectStats:
+    upload, site = _upload(call, path, completion.physical_address)
     met: Any = conditions(call.request.headers)
     entry = call.branch.uploads.complete(
         upload.id, [(part.part_number, part.etag) for part in completion.parts], content_type=completion.content_type,
         metadata=completion.user_metadata, **met,
     )  # fmt: skip
-    return stats_answer(site, entry, 200)
+    return stats_model(site, entry)
 
 
-@takes(_AbortPresignMultipartUpload)
-def _abort(call: Call) -> Response:
-    upload, _ = _upload(call, call.json(_AbortPresignMultipartUpload).physical_address)
+@routes.delete(_UPLOAD, write(), status=204)
+def _abort_upload(call: Call, path: Text, address: Address) -> None:
+    upload, _ = _upload(call, path, address.physical_address)
     call.branch.uploads.abort(upload.id)
-    return Response(status_code=204)
 
 
 def _number(call: Call) -> int:
@@ -174,34 +198,21 @@ def _number(call: Call) -> int:
     return int(text)
 
 
-@takes(_StagingLocation)
-def _sign_part(call: Call) -> Response:
+@routes.put(_PART, write())
+def _sign_part(call: Call, path: Text, address: Address) -> SignedPart:
     """The URL of one part."""
-    upload, site = _upload(call, call.json(_StagingLocation).physical_address)
+    upload, site = _upload(call, path, address.physical_address)
     urls = Urls(call.request, site)
-    url, expires = urls.writing(upload.part_name(_number(call)), upload.path, UPLOAD_SECONDS)
-    return json_answer({"presigned_url": url, "presigned_url_expiry": expires})
+    return SignedPart(*urls.writing(upload.part_name(_number(call)), upload.path, UPLOAD_SECONDS))
 
 
-@takes(_UploadPartCopyFrom)
-def _copy_part(call: Call) -> Response:
+@routes.put(f"{_PART}/copy", write(), status=204)
+def _copy_part(call: Call, path: Text, copy: UploadPartCopyFrom) -> Response:
     """A part with the bytes of an object."""
-    copy = call.json(_UploadPartCopyFrom)
-    upload, _ = _upload(call, copy.physical_address)
+    upload, _ = _upload(call, path, copy.physical_address)
     call.need("read", copy.copy_source.repository)
     source = call.node.pond.repository(copy.copy_source.repository).ref(copy.copy_source.ref)
     entry = source.stat(copy.copy_source.path)
     place, name = source.site.place(entry.address)
     part = call.branch.uploads.put_part(upload.id, _number(call), read_bytes(place, name, 0, entry.size))
     return Response(status_code=204, headers={"ETag": f'"{part.checksum}"'})
-
-
-HANDLERS = {
-    ("GET", f"{_STAGING}/backing"): _get_backing,
-    ("PUT", f"{_STAGING}/backing"): _link_backing,
-    ("POST", f"{_STAGING}/pmpu"): _create,
-    ("PUT", _UPLOAD): _complete,
-    ("DELETE", _UPLOAD): _abort,
-    ("PUT", _PART): _sign_part,
-    ("PUT", f"{_PART}/copy"): _copy_part,
-}

@@ -2,65 +2,84 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Annotated
-
+import msgspec
 from starlette.responses import Response
 
-from millpond.server.lakefs.bodies import OneOf, takes
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import CONFLICTS, json_answer, wording
 from millpond.server.lakefs.models import commit_answer
+from millpond.server.lakefs.needs import REPOSITORY, change, read
+from millpond.server.routes.table import On
 from millpond.versions.merges import MergeConflict, Resolution, Take
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = ("Merge", "MergeBase", "MergeResult", "Rule", "routes")
 
-__all__ = ("HANDLERS",)
-
-_PATH = "/repositories/{repository}/refs/{sourceRef}/merge/{destinationBranch}"
+_PATH = f"{REPOSITORY}/refs/{{sourceRef}}/merge/{{destinationBranch}}"
 _WORDS = {
     "no_changes": "update branch {branch}: no changes",
     "ref_not_found": "update branch {branch}: get commit by ref {ref}: not found",
 }
+routes = operations("merges")
 
 
-@dataclass(frozen=True, slots=True)
-class _Resolution:
+class Rule(msgspec.Struct):
     """The side to take at a path, or below a prefix, that both sides changed."""
 
-    take: Annotated[str, OneOf(*Take)]
+    take: Take
     path: str | None = None
     prefix: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _Merge:
+class Merge(msgspec.Struct):
     """`resolutions`, which lakeFS does not know: the first that fits a path counts, before the strategy.
 
     `committer` holds on a node without tokens.
     """
 
     message: str = ""
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = {}
     strategy: str = ""
     force: bool = False
     allow_empty: bool = False
     squash_merge: bool = False
-    resolutions: list[_Resolution] = field(default_factory=list)
+    resolutions: list[Rule] = []
     committer: str | None = None
 
 
-@takes(_Merge)
-def _merge(call: Call) -> Response:
+class MergeResult(msgspec.Struct):
+    """The commit of a merge."""
+
+    reference: str
+
+
+class MergeBase(msgspec.Struct):
+    """The commits of two refs, and the one that both descend from."""
+
+    source_commit_id: str
+    destination_commit_id: str
+    base_commit_id: str
+
+
+@routes.get(_PATH, read())
+def _find_merge_base(call: Call) -> MergeBase:
+    source, target = call.names["sourceRef"], call.names["destinationBranch"]
+    repository = call.repository
+    heads = repository.ref(source).head().id, repository.ref(target).head().id
+    return MergeBase(*heads, repository.merge_base(source, target).id)
+
+
+@routes.post(_PATH, change("write", On.BRANCH), answer=MergeResult)
+def _merge(call: Call, merge: Merge | None = None) -> MergeResult | Response:
     """A conflict has the body of a result, with the conflicting paths besides."""
-    merge = call.json(_Merge) if call.body.strip() else _Merge()
+    merge = merge or Merge()
     source, target = call.names["sourceRef"], call.names["destinationBranch"]
     try:
         with wording(_WORDS, branch=target):
             commit = call.repository.branch(target).merge(
                 source, merge.message, committer=call.committer(merge.committer), metadata=merge.metadata,
                 strategy=merge.strategy,
-                resolutions=[Resolution(Take(rule.take), rule.path, rule.prefix) for rule in merge.resolutions],
+                resolutions=[Resolution(rule.take, rule.path, rule.prefix) for rule in merge.resolutions],
                 squash=merge.squash_merge, allow_empty=merge.allow_empty, force=merge.force,
             )  # fmt: skip
     except MergeConflict as conflict:
@@ -68,17 +87,4 @@ def _merge(call: Call) -> Response:
             raise
         return json_answer({"reference": "", CONFLICTS: conflict.paths}, 409)
     call.note(commit=commit.id)
-    return commit_answer(call, commit, json_answer({"reference": commit.id}))
-
-
-def _find_base(call: Call) -> Response:
-    source, target = call.names["sourceRef"], call.names["destinationBranch"]
-    repository = call.repository
-    return json_answer({
-        "source_commit_id": repository.ref(source).head().id,
-        "destination_commit_id": repository.ref(target).head().id,
-        "base_commit_id": repository.merge_base(source, target).id,
-    })  # fmt: skip
-
-
-HANDLERS = {("POST", _PATH): _merge, ("GET", _PATH): _find_base}
+    return commit_answer(call, commit, MergeResult(commit.id))

@@ -4,35 +4,43 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from starlette.responses import Response
+import msgspec
+from msgspec import UNSET, UnsetType
 
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.space import WouldBlock
 from millpond.server.lakefs.addresses import checked_address
-from millpond.server.lakefs.bodies import parse_body, takes
-from millpond.server.lakefs.errors import ApiError, json_answer, wording
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError, wording
 from millpond.server.lakefs.forms import FormContent, boundary_of
-from millpond.server.lakefs.stats import stats_answer
-from millpond.server.lakefs.streaming import BodyStream, whole_body
+from millpond.server.lakefs.models import Long, Text
+from millpond.server.lakefs.needs import BRANCH, change, write
+from millpond.server.lakefs.stats import ObjectStats, stats_model
+from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.parameters import typed_json
+from millpond.server.routes.table import On
 from millpond.versions.graph.names import check_branch
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry, check_path
 from millpond.versions.objects.uploads import data_name
 from millpond.versions.staging.group_commit import BODY_BYTES_MAX, StagedEntry, takes_bodies
 
 if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
     from millpond.server.lakefs.together import Together
     from millpond.versions.repository_context import Site
 
-__all__ = ("HANDLERS", "conditions")
+__all__ = (
+    "Copied", "ObjectCopyCreation", "ObjectError", "ObjectErrorList", "ObjectStageCreation", "PathList", "PrefixCopy",
+    "UpdateObjectUserMetadata", "UploadedEntry", "conditions", "routes",
+)  # fmt: skip
 
 T = TypeVar("T")
-_BRANCH = "/repositories/{repository}/branches/{branch}"
-_OBJECTS = f"{_BRANCH}/objects"
+_OBJECTS = f"{BRANCH}/objects"
 PATHS_MAX = 1_000
+PATHS_BYTES_MAX = 8 << 20
+"""A thousand paths, each letter escaped."""
 _METADATA = "x-lakefs-meta-"
 _ENTRY = "x-millpond-entry"
 """The media type and the user metadata of an upload, as JSON: names as they are, any text."""
@@ -40,48 +48,76 @@ _UPLOAD_WORDS = {
     "branch_not_found": "branch '{branch}' not found",
     "branch_name": "argument name: branch id: invalid value: validation error",
 }  # fmt: skip
+routes = operations("object writes")
 
 
-@dataclass(frozen=True, slots=True)
-class _UploadedEntry:
+class UploadedEntry(msgspec.Struct):
+    """The media type and the user metadata of an upload."""
+
     content_type: str = DEFAULT_CONTENT_TYPE
-    metadata: dict[str, str] = field(default_factory=dict)
+    metadata: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _PathList:
+class PathList(msgspec.Struct):
+    """Paths, or all below a prefix."""
+
     paths: list[str] | None = None
     prefix: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _ObjectCopyCreation:
+class ObjectError(msgspec.Struct):
+    """A path that was not deleted."""
+
+    path: str
+    status_code: int
+    message: str
+
+
+class ObjectErrorList(msgspec.Struct):
+    """Paths that were not deleted; clients of Millpond read how many were."""
+
+    errors: list[ObjectError] | UnsetType = UNSET
+    deleted: int | UnsetType = UNSET
+
+
+class ObjectCopyCreation(msgspec.Struct):
+    """An object to copy."""
+
     src_path: str
     src_ref: str | None = None
     force: bool = False
     shallow: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _PrefixCopy:
+class PrefixCopy(msgspec.Struct):
+    """Objects to copy, and the prefix that theirs becomes."""
+
     prefix: str
     target: str
     ref: str | None = None
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _UpdateObjectUserMetadata:
+class Copied(msgspec.Struct):
+    """The number of entries that are staged below the target."""
+
+    copied: int
+
+
+class UpdateObjectUserMetadata(msgspec.Struct):
+    """User metadata, which replace all that were there."""
+
     set: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _ObjectStageCreation:
+class ObjectStageCreation(msgspec.Struct):
+    """An entry whose bytes are there already."""
+
     physical_address: str
     checksum: str
-    size_bytes: int
-    mtime: int | None = None
-    metadata: dict[str, str] = field(default_factory=dict)
+    size_bytes: Long
+    mtime: Long | None = None
+    metadata: dict[str, str] = {}
     content_type: str = DEFAULT_CONTENT_TYPE
     force: bool = False
 
@@ -97,9 +133,13 @@ def conditions(headers: Mapping[str, str]) -> dict[str, object]:
     return {"if_absent": absent is not None, "if_match": None if match is None else match.strip().strip('"')}
 
 
-async def _upload(call: Call) -> Response:
+@routes.post(
+    _OBJECTS, write(None), status=201,
+    body={"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+)  # fmt: skip
+async def _upload(call: Call, path: Text, *, force: bool = False) -> ObjectStats:
     """A body of bytes, or a form with the field `content`, streamed."""
-    path, force, headers = call.query.needed("path"), call.query.flag("force"), call.request.headers
+    headers = call.request.headers
     condition = conditions(headers)
     boundary = boundary_of(headers.get("content-type", ""))
     stream = BodyStream(call.request)
@@ -113,7 +153,7 @@ async def _upload(call: Call) -> Response:
         if staged is not None:
             return staged
 
-    def put() -> Response:
+    def put() -> ObjectStats:
         chunks: Iterator[bytes] = stream.chunks() if whole is None else iter([whole])
         content_type = about.content_type
         body: bytes | Iterable[bytes] = chunks if whole is None else whole
@@ -126,14 +166,14 @@ async def _upload(call: Call) -> Response:
             entry = branch.put(
                 path, body, content_type=content_type, metadata=about.metadata, force=force, **condition,  # type: ignore[arg-type]
             )  # fmt: skip
-        return stats_answer(branch.site, entry)
+        return stats_model(branch.site, entry)
 
     return await call.in_thread(put)
 
 
 async def _stage_body(
-    call: Call, site: Site, path: str, body: bytes, about: _UploadedEntry, *, force: bool
-) -> Response | None:  # fmt: skip
+    call: Call, site: Site, path: str, body: bytes, about: UploadedEntry, *, force: bool
+) -> ObjectStats | None:  # fmt: skip
     """Store a small body and its entry together with those of other requests; None where that is not possible."""
     if not takes_bodies(site):
         return None
@@ -141,7 +181,7 @@ async def _stage_body(
     checksum = hashlib.md5(body, usedforsecurity=False).hexdigest()
     entry = Entry(path, name, len(body), site.seconds(), checksum, about.content_type, about.metadata)
     await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=force, body=body))
-    return stats_answer(site, entry)
+    return stats_model(site, entry)
 
 
 async def _together(call: Call, staged: StagedEntry) -> None:
@@ -171,38 +211,36 @@ async def _with_site(call: Call, write: Callable[[Site], Awaitable[T]]) -> T:
     return await write(repository.site)
 
 
-def _about(headers: Mapping[str, str]) -> _UploadedEntry:
+def _about(headers: Mapping[str, str]) -> UploadedEntry:
     """The media type and the user metadata in the headers of an upload.
 
     Raises: `ApiError`.
     """
     if _ENTRY in headers:
-        return parse_body(_UploadedEntry, headers[_ENTRY].encode())
+        return typed_json("header", headers[_ENTRY], UploadedEntry)
     metadata = {name[len(_METADATA) :]: value for name, value in headers.items() if name.startswith(_METADATA)}
-    return _UploadedEntry(headers.get("content-type") or DEFAULT_CONTENT_TYPE, metadata)
+    return UploadedEntry(headers.get("content-type") or DEFAULT_CONTENT_TYPE, metadata)
 
 
-@takes(_ObjectStageCreation)
-async def _stage(call: Call) -> Response:
+@routes.put(_OBJECTS, write(), status=201)
+async def _stage(call: Call, path: Text, creation: ObjectStageCreation, *, force: bool = False) -> ObjectStats:
     """An entry whose bytes are there already: below the namespace, or elsewhere."""
-    call.body = await whole_body(call.request)
-    path, creation = call.query.needed("path"), call.json(_ObjectStageCreation)
+    creation.force |= force
     return await _with_site(call, lambda site: _stage_entry(call, site, path, creation))
 
 
-async def _stage_entry(call: Call, site: Site, path: str, creation: _ObjectStageCreation) -> Response:
+async def _stage_entry(call: Call, site: Site, path: str, creation: ObjectStageCreation) -> ObjectStats:
     address = checked_address(site, call.node.settings.versions.sources, creation.physical_address)
     entry = Entry(
         path, address, _size(creation.size_bytes), site.seconds() if creation.mtime is None else creation.mtime,
         creation.checksum.strip('"'), creation.content_type, creation.metadata,
     )  # fmt: skip
-    force = creation.force or call.query.flag("force")
     met: Any = conditions(call.request.headers)
     if any(met.values()):
-        await call.in_thread(call.branch.staging.link, entry, force=force, **met)
+        await call.in_thread(call.branch.staging.link, entry, force=creation.force, **met)
     else:
-        await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=force))
-    return stats_answer(site, entry)
+        await _together(call, StagedEntry.of(site, call.names["branch"], entry, force=creation.force))
+    return stats_model(site, entry)
 
 
 def _size(size: int) -> int:
@@ -211,29 +249,26 @@ def _size(size: int) -> int:
     return size
 
 
-def _delete(call: Call) -> Response:
-    path = call.query.needed("path")
+@routes.delete(_OBJECTS, write(0), status=204)
+def _delete(call: Call, path: Text, *, force: bool = False) -> None:
     check_path(path)
-    call.branch.delete(path, force=call.query.flag("force"))
-    return Response(status_code=204)
+    call.branch.delete(path, force=force)
 
 
-@takes(_PathList)
-def _delete_many(call: Call) -> Response:
+@routes.post(f"{_OBJECTS}/delete", change("write", On.BRANCH, PATHS_BYTES_MAX))
+def _delete_many(call: Call, listed: PathList, *, force: bool = False) -> ObjectErrorList:
     """Paths, all or none; or a prefix, however many paths begin with it."""
-    listed = call.json(_PathList)
-    force = call.query.flag("force")
     if listed.paths is None and listed.prefix is None:
         raise ApiError(
             400, "request body has an error: doesn't match schema #/components/schemas/PathList: "
             'Error at "/paths": property "paths" is missing',
         )  # fmt: skip
-    paths = listed.paths or []
+    paths, staging = listed.paths or [], call.branch.staging
     if call.own:
-        count = call.branch.staging.delete_many(list(dict.fromkeys(paths)), force=force)
+        count = staging.delete_many(list(dict.fromkeys(paths)), force=force)
         if listed.prefix is not None:
-            call.branch.staging.delete_prefix(listed.prefix, force=force)
-        return json_answer({"deleted": count})
+            staging.delete_prefix(listed.prefix, force=force)
+        return ObjectErrorList(deleted=count)
     if len(paths) > PATHS_MAX:
         raise ApiError(400, f"request size exceeded, max paths is set to {PATHS_MAX}")
     errors, good = [], []
@@ -242,58 +277,42 @@ def _delete_many(call: Call) -> Response:
             check_path(path)
             good.append(path)
         except Invalid as error:
-            errors.append({"path": path, "status_code": 400, "message": error.message})
-    staging = call.branch.staging
+            errors.append(ObjectError(path, 400, error.message))
     staging.record()  # a branch that is not there
     if listed.prefix is not None:
         staging.delete_prefix(listed.prefix, force=force)
     staging.delete_many(list(dict.fromkeys(good)), force=force)
-    return json_answer({"errors": errors})
+    return ObjectErrorList(errors)
 
 
-@takes(_ObjectCopyCreation)
-def _copy(call: Call) -> Response:
-    target, creation = call.query.needed("dest_path"), call.json(_ObjectCopyCreation)
+@routes.post(f"{_OBJECTS}/copy", write(), status=201)
+def _copy(call: Call, dest_path: Text, creation: ObjectCopyCreation) -> ObjectStats:
     if creation.shallow:
         raise ApiError(501, "Not Implemented")
     branch = call.branch
     # clients of lakeFS find that a copy has an address of its own
-    entry = branch.copy(creation.src_path, target, ref=creation.src_ref or None, shared=call.own, force=creation.force)
-    return stats_answer(branch.site, entry)
+    entry = branch.copy(
+        creation.src_path, dest_path, ref=creation.src_ref or None, shared=call.own, force=creation.force
+    )
+    return stats_model(branch.site, entry)
 
 
-@takes(_PrefixCopy)
-def _copy_prefix(call: Call) -> Response:
-    """`copied`: the entries that are staged below the target."""
-    copy = call.json(_PrefixCopy)
-    count = call.branch.staging.copy_prefix(copy.prefix, copy.target, ref=copy.ref or None, force=copy.force)
-    return json_answer({"copied": count})
+@routes.post(f"{_OBJECTS}/copy_prefix", change("write", On.BRANCH))
+def _copy_prefix(call: Call, copy: PrefixCopy) -> Copied:
+    staging = call.branch.staging
+    return Copied(staging.copy_prefix(copy.prefix, copy.target, ref=copy.ref or None, force=copy.force))
 
 
-@takes(_UpdateObjectUserMetadata)
-def _set_metadata(call: Call) -> Response:
-    path = call.query.needed("path")
-    call.branch.staging.set_metadata(path, call.json(_UpdateObjectUserMetadata).set, force=call.query.flag("force"))
-    return Response(status_code=204)
+@routes.put(f"{_OBJECTS}/stat/user_metadata", write(), status=204)
+def _set_user_metadata(call: Call, path: Text, update: UpdateObjectUserMetadata, *, force: bool = False) -> None:
+    call.branch.staging.set_metadata(path, update.set, force=force)
 
 
-def _stage_allowed(call: Call) -> Response:
+@routes.get(f"{_OBJECTS}/stage_allowed", write(0), status=204)
+def _may_stage(call: Call, path: Text, *, force: bool = False) -> None:
     """204 for a branch that takes writes."""
-    check_path(call.query.needed("path"))
+    check_path(path)
     site, name = call.branch.site, call.names["branch"]
     with site.space.read() as tx:
-        site.check_writable(tx, name, "write to", force=call.query.flag("force"))
+        site.check_writable(tx, name, "write to", force=force)
     call.branch.staging.record()
-    return Response(status_code=204)
-
-
-HANDLERS = {
-    ("POST", _OBJECTS): _upload,
-    ("PUT", _OBJECTS): _stage,
-    ("DELETE", _OBJECTS): _delete,
-    ("POST", f"{_OBJECTS}/delete"): _delete_many,
-    ("POST", f"{_OBJECTS}/copy"): _copy,
-    ("POST", f"{_OBJECTS}/copy_prefix"): _copy_prefix,
-    ("PUT", f"{_OBJECTS}/stat/user_metadata"): _set_metadata,
-    ("GET", f"{_OBJECTS}/stage_allowed"): _stage_allowed,
-}

@@ -4,43 +4,51 @@ from __future__ import annotations
 
 import io
 from collections.abc import Iterator
-from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import msgspec
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
-from millpond.json_forms import to_json
+from millpond.kernel.space import WouldBlock
+from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.byte_ranges import parse_range
-from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
-from millpond.server.lakefs.models import written_page
-from millpond.server.lakefs.stats import byte_headers, listed_model, listed_rows, stats_model
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import HEADERS, ApiError
+from millpond.server.lakefs.models import AMOUNT, Amount, Listing, Text, listed, page_size
+from millpond.server.lakefs.needs import REPOSITORY, read
+from millpond.server.lakefs.stats import ObjectStats, byte_headers, listed_model, listed_rows, stats_model
 from millpond.server.lakefs.urls import Urls
 from millpond.server.transfers import can_be_continued
 from millpond.stores.objects import read_at_once
+from millpond.versions import paging
 from millpond.versions.objects.entries import entries_of
 from millpond.versions.objects.uploads import physical_addresses, read_bytes
-from millpond.versions.paging import Listing
 from millpond.versions.reference import page_of
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
-    from millpond.server.lakefs.call import Call
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
-__all__ = ("ARROW", "HANDLERS", "OF_ENTRY", "bytes_answer")
+__all__ = ("ARROW", "BYTES", "bytes_answer", "routes")
 
-_OBJECTS = "/repositories/{repository}/refs/{ref}/objects"
+_OBJECTS = f"{REPOSITORY}/refs/{{ref}}/objects"
 ARROW = "application/vnd.apache.arrow.stream"
+_CONTENT = {"content": {"application/octet-stream": {"schema": {"type": "string"}}}}
+BYTES: dict[int, Any] = {200: _CONTENT, 206: {"description": "a range of the bytes"} | _CONTENT}
+"""The answers with bytes, as OpenAPI has them."""
+HEAD_OF_BYTES: dict[int, Any] = {206: {"description": "a range of the bytes"}}
+routes = operations("objects")
 
 
-def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
+def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False) -> Response:
     """The bytes of an entry, or the range of them that the request asks for.
 
-    Raises: `ApiError` 416 for the range; 410 when the bytes are gone.
+    Raises: `ApiError` 416 for the range; 410 when the bytes are gone. `WouldBlock`, if they are to be read at once.
     """
     request, headers = call.request, byte_headers(entry)
     if _has(request.headers.get("if-none-match", ""), headers["ETag"]):
@@ -49,10 +57,7 @@ def bytes_answer(call: Call, site: Site, entry: Entry) -> Response:
         span = parse_range(request.headers.get("range"), entry.size)
         start, stop = span or (0, entry.size)
         place, name = site.place(entry.address)
-        if call.at_once:
-            chunks = iter((read_at_once(place, name, start, stop),))
-        else:
-            chunks = read_bytes(place, name, start, stop)
+        chunks = iter((read_at_once(place, name, start, stop),)) if at_once else read_bytes(place, name, start, stop)
         first = next(chunks, b"")
         gone = not first and (start < stop or place.size(name) < 0)
     except Exception as error:
@@ -88,17 +93,24 @@ def _described(error: Exception, headers: dict[str, str]) -> Exception:
     return error
 
 
-def _get(call: Call) -> Response:
-    site, entry = call.entry(call.query.needed("path"))
-    if call.query.flag("presign"):
+@routes.get(_OBJECTS, read(), at_once=HANDLER, responses=BYTES)
+async def _get(call: Call, path: Text, *, presign: bool = False) -> Response:
+    site, entry = await call.entry(path)
+    if presign:
         location, _ = Urls(call.request, site).reading(entry)
         return Response(status_code=302, headers={"Location": location})
-    return bytes_answer(call, site, entry)
+    try:
+        return bytes_answer(call, site, entry, at_once=True)
+    except WouldBlock:
+        if call.at_once:
+            raise
+    return await call.in_thread(bytes_answer, call, site, entry)
 
 
-def _head(call: Call) -> Response:
+@routes.head(_OBJECTS, read(), at_once=HANDLER, responses=HEAD_OF_BYTES)
+async def _head(call: Call, path: Text) -> Response:
     """The headers of an object. An error has no body."""
-    _, entry = call.entry(call.query.needed("path"))
+    _, entry = await call.entry(path)
     byte_fields = byte_headers(entry)
     headers = {
         "ETag": byte_fields["ETag"], "Last-Modified": byte_fields["Last-Modified"], "Accept-Ranges": "bytes",
@@ -111,54 +123,54 @@ def _head(call: Call) -> Response:
     return Response(status_code=200 if span is None else 206, headers={**headers, "Content-Length": str(stop - start)})
 
 
-def _stat(call: Call) -> Response:
-    query = call.query
-    path, with_metadata = query.needed("path"), query.flag("user_metadata", True)
-    presign = query.flag("presign")
-    site, entry = call.entry(path)
-    return json_answer(
-        stats_model(site, entry, metadata=with_metadata, urls=Urls(call.request, site) if presign else None)
-    )
+@routes.get(f"{_OBJECTS}/stat", read(), at_once=HANDLER)
+async def _stat(call: Call, path: Text, *, user_metadata: bool = True, presign: bool = False) -> ObjectStats:
+    site, entry = await call.entry(path)
+    return stats_model(site, entry, metadata=user_metadata, urls=Urls(call.request, site) if presign else None)
 
 
-def _properties(call: Call) -> Response:
+@routes.get(f"{_OBJECTS}/underlyingProperties", read())
+async def _get_properties(call: Call, path: Text) -> dict[str, str]:
     """The properties that the store keeps beside the bytes: none, for a place has one class of storage."""
-    site, entry = call.entry(call.query.needed("path"))
+    site, entry = await call.entry(path)
     place, name = site.place(entry.address)
     try:
-        place.size(name)
+        await call.in_thread(place.size, name)
     except NotFound:
         raise ApiError(410, "No data") from None
-    return json_answer({})
+    return {}
 
 
-def _list(call: Call) -> Response:
-    query = call.query
+@routes.get(f"{_OBJECTS}/ls", read(), answer=Listing[ObjectStats])
+def _list_objects(
+    call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, delimiter: str = "", *,
+    user_metadata: bool = True, presign: bool = False, reverse: bool = False,
+) -> Listing[ObjectStats] | Response:  # fmt: skip
     if ARROW in call.request.headers.get("accept", ""):
-        return _list_columns(call)
-    prefix, delimiter, after = query.text("prefix"), query.text("delimiter"), query.text("after")
-    with_metadata, amount = query.flag("user_metadata", True), query.amount()
+        return _list_columns(call, prefix, after)
     reference = call.repository.ref(call.names["ref"])
     site = reference.site
-    urls = Urls(call.request, site) if query.flag("presign") else None
-    listing = Listing(prefix, delimiter, after, amount, query.flag("reverse"))
+    urls = Urls(call.request, site) if presign else None
 
-    def decode(rows: pa.RecordBatch) -> list[str]:
+    def decode(rows: pa.RecordBatch) -> list[Any]:
         if urls is None:
-            return listed_rows(site, rows, metadata=with_metadata)
-        models = (listed_model(site, entry, metadata=with_metadata, urls=urls) for entry in entries_of(rows))
-        return [to_json(model).decode() for model in models]
+            return list(map(msgspec.Raw, listed_rows(site, rows, metadata=user_metadata)))
+        return [listed_model(site, entry, metadata=user_metadata, urls=urls) for entry in entries_of(rows)]
 
-    return written_page(page_of(reference, listing, decode), partial(listed_model, site))
+    def write(item: Any) -> Any:
+        return listed_model(site, item) if isinstance(item, paging.CommonPrefix) else item
+
+    part = paging.Listing(prefix, delimiter, after, page_size(amount), reverse)
+    return listed(page_of(reference, part, decode), write)
 
 
 # -- columns ------------------------------------------------------------------------------------------
 
 
-def _list_columns(call: Call) -> Response:
+def _list_columns(call: Call, prefix: str, after: str) -> Response:
     """All entries behind `after` as a stream of Arrow: pages are for those who read page by page."""
     reference = call.repository.ref(call.names["ref"])
-    batches = reference.entries(call.query.text("prefix"), after=call.query.text("after"))
+    batches = reference.entries(prefix, after=after)
     first = next(batches, None)
     reference.head()  # of a ref that names nothing there is no empty stream
     rows = (_shown(batch, reference.site.namespace) for batch in ([] if first is None else _ahead(first, batches)))
@@ -215,14 +227,3 @@ class _Pieces(io.RawIOBase):
         joined = b"".join(self._pieces)
         self._pieces.clear()
         return joined
-
-
-OF_ENTRY = frozenset((_get, _head, _stat))
-"""Handlers about one entry: they read rows, held ranges, and bytes that the system holds."""
-HANDLERS = {
-    ("GET", _OBJECTS): _get,
-    ("HEAD", _OBJECTS): _head,
-    ("GET", f"{_OBJECTS}/stat"): _stat,
-    ("GET", f"{_OBJECTS}/ls"): _list,
-    ("GET", f"{_OBJECTS}/underlyingProperties"): _properties,
-}

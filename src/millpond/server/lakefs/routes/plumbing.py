@@ -9,14 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
 
+import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from millpond.errors import NotFound
 from millpond.ranges import index_name, range_name
-from millpond.server.lakefs.errors import HEADERS, ApiError, json_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import HEADERS, ApiError
+from millpond.server.lakefs.models import Started, Text
+from millpond.server.lakefs.needs import PAIR, REPOSITORY, administer, change, read
+from millpond.server.lakefs.routes.objects import BYTES
 from millpond.server.lakefs.urls import Urls
+from millpond.server.routes.table import On
 from millpond.server.transfers import can_be_continued
 from millpond.versions.collect import GRACE_MS
 from millpond.versions.garbage_lists import COMMITS, STAGED, list_commits, list_staged, run_folder
@@ -24,36 +30,75 @@ from millpond.versions.objects.entries import Entry
 from millpond.versions.objects.uploads import physical_address
 from millpond.versions.repositories import METADATA_FOLDER
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = (
+    "CollectionConfig", "FileLocation", "PreparedCommits", "PreparedCommitsStatus", "PreparedUncommitted", "routes",
+)  # fmt: skip
 
-__all__ = ("HANDLERS",)
-
-_REPOSITORY = "/repositories/{repository}"
 _ID = re.compile("[0-9a-f]{16,128}")
 _RUN = re.compile("[0-9a-f]{12}-[0-9a-f]{16}")
 _NAMES = {"meta_range": index_name, "range": range_name}
 _CHUNK_BYTES = 1 << 20
+routes = operations("plumbing")
+
+
+class FileLocation(msgspec.Struct):
+    """The address of a file."""
+
+    location: str
+
+
+class CollectionConfig(msgspec.Struct):
+    """The seconds for which nothing is collected."""
+
+    grace_period: int
+
+
+class PreparedCommits(msgspec.Struct):
+    """A list of commits for a collector."""
+
+    run_id: str
+    gc_commits_location: str
+    gc_addresses_location: str
+    gc_commits_presigned_url: str
+
+
+class PreparedCommitsStatus(msgspec.Struct):
+    """A list of commits that is done."""
+
+    task_id: str
+    completed: bool
+    update_time: str
+    result: PreparedCommits
+
+
+class PreparedUncommitted(msgspec.Struct):
+    """A list of what is staged for a collector."""
+
+    run_id: str
+    gc_uncommitted_location: str
 
 
 # -- ranges and indexes -------------------------------------------------------------------------------
 
 
-def _get_meta_range(call: Call) -> Response:
-    return json_answer({"location": _location(call, _file(call, "meta_range", call.names["meta_range"]))})
+@routes.get(f"{REPOSITORY}/metadata/meta_range/{{meta_range}}", read())
+def _get_meta_range(call: Call) -> FileLocation:
+    return FileLocation(_location(call, _file(call, "meta_range", call.names["meta_range"])))
 
 
-def _get_range(call: Call) -> Response:
-    return json_answer({"location": _location(call, _file(call, "range", call.names["range"]))})
+@routes.get(f"{REPOSITORY}/metadata/range/{{range}}", read())
+def _get_range(call: Call) -> FileLocation:
+    return FileLocation(_location(call, _file(call, "range", call.names["range"])))
 
 
-def _get_object(call: Call) -> Response:
+@routes.get(f"{REPOSITORY}/metadata/object/{{type}}/{{object_id}}", read(large=True), responses=BYTES)
+def _get_metadata_object(call: Call, *, presign: bool = False) -> Response:
     """The bytes of a range or an index; with `presign` a URL that leads to them."""
     kind = call.names["type"]
     if kind not in _NAMES:
         raise ApiError(400, f"argument type: {kind}: one of {', '.join(_NAMES)}: validation error")
     name = _file(call, kind, call.names["object_id"])
-    if call.query.flag("presign"):
+    if presign:
         return Response(status_code=302, headers={"Location": _url(call, name)})
     objects = call.repository.site.ranges.inner
     size = objects.size(name)
@@ -90,51 +135,41 @@ def _url(call: Call, name: str) -> str:
 # -- lists for collectors -----------------------------------------------------------------------------
 
 
-def _config(_call: Call) -> Response:
-    return json_answer({"grace_period": GRACE_MS // 1000})
+@routes.get("/config/garbage-collection", PAIR)
+def _get_collection_config() -> CollectionConfig:
+    return CollectionConfig(GRACE_MS // 1000)
 
 
-def _prepared(call: Call, run_id: str) -> dict[str, Any]:
+def _prepared(call: Call, run_id: str) -> PreparedCommits:
     folder = run_folder(run_id)
-    return {
-        "run_id": run_id, "gc_commits_location": _location(call, f"{folder}/{COMMITS}"),
-        "gc_addresses_location": _location(call, f"{folder}/addresses/"),
-        "gc_commits_presigned_url": _url(call, f"{folder}/{COMMITS}"),
-    }  # fmt: skip
+    return PreparedCommits(
+        run_id, _location(call, f"{folder}/{COMMITS}"), _location(call, f"{folder}/addresses/"),
+        _url(call, f"{folder}/{COMMITS}"),
+    )  # fmt: skip
 
 
-def _prepare_commits(call: Call) -> Response:
-    return json_answer(_prepared(call, list_commits(call.repository.site)), 201)
+@routes.post(f"{REPOSITORY}/gc/prepare_commits", change("admin", On.REPOSITORY), status=201)
+def _prepare_commits(call: Call) -> PreparedCommits:
+    return _prepared(call, list_commits(call.repository.site))
 
 
-def _submit_commits(call: Call) -> Response:
+@routes.post(f"{REPOSITORY}/gc/prepare_commits/async", change("admin", On.REPOSITORY), status=202)
+def _submit_commits(call: Call) -> Started:
     """A task that is done when the call is answered."""
-    return json_answer({"id": list_commits(call.repository.site)}, 202)
+    return Started(list_commits(call.repository.site))
 
 
-def _status(call: Call) -> Response:
-    id_ = call.query.needed("id")
+@routes.get(f"{REPOSITORY}/gc/prepare_commits/status", administer())
+def _get_commits_status(call: Call, id: Text) -> PreparedCommitsStatus:
     objects = call.repository.site.ranges.inner
-    if not _RUN.fullmatch(id_) or not objects.exists(f"{run_folder(id_)}/{COMMITS}"):
-        raise NotFound("not found", kind="task_not_found", id=id_)
+    if not _RUN.fullmatch(id) or not objects.exists(f"{run_folder(id)}/{COMMITS}"):
+        raise NotFound("not found", kind="task_not_found", id=id)
     now = datetime.fromtimestamp(call.node.clock.now_ms() / 1000, UTC).isoformat(timespec="milliseconds")
-    return json_answer({"task_id": id_, "completed": True, "update_time": now, "result": _prepared(call, id_)})
+    return PreparedCommitsStatus(id, completed=True, update_time=now, result=_prepared(call, id))
 
 
-def _prepare_uncommitted(call: Call) -> Response:
+@routes.post(f"{REPOSITORY}/gc/prepare_uncommited", change("admin", On.REPOSITORY), status=201)
+def _prepare_uncommitted(call: Call) -> PreparedUncommitted:
     """All of it at once: there is no token to go on with."""
     run_id = list_staged(call.repository.site)
-    location = _location(call, f"{run_folder(run_id)}/{STAGED}")
-    return json_answer({"run_id": run_id, "gc_uncommitted_location": location}, 201)
-
-
-HANDLERS = {
-    ("GET", f"{_REPOSITORY}/metadata/meta_range/{{meta_range}}"): _get_meta_range,
-    ("GET", f"{_REPOSITORY}/metadata/range/{{range}}"): _get_range,
-    ("GET", f"{_REPOSITORY}/metadata/object/{{type}}/{{object_id}}"): _get_object,
-    ("GET", "/config/garbage-collection"): _config,
-    ("POST", f"{_REPOSITORY}/gc/prepare_commits"): _prepare_commits,
-    ("POST", f"{_REPOSITORY}/gc/prepare_commits/async"): _submit_commits,
-    ("GET", f"{_REPOSITORY}/gc/prepare_commits/status"): _status,
-    ("POST", f"{_REPOSITORY}/gc/prepare_uncommited"): _prepare_uncommitted,
-}
+    return PreparedUncommitted(run_id, _location(call, f"{run_folder(run_id)}/{STAGED}"))

@@ -2,174 +2,147 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated
 
-from starlette.responses import Response
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
 
 from millpond.errors import Denied
+from millpond.server.dispatch import HANDLER
 from millpond.server.lakefs.access import may
 from millpond.server.lakefs.addresses import NAMESPACES, check_namespace
-from millpond.server.lakefs.bodies import Pattern, takes
-from millpond.server.lakefs.errors import ApiError, json_answer, wording
-from millpond.server.lakefs.models import items, listing, repository_model
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError, wording
+from millpond.server.lakefs.models import (
+    AMOUNT,
+    Amount,
+    Listing,
+    Repository,
+    items,
+    listing,
+    page_size,
+    repository_model,
+)
+from millpond.server.lakefs.needs import REPOSITORY, change, read
+from millpond.server.parameters import typed
+from millpond.server.routes.table import On
 
 if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
     from millpond.versions.repository_context import RepositoryRecord
 
-__all__ = ("AT_ONCE", "HANDLERS")
+__all__ = ("Alteration", "RepositoryCreation", "RepositoryMetadataKeys", "RepositoryMetadataSet", "routes")
 
-_PATH = "/repositories/{repository}"
+routes = operations("repositories")
 
 
-@dataclass(frozen=True, slots=True)
-class _RepositoryCreation:
-    """The body of a creation. Samples are not made, and there is one storage."""
+class RepositoryCreation(msgspec.Struct):
+    """A new repository. Samples are not made, and there is one storage. For a client of Millpond, a namespace that is
+    left out is the node's choice."""
 
-    name: Annotated[str, Pattern("^[a-z0-9][a-z0-9-]{2,62}$")]
-    storage_namespace: Annotated[str, Pattern(NAMESPACES)]
+    name: str
+    storage_namespace: str | UnsetType = UNSET
     storage_id: str = ""
     default_branch: str = "main"
     sample_data: bool = False
     read_only: bool = False
+    metadata: dict[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True)
-class _OwnCreation:
-    """The body of a creation by a client of Millpond: without a namespace it is the node's choice."""
+class _OfLakefs(RepositoryCreation):
+    """As clients of lakeFS know it."""
 
-    name: str
-    storage_namespace: str = ""
-    default_branch: str = "main"
-    read_only: bool = False
-    metadata: dict[str, str] = field(default_factory=dict)
+    name: Annotated[str, Meta(pattern="^[a-z0-9][a-z0-9-]{2,62}$")]
+    storage_namespace: Annotated[str, Meta(pattern=NAMESPACES)]
 
 
-@dataclass(frozen=True, slots=True)
-class _Alteration:
+class Alteration(msgspec.Struct):
     """Changes of a repository; metadata are replaced whole."""
 
     metadata: dict[str, str] | None = None
     read_only: bool | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class _RepositoryMetadataSet:
+class RepositoryMetadataSet(msgspec.Struct):
     """Metadata to add, or to replace by name."""
 
     metadata: dict[str, str]
 
 
-@dataclass(frozen=True, slots=True)
-class _RepositoryMetadataKeys:
+class RepositoryMetadataKeys(msgspec.Struct):
     """Names of metadata to remove."""
 
-    keys: list[str] = field(default_factory=list)
+    keys: list[str] = []
 
 
-def _list_repositories(call: Call) -> Response:
-    """`GET /repositories`: those that the caller may read."""
-    prefix, after, amount = call.query.text("prefix"), call.query.text("after"), call.query.amount()
-    search = call.query.text("search")
+@routes.get("/repositories", read(On.ANY_REPOSITORY))
+def _list_repositories(
+    call: Call, prefix: str = "", after: str = "", amount: Amount = AMOUNT, search: str = ""
+) -> Listing[Repository]:  # fmt: skip
+    """Those that the caller may read."""
+    size = page_size(amount)
     records: list[RepositoryRecord] = []
     more = True
-    while more and len(records) <= amount:
-        page = call.node.pond.repositories.list(prefix, after=after, amount=amount)
+    while more and len(records) <= size:
+        page = call.node.pond.repositories.list(prefix, after=after, amount=size)
         more, after = page.has_more, page.next_offset
         records += [record for record in items(page) if search in record.name and may(call.caller, "read", record.name)]
-    shown = records[:amount]
-    has_more = len(records) > amount
+    shown, has_more = records[:size], len(records) > size
     results = [repository_model(record, own=call.own) for record in shown]
-    return json_answer(listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else ""))
+    return listing(results, has_more=has_more, next_offset=shown[-1].name if has_more else "")
 
 
-@takes(_RepositoryCreation)
-def _create_repository(call: Call) -> Response:
-    """`POST /repositories`."""
-    if call.own:
-        return _create_own(call, call.json(_OwnCreation))
-    creation = call.json(_RepositoryCreation)
+@routes.post("/repositories", change("admin", On.BODY_REPOSITORY), status=201)
+def _create_repository(call: Call, creation: RepositoryCreation) -> Repository:
+    if not call.own:
+        typed("body", msgspec.to_builtins(creation), _OfLakefs)
+        if creation.storage_id:
+            raise ApiError(400, f"no storage config found for id: {creation.storage_id}")
     call.need("admin", creation.name)
-    if creation.storage_id:
-        raise ApiError(400, f"no storage config found for id: {creation.storage_id}")
-    check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
+    if creation.storage_namespace:
+        check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
     call.note(repository=creation.name)
     with wording({"branch_name": "argument default_branch: branch id: invalid value: validation error"}):
         made = call.node.pond.repositories.create(
-            creation.name, creation.storage_namespace, default_branch=creation.default_branch or "main",
-            read_only=creation.read_only,
+            creation.name, creation.storage_namespace or None, default_branch=creation.default_branch or "main",
+            read_only=creation.read_only, metadata=creation.metadata,
         )  # fmt: skip
-    return json_answer(repository_model(made.record), 201)
+    return repository_model(made.record, own=call.own)
 
 
-def _create_own(call: Call, creation: _OwnCreation) -> Response:
-    """A repository for a client of Millpond."""
-    call.need("admin", creation.name)
-    call.note(repository=creation.name)
-    if creation.storage_namespace:
-        check_namespace(call.node.settings.versions.namespaces, creation.storage_namespace)
-    made = call.node.pond.repositories.create(
-        creation.name, creation.storage_namespace or None, default_branch=creation.default_branch,
-        read_only=creation.read_only, metadata=creation.metadata,
-    )  # fmt: skip
-    return json_answer(repository_model(made.record, own=True), 201)
+@routes.get(REPOSITORY, read(), at_once=HANDLER)
+def _get_repository(call: Call) -> Repository:
+    return repository_model(call.repository.record, own=call.own)
 
 
-def _get_repository(call: Call) -> Response:
-    """`GET /repositories/{repository}`."""
-    return json_answer(repository_model(call.repository.record, own=call.own))
-
-
-@takes(_Alteration)
-def _alter_repository(call: Call) -> Response:
-    """`PATCH /repositories/{repository}`, which lakeFS does not have."""
-    alteration = call.json(_Alteration)
+@routes.patch(REPOSITORY, change("admin", On.REPOSITORY))
+def _alter_repository(call: Call, alteration: Alteration) -> Repository:
+    """lakeFS does not have this."""
     record = call.repository.alter(metadata=alteration.metadata, read_only=alteration.read_only)
-    return json_answer(repository_model(record, own=call.own))
+    return repository_model(record, own=call.own)
 
 
-def _delete_repository(call: Call) -> Response:
-    """`DELETE /repositories/{repository}`."""
+@routes.delete(REPOSITORY, change("admin", On.REPOSITORY, 0), status=204)
+def _delete_repository(call: Call, *, force: bool = False) -> None:
     record = call.repository.record
-    if record.read_only and not call.query.flag("force"):
+    if record.read_only and not force:
         raise Denied("read-only repository", kind="repository_read_only", repository=record.name)
     call.node.pond.repositories.delete(record.name)
-    return Response(status_code=204)
 
 
-def _get_metadata(call: Call) -> Response:
-    """`GET /repositories/{repository}/metadata`."""
-    return json_answer(call.repository.record.metadata)
+@routes.get(f"{REPOSITORY}/metadata", read(), at_once=HANDLER)
+def _get_metadata(call: Call) -> dict[str, str]:
+    return dict(call.repository.record.metadata)
 
 
-@takes(_RepositoryMetadataSet)
-def _set_metadata(call: Call) -> Response:
-    """`POST /repositories/{repository}/metadata`: items are added, or replaced by name."""
-    added = call.json(_RepositoryMetadataSet).metadata
-    call.repository.alter(metadata=lambda metadata: {**metadata, **added})
-    return Response(status_code=204)
+@routes.post(f"{REPOSITORY}/metadata", change("admin", On.REPOSITORY), status=204)
+def _set_metadata(call: Call, added: RepositoryMetadataSet) -> None:
+    """Items are added, or replaced by name."""
+    call.repository.alter(metadata=lambda metadata: {**metadata, **added.metadata})
 
 
-@takes(_RepositoryMetadataKeys)
-def _delete_metadata(call: Call) -> Response:
-    """`DELETE /repositories/{repository}/metadata`."""
-    removed = frozenset(call.json(_RepositoryMetadataKeys).keys)
+@routes.delete(f"{REPOSITORY}/metadata", change("admin", On.REPOSITORY), status=204)
+def _delete_metadata(call: Call, removed: RepositoryMetadataKeys) -> None:
     call.repository.alter(
-        metadata=lambda metadata: {name: value for name, value in metadata.items() if name not in removed}
+        metadata=lambda metadata: {name: value for name, value in metadata.items() if name not in removed.keys}
     )
-    return Response(status_code=204)
-
-
-AT_ONCE = frozenset((_get_repository, _get_metadata))
-"""Handlers that read rows alone."""
-HANDLERS = {
-    ("GET", "/repositories"): _list_repositories,
-    ("POST", "/repositories"): _create_repository,
-    ("GET", _PATH): _get_repository,
-    ("PATCH", _PATH): _alter_repository,
-    ("DELETE", _PATH): _delete_repository,
-    ("GET", f"{_PATH}/metadata"): _get_metadata,
-    ("POST", f"{_PATH}/metadata"): _set_metadata,
-    ("DELETE", f"{_PATH}/metadata"): _delete_metadata,
-}

@@ -2,40 +2,48 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Literal
 
+import msgspec
 from starlette.responses import Response
 
-from millpond.server.lakefs.bodies import OneOf, takes
-from millpond.server.lakefs.errors import ApiError, json_answer, wording
-from millpond.server.lakefs.models import commit_answer
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import ApiError, wording
+from millpond.server.lakefs.models import Text, commit_answer
+from millpond.server.lakefs.needs import BRANCH, change
+from millpond.server.routes.table import On
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = ("ResetCreation", "Restoration", "RestoredPrefix", "routes")
 
-__all__ = ("HANDLERS",)
-
-_BRANCH = "/repositories/{repository}/branches/{branch}"
+routes = operations("resets")
 
 
-@dataclass(frozen=True, slots=True)
-class _ResetCreation:
-    type: Annotated[str, OneOf("object", "common_prefix", "reset")]
+class ResetCreation(msgspec.Struct):
+    """The part of what is staged that is taken back."""
+
+    type: Literal["object", "common_prefix", "reset"]
     path: str | None = None
     force: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Restoration:
+class Restoration(msgspec.Struct):
+    """The ref whose objects below a prefix are staged."""
+
     ref: str
     prefix: str = ""
     force: bool = False
 
 
-@takes(_ResetCreation)
-def _reset(call: Call) -> Response:
-    creation, branch = call.json(_ResetCreation), call.branch
+class RestoredPrefix(msgspec.Struct):
+    """`changes`: the paths that are staged to be what they were at the ref."""
+
+    changes: int
+
+
+@routes.put(BRANCH, change("write", On.BRANCH), status=204)
+def _reset(call: Call, creation: ResetCreation) -> None:
+    branch = call.branch
     if creation.type == "reset":
         branch.reset(force=creation.force)
     elif not creation.path:
@@ -44,28 +52,17 @@ def _reset(call: Call) -> Response:
         branch.reset(path=creation.path, force=creation.force)
     else:
         branch.reset(prefix=creation.path, force=creation.force)
-    return Response(status_code=204)
 
 
-def _reset_hard(call: Call) -> Response:
-    ref = call.query.needed("ref")
+@routes.put(f"{BRANCH}/hard_reset", change("write", On.BRANCH, 0), status=204)
+def _reset_hard(call: Call, ref: Text, *, force: bool = False) -> Response | None:
     with wording({"ref_not_found": "hard-reset {branch} to {ref}: not found"}, branch=call.names["branch"]):
-        commit = call.branch.staging.reset_hard(ref, force=call.query.flag("force"))
+        commit = call.branch.staging.reset_hard(ref, force=force)
     call.note(commit=commit.id)
-    return commit_answer(call, commit, Response(status_code=204))
+    return commit_answer(call, commit, None)
 
 
-@takes(_Restoration)
-def _restore(call: Call) -> Response:
-    """`changes`: the paths that are staged to be what they were at the ref."""
-    restoration = call.json(_Restoration)
-    return json_answer(
-        {"changes": call.branch.staging.restore(restoration.prefix, restoration.ref, force=restoration.force)}
-    )
-
-
-HANDLERS = {
-    ("PUT", _BRANCH): _reset,
-    ("PUT", f"{_BRANCH}/hard_reset"): _reset_hard,
-    ("POST", f"{_BRANCH}/restore"): _restore,
-}
+@routes.post(f"{BRANCH}/restore", change("write", On.BRANCH))
+def _restore(call: Call, restoration: Restoration) -> RestoredPrefix:
+    staging = call.branch.staging
+    return RestoredPrefix(staging.restore(restoration.prefix, restoration.ref, force=restoration.force))

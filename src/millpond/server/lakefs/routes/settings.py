@@ -6,49 +6,59 @@ never set.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, TypeVar
+from typing import Annotated
 
+import msgspec
+from msgspec import Meta
 from starlette.responses import Response
 
 from millpond.errors import NotFound
-from millpond.server.lakefs.bodies import takes
-from millpond.server.lakefs.errors import ApiError, json_answer
-from millpond.versions.repository_context import CompactionRules, ProtectedBranches, Retention
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
+from millpond.server.lakefs.errors import json_answer
+from millpond.server.lakefs.needs import REPOSITORY, administer, change, read
+from millpond.server.routes.table import On
+from millpond.versions import repository_context as stored
 
-if TYPE_CHECKING:
-    from millpond.server.lakefs.call import Call
+__all__ = ("BranchProtectionRule", "CompactionRules", "GarbageCollectionRule", "GarbageCollectionRules", "routes")
 
-__all__ = ("HANDLERS",)
-
-_SETTINGS = "/repositories/{repository}/settings"
-_OLD = "/repositories/{repository}/gc"
+_PROTECTION = f"{REPOSITORY}/settings/branch_protection"
+_RETENTION = f"{REPOSITORY}/settings/gc_rules"
+_OLD = f"{REPOSITORY}/gc/rules"
 """The path of the rules of retention in older clients."""
-T = TypeVar("T")
+_COMPACTION = f"{REPOSITORY}/settings/compaction"
+_SET = change("admin", On.REPOSITORY)
+_DELETE = change("admin", On.REPOSITORY, 0)
+Count = Annotated[int, Meta(ge=0, le=(1 << 63) - 1)]
+routes = operations("settings")
 
 
-@dataclass(frozen=True, slots=True)
-class _BranchProtectionRule:
+class BranchProtectionRule(msgspec.Struct):
+    """Branches that are protected."""
+
     pattern: str
 
 
-@dataclass(frozen=True, slots=True)
-class _GarbageCollectionRule:
+class GarbageCollectionRule(msgspec.Struct):
+    """The retention of a branch."""
+
     branch_id: str
-    retention_days: int
+    retention_days: Count
 
 
-@dataclass(frozen=True, slots=True)
-class _GarbageCollectionRules:
-    default_retention_days: int
-    branches: list[_GarbageCollectionRule] = field(default_factory=list)
+class GarbageCollectionRules(msgspec.Struct):
+    """The retention of branches."""
+
+    default_retention_days: Count
+    branches: list[GarbageCollectionRule] = []
 
 
-@dataclass(frozen=True, slots=True)
-class _CompactionRules:
-    deletions: int = 0
-    sealed_tokens: int = 0
-    pause_ms: int = 60_000
+class CompactionRules(msgspec.Struct):
+    """The thresholds of compactions, and the pause after each."""
+
+    deletions: Count = 0
+    sealed_tokens: Count = 0
+    pause_ms: Count = 60_000
 
 
 def _set(call: Call, value: object) -> Response:
@@ -57,93 +67,72 @@ def _set(call: Call, value: object) -> Response:
     return Response(status_code=204, headers={"ETag": tag})
 
 
-def _needed(call: Call, kind: type[T]) -> tuple[T, dict[str, str]]:
-    """A setting that must have been set, and the header with its tag."""
-    value, tag = call.repository.setting(kind)
-    if value is None:
-        raise NotFound("not found", kind="setting_not_found", repository=call.repository.name)
-    return value, {"ETag": tag}
+# -- protected branches -------------------------------------------------------------------------------
 
 
-def _least_zero(**numbers: int) -> None:
-    for name, number in numbers.items():
-        if number < 0:
-            raise ApiError(400, f"argument {name}: must not be negative: validation error")
-
-
+@routes.get(_PROTECTION, read(), answer=list[BranchProtectionRule])
 def _get_protection(call: Call) -> Response:
-    rules, tag = call.repository.setting(ProtectedBranches)
+    rules, tag = call.repository.setting(stored.ProtectedBranches)
     patterns = () if rules is None else rules.patterns
-    return json_answer([{"pattern": pattern} for pattern in patterns], headers={"ETag": tag})
+    return json_answer(list(map(BranchProtectionRule, patterns)), headers={"ETag": tag})
 
 
-@takes(list[_BranchProtectionRule])
-def _set_protection(call: Call) -> Response:
-    rules = call.json_items(_BranchProtectionRule)
-    return _set(call, ProtectedBranches(tuple(rule.pattern for rule in rules)))
+@routes.put(_PROTECTION, _SET, status=204)
+def _set_protection(call: Call, rules: list[BranchProtectionRule]) -> Response:
+    return _set(call, stored.ProtectedBranches(tuple(rule.pattern for rule in rules)))
 
 
+@routes.delete(_PROTECTION, _DELETE, status=204)
+def _delete_protection(call: Call) -> None:
+    call.repository.clear(stored.ProtectedBranches)
+
+
+# -- retention ----------------------------------------------------------------------------------------
+
+
+@routes.get(_RETENTION, read(), answer=GarbageCollectionRules)
+@routes.get(_OLD, read(), answer=GarbageCollectionRules)
 def _get_retention(call: Call) -> Response:
-    rules, headers = _needed(call, Retention)
-    branches = [{"branch_id": name, "retention_days": days} for name, days in rules.branch_days.items()]
-    return json_answer({"default_retention_days": rules.default_days, "branches": branches}, headers=headers)
+    rules, tag = call.repository.setting(stored.Retention)
+    if rules is None:
+        raise NotFound("not found", kind="setting_not_found", repository=call.repository.name)
+    branches = [GarbageCollectionRule(name, days) for name, days in rules.branch_days.items()]
+    return json_answer(GarbageCollectionRules(rules.default_days, branches), headers={"ETag": tag})
 
 
-@takes(_GarbageCollectionRules)
-def _set_retention(call: Call) -> Response:
-    rules = call.json(_GarbageCollectionRules)
-    _least_zero(default_retention_days=rules.default_retention_days)
-    for rule in rules.branches:
-        _least_zero(retention_days=rule.retention_days)
+@routes.put(_RETENTION, _SET, status=204)
+@routes.post(_OLD, _SET, status=204)
+def _set_retention(call: Call, rules: GarbageCollectionRules) -> Response:
     days = {rule.branch_id: rule.retention_days for rule in rules.branches}
-    return _set(call, Retention(rules.default_retention_days, days))
+    return _set(call, stored.Retention(rules.default_retention_days, days))
 
 
-def _delete_retention(call: Call) -> Response:
-    call.repository.clear(Retention)
-    return Response(status_code=204)
+@routes.delete(_RETENTION, _DELETE, status=204)
+@routes.delete(_OLD, _DELETE, status=204)
+def _delete_retention(call: Call) -> None:
+    call.repository.clear(stored.Retention)
 
 
-def _get_compaction(call: Call) -> Response:
-    rules, tag = call.repository.setting(CompactionRules)
-    return json_answer(rules or CompactionRules(), headers={"ETag": tag})
-
-
-@takes(_CompactionRules)
-def _set_compaction(call: Call) -> Response:
-    rules = call.json(_CompactionRules)
-    _least_zero(deletions=rules.deletions, sealed_tokens=rules.sealed_tokens, pause_ms=rules.pause_ms)
-    return _set(call, CompactionRules(rules.deletions, rules.sealed_tokens, rules.pause_ms))
-
-
-def _delete_protection(call: Call) -> Response:
-    call.repository.clear(ProtectedBranches)
-    return Response(status_code=204)
-
-
-def _delete_compaction(call: Call) -> Response:
-    call.repository.clear(CompactionRules)
-    return Response(status_code=204)
-
-
-def _may_set(call: Call) -> Response:
+@routes.get(f"{_OLD}/set_allowed", administer(), status=204)
+def _may_set(call: Call) -> None:
     """204 for a caller who may change the settings: the route needs that right."""
     call.check_repository()
-    return Response(status_code=204)
 
 
-HANDLERS = {
-    ("GET", f"{_OLD}/rules"): _get_retention,
-    ("POST", f"{_OLD}/rules"): _set_retention,
-    ("DELETE", f"{_OLD}/rules"): _delete_retention,
-    ("GET", f"{_OLD}/rules/set_allowed"): _may_set,
-    ("GET", f"{_SETTINGS}/branch_protection"): _get_protection,
-    ("PUT", f"{_SETTINGS}/branch_protection"): _set_protection,
-    ("DELETE", f"{_SETTINGS}/branch_protection"): _delete_protection,
-    ("GET", f"{_SETTINGS}/gc_rules"): _get_retention,
-    ("PUT", f"{_SETTINGS}/gc_rules"): _set_retention,
-    ("DELETE", f"{_SETTINGS}/gc_rules"): _delete_retention,
-    ("GET", f"{_SETTINGS}/compaction"): _get_compaction,
-    ("PUT", f"{_SETTINGS}/compaction"): _set_compaction,
-    ("DELETE", f"{_SETTINGS}/compaction"): _delete_compaction,
-}
+# -- compaction ---------------------------------------------------------------------------------------
+
+
+@routes.get(_COMPACTION, read(), answer=CompactionRules)
+def _get_compaction(call: Call) -> Response:
+    rules, tag = call.repository.setting(stored.CompactionRules)
+    return json_answer(rules or stored.CompactionRules(), headers={"ETag": tag})
+
+
+@routes.put(_COMPACTION, _SET, status=204)
+def _set_compaction(call: Call, rules: CompactionRules) -> Response:
+    return _set(call, stored.CompactionRules(rules.deletions, rules.sealed_tokens, rules.pause_ms))
+
+
+@routes.delete(_COMPACTION, _DELETE, status=204)
+def _delete_compaction(call: Call) -> None:
+    call.repository.clear(stored.CompactionRules)

@@ -3,29 +3,35 @@
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from starlette.responses import Response
 
 from millpond.errors import Conflict, NotFound
+from millpond.server.lakefs.call import Call
+from millpond.server.lakefs.dialect import operations
 from millpond.server.lakefs.errors import ApiError
-from millpond.server.lakefs.routes.objects import bytes_answer
+from millpond.server.lakefs.routes.objects import BYTES, HEAD_OF_BYTES, bytes_answer
 from millpond.server.lakefs.streaming import BodyStream
+from millpond.server.routes.table import On, RouteNeeds, Work
 from millpond.versions.objects.entries import DEFAULT_CONTENT_TYPE, Entry
 from millpond.versions.objects.uploads import is_full_address, read_bytes, stem_of, time_of, upload
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from millpond.server.lakefs.call import Call
     from millpond.versions.objects.signing import SignedAccess
     from millpond.versions.repository_context import Site
 
-__all__ = ("HANDLERS",)
+__all__ = ("routes",)
 
 _SIGNED = "/signed/{repository}/{name}"
 _PART_DIGITS = 4
 _PARAMETERS = ("method", "expires", "type", "etag", "address", "key", "signature")
+_DESCRIBED: tuple[dict[str, Any], ...] = tuple(
+    {"name": name, "in": "query", "required": False, "schema": {"type": "string"}} for name in _PARAMETERS
+)
+routes = operations("signed")
 
 
 def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
@@ -33,7 +39,8 @@ def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
 
     Raises: `Denied`; `ApiError` 403 for another method, and for a repository that is not there.
     """
-    parameters = {name: call.query.text(name) for name in _PARAMETERS if call.query.texts(name)}
+    query = call.request.query_params
+    parameters = {name: query[name] for name in _PARAMETERS if name in query}
     try:
         site = call.repository.site
     except NotFound:
@@ -44,7 +51,9 @@ def _access(call: Call, method: str) -> tuple[Site, SignedAccess]:
     return site, access
 
 
-def _get(call: Call) -> Response:
+@routes.get(_SIGNED, RouteNeeds(None, On.NOTHING, Work.LARGE), parameters=_DESCRIBED, responses=BYTES)
+@routes.head(_SIGNED, RouteNeeds(None, On.NOTHING, Work.SMALL), parameters=_DESCRIBED, responses=HEAD_OF_BYTES)
+def _get_signed(call: Call) -> Response:
     site, access = _access(call, "GET")
     place, name = site.place(access.address)
     try:
@@ -59,7 +68,11 @@ def _get(call: Call) -> Response:
     return answer
 
 
-async def _put(call: Call) -> Response:
+@routes.put(
+    _SIGNED, RouteNeeds(None, On.NOTHING, Work.UPLOAD, None), parameters=_DESCRIBED,
+    body={"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+)  # fmt: skip
+async def _put_signed(call: Call) -> Response:
     """Bytes under the name that was given out; what is there already is not overwritten, unless it is a part."""
     stream = BodyStream(call.request)
     site, access = await call.in_thread(_access, call, "PUT")
@@ -95,6 +108,3 @@ def _same(site: Site, name: str, body: Iterable[bytes]) -> str:
             "the address holds other bytes", kind="address_used", address=name, hint="have another address given out"
         )
     return ours.hexdigest()
-
-
-HANDLERS = {("GET", _SIGNED): _get, ("HEAD", _SIGNED): _get, ("PUT", _SIGNED): _put}
