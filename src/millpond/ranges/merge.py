@@ -1,7 +1,7 @@
 """Merging indexes, newest first, into one: only the ranges that hold something new are read and written.
 
 Invariants:
-* Of several rows of one key the newest index's counts, whole.
+* Of several rows of one key the newest index's counts, whole; or one row is made of them, as an `overlay` says.
 * The outcome is what writing the merged entries anew would make, id for id. A range is taken over unread only where
   the writer stands at a boundary and no other index has a key within it: then it would end where it ends now.
 * The last range of an index may have ended for want of entries; it is taken over only as the last of all.
@@ -20,7 +20,7 @@ from millpond.errors import Invalid
 from millpond.ranges.canonical import canonical, row_sizes
 from millpond.ranges.gather import gathered
 from millpond.ranges.key_columns import key_column, merge_keys
-from millpond.ranges.walk import Cursor, check_schemas, shared_bound, unfinished
+from millpond.ranges.walk import Cursor, check_schemas, shared_bound, take_all, unfinished
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX, RangeWriter
 
 if TYPE_CHECKING:
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
     Tombstones = Callable[[pa.RecordBatch], pa.Array | npt.NDArray[np.bool_]]
+    Pieces = list[tuple[int, pa.RecordBatch]]
+    Overlay = Callable[[Pieces], Iterator[pa.RecordBatch]]
 
 __all__ = ("match_keys", "merge")
 
@@ -42,6 +44,7 @@ def merge(
     newest_first: Sequence[Index],
     *,
     drop_tombstones: Tombstones | None = None,
+    overlay: Overlay | None = None,
     boundaries: Boundaries | None = None,
     bytes_at_once: int = BYTES_AT_ONCE_MAX,
 ) -> Index:
@@ -49,7 +52,8 @@ def merge(
 
     `drop_tombstones` says of a batch which rows only mark a deletion, as a mask; those are left out. Pass it only when
     the oldest of `newest_first` is the oldest there is. The oldest itself holds none: it is not read to find out.
-    `bytes_at_once`: as of `write`.
+    `overlay` makes of the rows of some indexes, of the same stretch of keys, those of the outcome: it takes the number
+    of each index and its rows, newest first. `bytes_at_once`: as of `write`.
 
     Raises: `Invalid` for indexes of different columns; `NotFound`, `Corrupt` for ranges; `Unavailable`.
     """
@@ -68,7 +72,7 @@ def merge(
                 first.skip()
                 continue
             bound = shared_bound(live)
-            for merged in _overlay([cursor.take(bound) for cursor in live if cursor.next_key <= bound]):
+            for merged in (overlay or _newest)(take_all(cursors, bound)):
                 writer.append(merged if drop_tombstones is None else _without(merged, drop_tombstones))
         return writer.finish()
 
@@ -85,9 +89,9 @@ def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> b
     )
 
 
-def _overlay(newest_first: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+def _newest(pieces: Pieces) -> Iterator[pa.RecordBatch]:
     """The rows of all, one a key: the newest; in pieces of about `PIECE_BYTES`."""
-    merged, *older = newest_first
+    merged, *older = (batch for _, batch in pieces)
     if not older:
         yield merged
     while older:

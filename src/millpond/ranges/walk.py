@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from millpond.ranges.index import Index, RangeEntry
     from millpond.stores.objects import Objects
 
-__all__ = ("Cursor", "check_schemas", "shared_bound", "unfinished")
+__all__ = ("Cursor", "check_schemas", "shared_bound", "take_all", "unfinished")
 
 _HELD_MAX = 4  # ranges of a walk that a cache holds: pages read the same few again, a long walk none
 
@@ -141,6 +141,18 @@ def unfinished(cursors: Sequence[Cursor]) -> list[Cursor]:
 def shared_bound(live: Sequence[Cursor]) -> bytes:
     """The key up to which all may go without leaving their current ranges."""
     return min(cursor.entry.last for cursor in live)
+
+
+def take_all(cursors: Sequence[Cursor], bound: bytes) -> list[tuple[int, pa.RecordBatch]]:
+    """The rows of all cursors up to and with the key `bound`, each with the number of its cursor; none without rows.
+
+    Raises: `NotFound`, `Corrupt`.
+    """
+    return [
+        (number, cursor.take(bound))
+        for number, cursor in enumerate(cursors)
+        if not cursor.done and cursor.next_key <= bound
+    ]
 
 
 def check_schemas(indexes: Sequence[Index]) -> None:

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
-    "open_layers", "open_sections",
+    "bytes_at_once", "layers_to_fold", "open_layers", "open_sections", "sections_over", "write_groups",
 )  # fmt: skip
 
 LAYER_RATIO = 8
@@ -102,14 +102,14 @@ def freeze(
     assert (base is None) == (touched is None), "a refreeze needs the touched keys"
     if base is None:
         groups = freeze_groups(definition, rows, spill=spill)
-        layers = _without_empty([_write_layer(objects, definition, groups, spill)])
+        layers = _without_empty([write_groups(objects, definition, groups, spill)])
     else:
         # A tombstone hides what lies under it: on nothing it says nothing.
         gone = touched if base.layers else None
         groups = freeze_groups(definition, rows, touched=gone, spill=spill)
-        overlay = _write_layer(objects, definition, groups, spill)
+        overlay = write_groups(objects, definition, groups, spill)
         below = (_index(objects, layer) for layer in base.layers)
-        layers = _fold(objects, _without_empty([overlay, *below]), _bytes_at_once(spill))
+        layers = _fold(objects, _without_empty([overlay, *below]), bytes_at_once(spill))
     step("freeze.layers_written")
     manifest = SnapshotManifest(
         map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
@@ -117,17 +117,19 @@ def freeze(
         shard_version=shard_version, created_ms=created_ms,
         layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
         bounds=subset,
-        sections=None if definition.kind.keyed else _write_sections(objects, definition, layers, base, touched, spill),
+        sections=sections_over(objects, definition, layers, base, touched, spill),
     )  # fmt: skip
     store_manifest(objects, manifest)
     return manifest
 
 
-def _write_sections(
+def sections_over(
     objects: Objects, definition: MapDefinition, layers: Sequence[ranges.Index], base: SnapshotManifest | None,
     touched: pa.Array | None, spill: SpillTo | None,
-) -> str:  # fmt: skip
-    """Work out which range answers for each number, over all layers, where that changed."""
+) -> str | None:  # fmt: skip
+    """Work out which range answers for each number, over all layers, where that changed; None for keyed maps."""
+    if definition.kind.keyed:
+        return None
     earlier = None
     if base is not None and base.sections is not None:
         with suppress(NotFound, Corrupt):  # then all are worked out
@@ -139,13 +141,14 @@ def _write_sections(
     )  # fmt: skip
 
 
-def _write_layer(
+def write_groups(
     objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch], spill: SpillTo | None
 ) -> ranges.Index:
-    return ranges.write(objects, groups, schema=group_schema(definition), bytes_at_once=_bytes_at_once(spill))
+    """Write one layer of groups in order."""
+    return ranges.write(objects, groups, schema=group_schema(definition), bytes_at_once=bytes_at_once(spill))
 
 
-def _bytes_at_once(spill: SpillTo | None) -> int:
+def bytes_at_once(spill: SpillTo | None) -> int:
     """The bytes of ranges that are written at once."""
     return BYTES_AT_ONCE_MAX if spill is None else min(BYTES_AT_ONCE_MAX, spill.bytes_max)
 
@@ -158,10 +161,10 @@ def _without_empty(layers: list[ranges.Index]) -> list[ranges.Index]:
     return [index for index in layers if index.count]
 
 
-def _layers_to_fold(groups: Sequence[int]) -> int:
+def layers_to_fold(groups: Sequence[int]) -> int:
     """The number of the newest layers to make one, so that each holds enough more than all above it.
 
-    >>> _layers_to_fold([1, 100]), _layers_to_fold([1, 2, 100]), _layers_to_fold([13, 100]), _layers_to_fold([5])
+    >>> layers_to_fold([1, 100]), layers_to_fold([1, 2, 100]), layers_to_fold([13, 100]), layers_to_fold([5])
     (1, 2, 2, 1)
     """
     above = 0
@@ -173,13 +176,13 @@ def _layers_to_fold(groups: Sequence[int]) -> int:
     return fold
 
 
-def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once: int) -> list[ranges.Index]:
+def _fold(objects: Objects, layers: list[ranges.Index], bytes_at_once_max: int) -> list[ranges.Index]:
     """Merge the newest layers into one where they have grown too large for those under them."""
-    fold = _layers_to_fold([index.count for index in layers])
+    fold = layers_to_fold([index.count for index in layers])
     if fold < 2:
         return layers
     drop = tombstones if fold == len(layers) else None
-    merged = merge(objects, layers[:fold], drop_tombstones=drop, bytes_at_once=bytes_at_once)
+    merged = merge(objects, layers[:fold], drop_tombstones=drop, bytes_at_once=bytes_at_once_max)
     return _without_empty([merged, *layers[fold:]])
 
 

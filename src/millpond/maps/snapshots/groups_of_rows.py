@@ -26,6 +26,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -43,9 +44,13 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
 from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
-from millpond.maps.snapshots.spilled_group import large_group
+from millpond.maps.snapshots.spilled_group import Repeats, large_group
 
-__all__ = ("COVER", "freeze_groups", "group_schema", "range_bounds", "range_order_keys")
+__all__ = (
+    "COVER", "freeze_groups", "group_schema", "list_of_rows", "range_bounds", "range_order_keys", "row_times",
+)  # fmt: skip
+
+Mask: TypeAlias = npt.NDArray[np.bool_]
 
 GROUPS_PER_BATCH = 65_536
 """Large enough that the cost per batch vanishes, small enough to be held many times over."""
@@ -70,7 +75,7 @@ COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.fi
 def group_schema(definition: MapDefinition) -> pa.Schema:
     """The columns of a group of this map."""
     kind = definition.kind
-    row = [pa.field(name, pa.int64(), nullable=False) for name in _row_times(kind)]
+    row = [pa.field(name, pa.int64(), nullable=False) for name in row_times(kind)]
     if kind.valued:
         row.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))
     fields = [pa.field("key", pa.binary(), nullable=False)]
@@ -82,19 +87,20 @@ def group_schema(definition: MapDefinition) -> pa.Schema:
     return pa.schema(fields)
 
 
-def _row_times(kind: Kind) -> tuple[str, ...]:
+def row_times(kind: Kind) -> tuple[str, ...]:
     """The columns of an address that differ between the rows of one group."""
     return tuple(name for name in kind.address if name not in ("key", "key_start", "key_end"))
 
 
 def freeze_groups(
     definition: MapDefinition, rows: Iterable[pa.RecordBatch], *, touched: pa.Array | None = None,
-    spill: SpillTo | None = None,
+    spill: SpillTo | None = None, repeats: Repeats | None = None,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Canonical rows, in any order and unique by address, as sorted batches of groups.
+    """Canonical rows, in any order, as sorted batches of groups.
 
     `touched` names keys (ranged kinds: the 16 bytes of `range_order_keys`) that must come out even when they have
     no row: as tombstones. `spill` says where rows wait that memory may not hold; without it all are held.
+    `repeats`: which of several rows of one address, in the order in which they come, counts; None: there are no such.
 
     Raises: `Unavailable`, kind `disk_full`.
     """
@@ -107,15 +113,15 @@ def freeze_groups(
     threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), 1 + runs.rows // BLOCKS_ROWS_MIN)
     block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, max(1, spill.bytes_max // threads))
 
-    times = _row_times(definition.kind)
+    times = row_times(definition.kind)
 
     def block(bounds: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         rows, touched_here = runs.between(*bounds), _touched_between(definition, gone, *bounds)
         if spill is not None and times and sum(batch.nbytes for batch, _ in rows) > LARGE_BLOCKS * block_bytes:
-            large = _freeze_large(definition, rows, touched_here[0], spill.folder)
+            large = _freeze_large(definition, rows, touched_here[0], spill.folder, repeats)
             if large is not None:
                 return iter([large])
-        return _freeze_block(definition, rows, touched_here)
+        return _freeze_block(definition, rows, touched_here, repeats)
 
     for batches in ordered_results(block, _blocks(runs, block_bytes, threads), threads):
         yield from batches
@@ -193,8 +199,9 @@ class _Grouped:
 
 
 def _freeze_block(
-    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: tuple[pa.Array, U64]
-) -> Iterator[pa.RecordBatch]:
+    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: tuple[pa.Array, U64],
+    repeats: Repeats | None,
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
     batches = [batch for batch, _ in rows if batch.num_rows]
     if not batches and not len(gone[0]):
         return
@@ -203,13 +210,14 @@ def _freeze_block(
     majors = np.concatenate([*(major for batch, major in rows if batch.num_rows), gone[1]])
     batch = table[0] if table else None
     columns = _keyed_group if definition.kind.keyed else _ranged_group
-    grouped = columns(definition, batch, majors, gone[0])
+    grouped = columns(definition, batch, majors, gone[0], repeats)
     yield from _emit(definition, batch, grouped)
 
 
 def _freeze_large(
-    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: pa.Array, folder: Path
-) -> pa.RecordBatch | None:
+    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: pa.Array, folder: Path,
+    repeats: Repeats | None,
+) -> pa.RecordBatch | None:  # fmt: skip
     """The group of rows that are all of one key, or range, put together in files; None when they are of several."""
     batches = [batch for batch, _ in rows if batch.num_rows]
     head, names = batches[0], ["key"] if definition.kind.keyed else ["key_start", "key_end"]
@@ -218,12 +226,12 @@ def _freeze_large(
         return None
     majors, none = rows[0][1][:1], pa.array([], pa.binary())
     columns = _keyed_group if definition.kind.keyed else _ranged_group
-    grouped = columns(definition, head.slice(0, 1), majors, none)
+    grouped = columns(definition, head.slice(0, 1), majors, none, None)
     if {*_order_keys(definition, gone)} - {*to_list(grouped.keys)}:
         return None
     schema = group_schema(definition)
     row_type = schema.field("rows").type.value_type
-    group = large_group(batches, pa.schema(list(row_type)), _row_times(definition.kind), folder)
+    group = large_group(batches, pa.schema(list(row_type)), row_times(definition.kind), folder, repeats)
     return _batch_of(definition, grouped, 0, 1, np.array([0, len(group)], np.int64), group)
 
 
@@ -240,19 +248,37 @@ def _times(definition: MapDefinition, batch: pa.RecordBatch | None, extra: int) 
         return []
     return [
         np.concatenate([ordered_u64(_long(batch.column(name))), np.zeros(extra, np.uint64)])
-        for name in _row_times(definition.kind)
+        for name in row_times(definition.kind)
     ]
 
 
-def _keyed_group(definition: MapDefinition, batch: pa.RecordBatch | None, hashes: U64, gone: pa.Array) -> _Grouped:
+def _that_count(order: I64, first: Mask, times: list[U64], gone: int, repeats: Repeats | None) -> Mask:
+    """Mask of what, in order, is a row: no mark of a touched key, and of one address the row that counts.
+
+    Rows of one address lie in the order in which they came, for they are sorted stably.
+    """
+    real: Mask = order < (len(order) - gone)
+    if repeats is not None and len(order):
+        rows, group = order[real], np.cumsum(first)[real]
+        again = group[1:] == group[:-1]
+        for column in times:
+            again &= column[rows[1:]] == column[rows[:-1]]
+        real[real] = ~np.append(False, again) if repeats == "first" else ~np.append(again, False)
+    return real
+
+
+def _keyed_group(
+    definition: MapDefinition, batch: pa.RecordBatch | None, hashes: U64, gone: pa.Array, repeats: Repeats | None
+) -> _Grouped:
     key_columns = [gone] if batch is None else [batch.column("key"), gone]
     keys = bytes_of(pa.concat_arrays([column.cast(pa.large_binary()) for column in key_columns]))
-    order = _keyed_order(hashes, keys, _times(definition, batch, len(gone)), len(gone))
+    times = _times(definition, batch, len(gone))
+    order = _keyed_order(hashes, keys, times, len(gone))
     clash = _group_starts(order, hashes, keys.offsets, keys.data, first := np.ones(len(order), np.bool_))
     if clash:
         order = _order_clashes(order, hashes, keys)
         _group_starts(order, hashes, keys.offsets, keys.data, first)
-    real = order < (len(order) - len(gone))
+    real = _that_count(order, first, times, len(gone), repeats)
     starts = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
     heads = order[first]
     offsets = np.zeros(len(heads) + 1, np.int64)
@@ -367,14 +393,17 @@ def _put_keys(out, out_offsets, hashes, offsets, data, heads):  # type: ignore[n
         copy_bytes(at + 8, data + offsets[row], offsets[row + 1] - offsets[row])
 
 
-def _ranged_group(definition: MapDefinition, batch: pa.RecordBatch | None, starts: U64, gone: pa.Array) -> _Grouped:
+def _ranged_group(
+    definition: MapDefinition, batch: pa.RecordBatch | None, starts: U64, gone: pa.Array, repeats: Repeats | None
+) -> _Grouped:
     gone_ends = range_bounds(gone)[1]
     ends = gone_ends if batch is None else np.concatenate([ordered_u64(_long(batch.column("key_end"))), gone_ends])
-    order = radix_order([starts, ends, *_times(definition, batch, len(gone))])
+    times = _times(definition, batch, len(gone))
+    order = radix_order([starts, ends, *times])
     sorted_starts, sorted_ends = starts[order], ends[order]
     first = np.ones(len(order), np.bool_)
     first[1:] = (sorted_starts[1:] != sorted_starts[:-1]) | (sorted_ends[1:] != sorted_ends[:-1])
-    real = order < (len(order) - len(gone))
+    real = _that_count(order, first, times, len(gone), repeats)
     spans = np.concatenate([[0], np.cumsum(real)])[np.append(np.flatnonzero(first), len(order))].astype(np.int64)
     raw = np.stack([sorted_starts[first], sorted_ends[first]], axis=1).astype(">u8").reshape(-1).view(np.uint8)
     offsets = np.arange(0, len(raw) + 1, 16, dtype=np.int64)
@@ -403,11 +432,16 @@ def _batch_of(
     columns = [_key_slice(grouped.keys, low, high)]
     if grouped.hashes is not None:
         columns.append(pa.array(grouped.hashes[low:high]))
-    offsets = pa.array(spans.astype(np.int32))
-    columns.append(pa.ListArray.from_arrays(offsets, rows, type=schema.field("rows").type))
+    return pa.RecordBatch.from_arrays([*columns, *list_of_rows(definition, spans, rows)], schema=schema)
+
+
+def list_of_rows(definition: MapDefinition, spans: I64, rows: pa.Array) -> list[pa.Array]:
+    """The columns of groups whose rows lie between each two of the `spans`: `rows`, and of sessions their `cover`."""
+    type_ = group_schema(definition).field("rows").type
+    columns = [pa.ListArray.from_arrays(pa.array(spans.astype(np.int32)), rows, type=type_)]
     if definition.kind is Kind.SESSION:
         columns.append(_cover(rows, spans))
-    return pa.RecordBatch.from_arrays(columns, schema=schema)
+    return columns
 
 
 def _take_rows(definition: MapDefinition, batch: pa.RecordBatch | None, chosen: I64, row_type: pa.DataType) -> pa.Array:

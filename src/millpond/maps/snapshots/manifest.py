@@ -9,7 +9,7 @@
 Invariants:
 * A manifest is written after all files it names, and none of them is ever written again: who can read the manifest
   can read the snapshot.
-* Layers are newest first; the last is the base and holds no tombstones.
+* Layers are newest first; the last is the base: it is whole and holds no tombstones.
 
 `docs/format/snapshot.md` draws it.
 """
@@ -17,6 +17,7 @@ Invariants:
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
 
@@ -31,22 +32,35 @@ if TYPE_CHECKING:
 
     from millpond.stores.objects import Objects
 
-__all__ = ("Layer", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest")
+__all__ = (
+    "Layer", "LayerMode", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest",
+)  # fmt: skip
 
 FORMAT = 1
 SUBSET_FORMAT = 2
 """Readers that know nothing of bounds must not take a subset for the whole."""
 SECTIONS_FORMAT = 3
 """Ranged maps, whole or subsets; keyed ones stay as they were."""
+LAYERS_FORMAT = 4
+"""Keyed maps with a layer that is not whole: a reader that takes each for whole would miss rows."""
+
+
+class LayerMode(StrEnum):
+    """The meaning of a layer for the rows under it, see `docs/format/layers.md`."""
+
+    WHOLE = "whole"
+    JOIN = "join"
+    FILL = "fill"
 
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: the id of its index, how many groups it holds, and the bytes of their files."""
+    """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean."""
 
     index: str
     groups: int
     size: int
+    mode: LayerMode = LayerMode.WHOLE
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,13 +107,27 @@ class SnapshotManifest:
             value=None if self.value is None else parse_value_type(self.value),
         )  # fmt: skip
 
+    @property
+    def whole(self) -> bool:
+        """True when every group of a layer hides those under it: the first that is met answers."""
+        return all(layer.mode is LayerMode.WHOLE for layer in self.layers)
+
+    @property
+    def format(self) -> int:
+        """The least format that says all of this."""
+        if not self.whole:
+            return LAYERS_FORMAT
+        return SECTIONS_FORMAT if self.sections is not None else FORMAT if self.bounds is None else SUBSET_FORMAT
+
     def to_bytes(self) -> bytes:
         """JSON with one way to be: names in order, no spaces."""
-        if self.sections is not None:
-            return stable_json(_SECTIONS.plain(self), compact=True)
-        payload = (_WHOLE if self.bounds is None else _SUBSET).plain(self)
-        del payload["sections"]
-        if self.bounds is None:
+        payload = _FORMS[self.format].plain(self)
+        for layer in payload["layers"]:
+            if layer["mode"] == LayerMode.WHOLE:
+                del layer["mode"]
+        if self.format < SECTIONS_FORMAT:
+            del payload["sections"]
+        if self.format == FORMAT:
             del payload["bounds"]
         return stable_json(payload, compact=True)
 
@@ -111,23 +139,24 @@ class SnapshotManifest:
         """
         try:
             version = format_of(data)
-            form = _SUBSET if version == SUBSET_FORMAT else _SECTIONS if version == SECTIONS_FORMAT else _WHOLE
+            form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, SECTIONS_FORMAT) from error
+            raise _other_format(error.found, LAYERS_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
                 object=manifest_name(content_id(data)), reason=error,
             ) from error  # fmt: skip
-        right = SECTIONS_FORMAT if manifest.sections else FORMAT if manifest.bounds is None else SUBSET_FORMAT
-        if form.format != right:
-            raise _other_format(form.format, right)
+        if form.format != manifest.format:
+            raise _other_format(form.format, manifest.format)
         return manifest
 
 
-_WHOLE, _SUBSET = JsonForm(SnapshotManifest, format=FORMAT), JsonForm(SnapshotManifest, format=SUBSET_FORMAT)
-_SECTIONS = JsonForm(SnapshotManifest, format=SECTIONS_FORMAT)
+_FORMS = {
+    number: JsonForm(SnapshotManifest, format=number)
+    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT)
+}
 
 
 def _other_format(version: object, supported: int) -> Invalid:

@@ -1,7 +1,7 @@
 """A snapshot's groups as rows again: what reads a whole map, or a part of it, without its shard.
 
 Invariants:
-* Every row of the snapshot comes out once: of a key that several layers speak of, the newest layer's word counts.
+* Every row of the snapshot comes out once: what several layers say of a key is put together as `joined_groups.py` does.
 * Spans of keys cut the rows, not the groups: all rows of one key come out of one span.
 """
 
@@ -23,14 +23,16 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
+from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.ranges.key_columns import key_column, lower_bound
+from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("GroupSpan", "spans", "thaw")
-
+__all__ = ("GroupSpan", "groups_of_keys", "spans", "thaw")
 
 _HASH_BYTES = 8
 
@@ -69,6 +71,12 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Itera
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     definition = manifest.definition
+    if not manifest.whole:
+        modes = [layer.mode for layer in manifest.layers]
+        for pieces in _stretches(objects, manifest, span):
+            for batch in join_groups(definition, modes, pieces):
+                yield _rows(definition, batch)
+        return
     layers = [list(_groups(objects, layer.index, span)) for layer in manifest.layers]
     groups = Groups.of(definition.kind, layers)
     for batch, seen in zip(groups.batches, visible_groups(groups), strict=True):
@@ -77,12 +85,41 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Itera
             yield rows
 
 
+def _stretches(
+    objects: Objects, manifest: SnapshotManifest, span: GroupSpan
+) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
+    """The groups of all layers, a stretch of keys at a time, each with the number of its layer."""
+    if span.keys is not None:
+        groups = ((number, [*_groups(objects, layer.index, span)]) for number, layer in enumerate(manifest.layers))
+        yield [(number, pa.concat_batches(batches)) for number, batches in groups if batches]
+        return
+    cursors = [Cursor(objects, ranges.load_index(objects, layer.index)) for layer in manifest.layers]
+    for cursor in cursors:
+        cursor.seek(span.lower or b"")
+    while live := unfinished(cursors):
+        bound = shared_bound(live)
+        pieces = take_all(cursors, bound)
+        if span.upper is not None and bound >= span.upper:
+            yield [(number, batch.slice(0, lower_bound(key_column(batch.column("key")), span.upper)))
+                   for number, batch in pieces]  # fmt: skip
+            return
+        yield pieces
+
+
 def _groups(objects: Objects, index_id: str, span: GroupSpan) -> Iterator[pa.RecordBatch]:
     reader = ranges.open_index(objects, index_id)
     if span.keys is None:
         yield from reader.scan(span.lower, span.upper)
-        return
-    range_nos, places = reader.find(pa.array(span.keys, pa.binary()))
+    else:
+        yield from groups_of_keys(reader, pa.array(span.keys, pa.binary()))
+
+
+def groups_of_keys(reader: ranges.RangeReader, keys: pa.Array) -> Iterator[pa.RecordBatch]:
+    """The groups of these order keys, which ascend: a batch for each range that has some.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    range_nos, places = reader.find(keys)
     for range_no in np.unique(range_nos[range_nos >= 0]).tolist():
         yield reader.batch(range_no).take(pa.array(places[range_nos == range_no]))
 

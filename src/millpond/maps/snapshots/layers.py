@@ -1,0 +1,259 @@
+"""Layers of a map whose store of record is its snapshot: written by loads, put on top, folded.
+
+    layer = write_layer(objects, definition, rows, LayerMode.JOIN, spill=spill)     files; nothing is visible
+    manifest = on_top(objects, head, definition, layer, version=…, created_ms=…)     over whatever the head is by now
+    done = fold_layers(objects, manifest, layers_due(manifest))                      may take long; the head may move on
+    manifest = substitute(objects, head, done, created_ms=…)                         while what was folded lies in it
+
+Who stores the manifest and moves the pointer decides what counts. Nothing here looks at a head by itself.
+
+Invariants, which `docs/format/layers.md` draws:
+* The oldest layer is whole and has no tombstones.
+* Layers of ranged maps are whole, because their sections say which group answers; a partial layer is resolved over the
+  head that it is put on. So are those that join rows where a group has but one row.
+* A fold changes no answer. Neighbours of one mode become one layer of that mode; others only together with all that
+  lie under them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond import ranges
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.search.visible import tombstones
+from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
+from millpond.maps.snapshots.groups_of_rows import freeze_groups
+from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
+from millpond.maps.snapshots.rows_of_groups import groups_of_keys
+from millpond.ranges.merge import merge
+from millpond.ranges.walk import Cursor
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.sorted_runs import SpillTo
+    from millpond.stores.objects import Objects
+
+__all__ = ("LAYERS_MAX", "LayerFold", "fold", "fold_layers", "layers_due", "on_top", "substitute", "write_layer")
+
+LAYERS_MAX = 16
+"""With more layers all are folded, however they differ: a lookup asks each of them."""
+
+
+def write_layer(
+    objects: Objects, definition: MapDefinition, rows: Iterable[pa.RecordBatch], mode: LayerMode, *,
+    touched: pa.Array | None = None, spill: SpillTo | None = None,
+) -> Layer | None:  # fmt: skip
+    """Write canonical rows, in any order, as one layer; None when there are none.
+
+    Of several rows of one address the last counts; the first in a `fill` layer. `touched` names keys (ranged kinds: by
+    `range_order_keys`) that come out of a whole layer as tombstones where they have no row.
+
+    Raises: `Unavailable` when the place is full.
+    """
+    assert touched is None or mode is LayerMode.WHOLE, "only a whole group says that there is nothing else"
+    first = mode is LayerMode.FILL
+    groups = freeze_groups(definition, rows, touched=touched, spill=spill, repeats="first" if first else "last")
+    layer = _layer(write_groups(objects, definition, groups, spill), mode)
+    step("layers.layer_written")
+    return layer
+
+
+def on_top(
+    objects: Objects, head: SnapshotManifest | None, definition: MapDefinition, layer: Layer | None, *, version: int,
+    created_ms: int, spill: SpillTo | None = None,
+) -> SnapshotManifest:  # fmt: skip
+    """The manifest of a layer, None for no change, over the layers of a head, None for a map without rows.
+
+    Of a keyed map no rows are read, but where whole groups come first: on nothing a tombstone says nothing.
+
+    Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`.
+    """
+    assert head is None or head.bounds is None, "a subset is not written to"
+    below = () if head is None else head.layers
+    layers = below if layer is None else (_settled(objects, definition, layer, below, spill), *below)
+    layers = _grounded(objects, definition, layers, spill, below[-1] if below else None)
+    manifest = SnapshotManifest(
+        map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
+        value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
+        shard_version=version, created_ms=created_ms, layers=layers,
+    )  # fmt: skip
+    return _with_sections(objects, head, manifest, layer, spill)
+
+
+def _with_sections(
+    objects: Objects, head: SnapshotManifest | None, manifest: SnapshotManifest, touched: Layer | None,
+    spill: SpillTo | None,
+) -> SnapshotManifest:  # fmt: skip
+    """The manifest of a ranged map with the sections over its layers, where the groups of a layer changed them."""
+    if manifest.kind.keyed:
+        return manifest
+    keys = [] if touched is None else [batch.column("key") for batch in _groups(objects, touched)]
+    sections = sections_over(
+        objects, manifest.definition, [ranges.load_index(objects, layer.index) for layer in manifest.layers], head,
+        pa.concat_arrays([pa.array([], pa.binary()), *keys]), spill,
+    )  # fmt: skip
+    return replace(manifest, sections=sections)
+
+
+def _settled(
+    objects: Objects, definition: MapDefinition, layer: Layer, below: Sequence[Layer], spill: SpillTo | None
+) -> Layer:  # fmt: skip
+    """The layer as it may lie over others, see the invariants."""
+    kind = definition.kind
+    if layer.mode is LayerMode.FILL and not kind.valued:
+        return replace(layer, mode=LayerMode.JOIN)  # rows of one address are equal
+    if layer.mode is LayerMode.JOIN and not kind.timed:
+        return replace(layer, mode=LayerMode.WHOLE)
+    if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
+        return layer
+    modes = [layer.mode, *(under.mode for under in below)]
+    readers = [ranges.open_index(objects, under.index, verify=True) for under in below]
+
+    def resolved() -> Iterator[pa.RecordBatch]:
+        for batch in _groups(objects, layer):
+            under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
+            pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
+            yield from join_groups(definition, modes, [(0, batch), *pieces])
+
+    resolved_layer = _layer(write_groups(objects, definition, resolved(), spill), LayerMode.WHOLE)
+    assert resolved_layer is not None, "each group stays one"
+    return resolved_layer
+
+
+def _grounded(
+    objects: Objects, definition: MapDefinition, layers: tuple[Layer, ...], spill: SpillTo | None, oldest: Layer | None
+) -> tuple[Layer, ...]:  # fmt: skip
+    """The layers with an oldest that is whole and has no tombstones; `oldest` is one already."""
+    while layers and layers[-1] != oldest:
+        *above, last = layers
+        if last.mode is not LayerMode.WHOLE:
+            return (*above, replace(last, mode=LayerMode.WHOLE))
+        alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, last))
+        grounded = _layer(write_groups(objects, definition, alive, spill), LayerMode.WHOLE)
+        if grounded is not None:
+            return (*above, grounded)
+        layers = tuple(above)
+    return layers
+
+
+def _groups(objects: Objects, layer: Layer) -> Iterator[pa.RecordBatch]:
+    """All groups of a layer, verified: what is written anew gets a new name, which must not vouch for damage."""
+    cursor = Cursor(objects, ranges.load_index(objects, layer.index))
+    while not cursor.done:
+        yield cursor.take(cursor.entry.last)
+
+
+def _layer(index: ranges.Index, mode: LayerMode) -> Layer | None:
+    return Layer(index.id, index.count, index.size, mode) if index.count else None
+
+
+# -- folding ------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class LayerFold:
+    """Neighbouring layers, newest first, and the one that says the same; None when nothing is left.
+
+    `oldest`: nothing lay under them, so tombstones were left out.
+    """
+
+    inputs: tuple[Layer, ...]
+    output: Layer | None
+    oldest: bool
+
+
+def layers_due(manifest: SnapshotManifest, *, everything: bool = False) -> tuple[Layer, ...]:
+    """The layers that are to become one, newest first; none when the policy has nothing to do.
+
+    Each layer is to have several times the bytes of all above it together, so that their number grows with the
+    logarithm of the map, and the bytes written with what was loaded.
+    """
+    layers = manifest.layers
+    due = layers_to_fold([layer.size for layer in layers])
+    if everything or len(layers) > LAYERS_MAX:
+        due = len(layers)
+    if due == len(layers) > 1:
+        return layers
+    runs = (tuple(run) for _, run in groupby(layers[:due], attrgetter("mode")))
+    return max((run for run in runs if len(run) > 1), key=len, default=())
+
+
+def fold_layers(
+    objects: Objects, manifest: SnapshotManifest, inputs: Sequence[Layer], *, spill: SpillTo | None = None
+) -> LayerFold:
+    """Write the layer that says what neighbouring layers of a manifest say: one or more.
+
+    Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`; `Conflict` when they are no neighbours.
+    """
+    assert inputs, "nothing is due"
+    oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
+    modes = [layer.mode for layer in inputs]
+    assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
+    merged = merge(
+        objects, [ranges.load_index(objects, layer.index) for layer in inputs], bytes_at_once=bytes_at_once(spill),
+        drop_tombstones=tombstones if oldest else None,
+        overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
+    )  # fmt: skip
+    step("layers.folded")
+    return LayerFold(tuple(inputs), _layer(merged, LayerMode.WHOLE if oldest else modes[0]), oldest)
+
+
+def substitute(
+    objects: Objects, head: SnapshotManifest, done: LayerFold, *, created_ms: int, spill: SpillTo | None = None
+) -> SnapshotManifest:
+    """The head with a fold in the place of what was folded; of a keyed map no rows are read, as in `on_top`.
+
+    Raises: `Conflict` when the layers are no neighbours in it any more; as `on_top`.
+    """
+    first = _place(head, done.inputs)
+    after = head.layers[first + len(done.inputs) :]
+    if done.oldest != (not after):
+        raise _moved(head)
+    layers = (*head.layers[:first], *([] if done.output is None else [done.output]), *after)
+    layers = _grounded(objects, head.definition, layers, spill, after[-1] if after else done.output)
+    return _with_sections(objects, head, replace(head, layers=layers, created_ms=created_ms), None, spill)
+
+
+def _place(manifest: SnapshotManifest, inputs: Sequence[Layer]) -> int:
+    """The place of layers that lie side by side.
+
+    Raises: `Conflict`.
+    """
+    count = len(inputs)
+    for first in range(len(manifest.layers) - count, -1, -1):
+        if manifest.layers[first : first + count] == tuple(inputs):
+            return first
+    raise _moved(manifest)
+
+
+def _moved(manifest: SnapshotManifest) -> Conflict:
+    return Conflict(
+        "the layers that were folded lie no longer side by side", kind="layers_moved", map=manifest.map,
+        hint="fold those of the present head",
+    )  # fmt: skip
+
+
+def fold(
+    objects: Objects, manifest: SnapshotManifest, *, created_ms: int, everything: bool = False,
+    spill: SpillTo | None = None,
+) -> SnapshotManifest:  # fmt: skip
+    """The manifest with its layers folded as is due, or all of them, until nothing more is due.
+
+    Raises: as `fold_layers`.
+    """
+    while inputs := layers_due(manifest, everything=everything):
+        done = fold_layers(objects, manifest, inputs, spill=spill)
+        manifest = substitute(objects, manifest, done, created_ms=created_ms, spill=spill)
+    return manifest
