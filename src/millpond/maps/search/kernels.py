@@ -22,8 +22,9 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
-    "AHEAD", "BLOCK", "as_of", "bucket_order", "directory_bits", "fill_directory", "find_groups", "innermost",
-    "last_not_after", "only_row", "order_bits",
+    "AHEAD", "BLOCK", "as_of", "begin_block", "bucket_order", "candidates_of", "cell", "directory_bits",
+    "fill_directory", "find_groups", "innermost", "innermost_row", "key_spans", "last_not_after", "only_row",
+    "order_bits", "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -59,7 +60,7 @@ def directory_bits(groups: int) -> int:
 
 
 @kernel
-def _cell(table, piece, column):  # type: ignore[no-untyped-def]
+def cell(table, piece, column):  # type: ignore[no-untyped-def]
     return load_i64(table + ((piece << 3) + column) * 8)
 
 
@@ -86,8 +87,8 @@ def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyp
     shift = np.uint64(64 - bits)
     slot = 0
     for piece in range(begin, end):
-        at = _cell(table, piece, _HASH)
-        for number in range(_cell(table, piece, _COUNT)):
+        at = cell(table, piece, _HASH)
+        for number in range(cell(table, piece, _COUNT)):
             reached = np.int64(load_u64(at + 8 * number) >> shift)
             while slot <= reached:
                 directory[slot] = (piece << _PIECE) | number
@@ -102,8 +103,8 @@ def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def
     """The first group with this very hash from the position on and before `stop`; -1 when there is none."""
     while position < stop:
         piece, number = position >> _PIECE, position & _NUMBER
-        at = _cell(table, piece, _HASH) + 8 * number
-        last = _cell(table, piece, _COUNT)
+        at = cell(table, piece, _HASH) + 8 * number
+        last = cell(table, piece, _COUNT)
         if piece == stop >> _PIECE:
             last = min(last, stop & _NUMBER)
         while number < last:
@@ -120,11 +121,11 @@ def _first_of_hash(hash_, table, position, stop):  # type: ignore[no-untyped-def
 def _is_key(table, position, key, length):  # type: ignore[no-untyped-def]
     """True when the group's key, which follows 8 bytes of hash, is this one."""
     piece = position >> _PIECE
-    offsets = _cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
+    offsets = cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)
     start, stop = np.int64(load_i32(offsets)), np.int64(load_i32(offsets + 4))
     if stop - start - 8 != length:
         return False
-    return same_bytes(_cell(table, piece, _KEY_DATA) + start + 8, key, length)
+    return same_bytes(cell(table, piece, _KEY_DATA) + start + 8, key, length)
 
 
 @kernel
@@ -132,8 +133,8 @@ def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[n
     """The group of exactly this key from the candidate on, while the hash is the same; -1 when there is none."""
     piece, number = candidate >> _PIECE, candidate & _NUMBER
     while piece < end:
-        while number < _cell(table, piece, _COUNT):
-            if load_u64(_cell(table, piece, _HASH) + 8 * number) != hash_:
+        while number < cell(table, piece, _COUNT):
+            if load_u64(cell(table, piece, _HASH) + 8 * number) != hash_:
                 return -1
             position = (piece << _PIECE) | number
             if _is_key(table, position, key, length):
@@ -145,12 +146,20 @@ def _among_clashes(hash_, candidate, end, table, key, length):  # type: ignore[n
 
 
 @kernel
+def verified(hash_, candidate, end, table, key, length):  # type: ignore[no-untyped-def]
+    """The group of exactly this key, where the candidate is the first of its hash; -1 when there is none."""
+    if candidate >= 0 and not _is_key(table, candidate, key, length):
+        return _among_clashes(hash_, candidate, end, table, key, length)
+    return candidate
+
+
+@kernel
 def _is_null(valid, offset, row):  # type: ignore[no-untyped-def]
     return valid != 0 and not (load_u8(valid + ((offset + row) >> 3)) >> np.uint8((offset + row) & 7)) & 1
 
 
 @kernel
-def _begin_block(block, stop, order, keys, rows, pending):  # type: ignore[no-untyped-def]
+def begin_block(block, stop, order, keys, rows, pending):  # type: ignore[no-untyped-def]
     """Nothing is found yet, all but null keys are waiting; ask for the places of their bytes."""
     offsets, width, _, valid, valid_offset = keys
     count = 0
@@ -165,7 +174,7 @@ def _begin_block(block, stop, order, keys, rows, pending):  # type: ignore[no-un
 
 
 @kernel
-def _key_spans(order, keys, pending, count, at, lengths):  # type: ignore[no-untyped-def]
+def key_spans(order, keys, pending, count, at, lengths):  # type: ignore[no-untyped-def]
     """Compute the spans of the pending keys' bytes, and prefetch them."""
     offsets, width, data, _, _ = keys
     for k in range(count):
@@ -180,7 +189,7 @@ def _key_spans(order, keys, pending, count, at, lengths):  # type: ignore[no-unt
 
 
 @kernel
-def _slots(hashes, pending, count, table, directory, bits, slots):  # type: ignore[no-untyped-def]
+def slots_of(hashes, pending, count, table, directory, bits, slots):  # type: ignore[no-untyped-def]
     """Compute the slots of the pending keys, and prefetch their hashes."""
     shift = np.uint64(64 - bits)
     at = directory.ctypes.data
@@ -189,24 +198,24 @@ def _slots(hashes, pending, count, table, directory, bits, slots):  # type: igno
         prefetch(at + 8 * slots[k])
     for k in range(count):
         position = directory[slots[k]]
-        prefetch(_cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
+        prefetch(cell(table, position >> _PIECE, _HASH) + 8 * (position & _NUMBER))
 
 
 @kernel
-def _candidates(hashes, pending, count, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
+def candidates_of(hashes, pending, count, table, directory, slots, candidates):  # type: ignore[no-untyped-def]
     """For each waiting key the first group of the layer with its hash, and ask for that group's key."""
     for k in range(count):
         slot = slots[k]
         position = _first_of_hash(hashes[pending[k]], table, directory[slot], directory[slot + 1])
         candidates[k] = position
         if position >= 0:
-            prefetch(_cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
+            prefetch(cell(table, position >> _PIECE, _KEY_OFFSETS) + 4 * (position & _NUMBER))
     for k in range(count):
         position = candidates[k]
         if position >= 0:
             piece = position >> _PIECE
-            start = np.int64(load_i32(_cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)))
-            prefetch(_cell(table, piece, _KEY_DATA) + start + 8)
+            start = np.int64(load_i32(cell(table, piece, _KEY_OFFSETS) + 4 * (position & _NUMBER)))
+            prefetch(cell(table, piece, _KEY_DATA) + start + 8)
 
 
 @kernel
@@ -219,18 +228,17 @@ def find_groups(hashes, order, keys, table, layers, directories, groups):  # typ
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
-        count = _begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
-        _key_spans(order, keys, pending, count, at, lengths)
+        count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
+        key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
             directory = directories[begin : begin + (1 << bits) + 1]
-            _slots(hashes, pending, count, table, directory, bits, slots)
-            _candidates(hashes, pending, count, table, directory, slots, candidates)
+            slots_of(hashes, pending, count, table, directory, bits, slots)
+            candidates_of(hashes, pending, count, table, directory, slots, candidates)
             left = 0
             for k in range(count):
-                i, candidate = pending[k], candidates[k]
-                if candidate >= 0 and not _is_key(table, candidate, at[k], lengths[k]):
-                    candidate = _among_clashes(hashes[i], candidate, end, table, at[k], lengths[k])
+                i = pending[k]
+                candidate = verified(hashes[i], candidates[k], end, table, at[k], lengths[k])
                 groups[i] = candidate
                 if candidate < 0:
                     pending[left], at[left], lengths[left] = i, at[k], lengths[k]
@@ -242,7 +250,7 @@ def find_groups(hashes, order, keys, table, layers, directories, groups):  # typ
 def _ask_ahead(table, rows, ahead):  # type: ignore[no-untyped-def]
     """Ask for the row offsets of a group that is needed soon."""
     if ahead < len(rows) and rows[ahead] >= 0:
-        prefetch(_cell(table, rows[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
+        prefetch(cell(table, rows[ahead] >> _PIECE, _ROW_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
 
 
 @kernel
@@ -255,7 +263,7 @@ def only_row(table, rows):  # type: ignore[no-untyped-def]
         _ask_ahead(table, rows, i + AHEAD)
         if rows[i] >= 0:
             piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
-            offsets = _cell(table, piece, _ROW_OFFSETS)
+            offsets = cell(table, piece, _ROW_OFFSETS)
             if offsets == 0:
                 continue
             at = offsets + 4 * number
@@ -291,7 +299,7 @@ def as_of(table, times, order, instants, step, rows):  # type: ignore[no-untyped
             _ask_ahead(table, rows, i + AHEAD)
             if rows[i] >= 0:
                 piece = rows[i] >> _PIECE
-                at = _cell(table, piece, _ROW_OFFSETS) + 4 * (rows[i] & _NUMBER)
+                at = cell(table, piece, _ROW_OFFSETS) + 4 * (rows[i] & _NUMBER)
                 low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
                 lows[i - block], highs[i - block] = low, high
                 prefetch(load_i64(times + 32 * piece) + 4 * (low + high))
@@ -311,24 +319,29 @@ def innermost(table, starts, ends, order, instants, step, rows):  # type: ignore
         ahead = i + AHEAD
         _ask_ahead(table, rows, ahead)
         if ahead < len(rows) and rows[ahead] >= 0:
-            prefetch(_cell(table, rows[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
+            prefetch(cell(table, rows[ahead] >> _PIECE, _COVER_OFFSETS) + 4 * (rows[ahead] & _NUMBER))
             prefetch(instants + step * order[ahead])
         if rows[i] < 0:
             continue
         piece, number = rows[i] >> _PIECE, rows[i] & _NUMBER
-        instant = load_i64(instants + step * order[i])
-        at = _cell(table, piece, _ROW_OFFSETS) + 4 * number
-        low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
-        cover = _cell(table, piece, _COVER_OFFSETS) + 4 * number
-        first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
-        rows[i] = -1
-        if last > first:
-            mark = last_not_after(_cell(table, piece, _COVER_FROM), first, last, instant)
-            if mark >= first:
-                row = np.int64(load_i32(_cell(table, piece, _COVER_ROW) + 4 * mark))
-                if 0 <= row < high - low:
-                    rows[i] = (piece << _PIECE) | (low + row)
-            continue
-        row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
-        if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
-            rows[i] = (piece << _PIECE) | row
+        rows[i] = innermost_row(table, starts, ends, piece, number, load_i64(instants + step * order[i]))
+
+
+@kernel
+def innermost_row(table, starts, ends, piece, number, instant):  # type: ignore[no-untyped-def]
+    """The innermost session of one group that holds an instant; -1: none does."""
+    at = cell(table, piece, _ROW_OFFSETS) + 4 * number
+    low, high = np.int64(load_i32(at)), np.int64(load_i32(at + 4))
+    cover = cell(table, piece, _COVER_OFFSETS) + 4 * number
+    first, last = np.int64(load_i32(cover)), np.int64(load_i32(cover + 4))
+    if last > first:
+        mark = last_not_after(cell(table, piece, _COVER_FROM), first, last, instant)
+        if mark >= first:
+            row = np.int64(load_i32(cell(table, piece, _COVER_ROW) + 4 * mark))
+            if 0 <= row < high - low:
+                return (piece << _PIECE) | (low + row)
+        return np.int64(-1)
+    row = last_not_after(load_i64(starts + 32 * piece), low, high, instant)
+    if row >= low and load_i64(load_i64(ends + 32 * piece) + 8 * row) >= instant:
+        return (piece << _PIECE) | row
+    return np.int64(-1)

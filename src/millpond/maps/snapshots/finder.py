@@ -6,7 +6,7 @@ opaque positions from which any number of value columns are taken.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -24,12 +24,17 @@ from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
 from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
 from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_rows
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
 from millpond.maps.snapshots.bounds import SnapshotBounds
+from millpond.maps.snapshots.groups_of_rows import row_times
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 
 __all__ = ("Finder", "Found")
+
+_MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +67,16 @@ class Finder:
 
     def __init__(
         self, definition: MapDefinition, groups: Groups, sections: Callable[[Groups], OpenSections],
-        subset: SnapshotBounds | None = None, share: HashShare | None = None,
+        subset: SnapshotBounds | None = None, share: HashShare | None = None, modes: Sequence[LayerMode] = (),
     ) -> None:  # fmt: skip
+        """`modes` are those of the layers of `groups`; without them all are whole."""
         assert share is None or definition.kind.keyed, "ranges have no hashes"
         self.definition = definition
         self.bounds = subset
         self.share = share
         self.groups = groups
+        partial = any(mode is not LayerMode.WHOLE for mode in modes)
+        self._modes = np.array([_MODES[mode] for mode in modes], np.int64) if partial else None
         self._open_sections = sections
         self._columns: dict[str, RowColumn] = {}
         self._tables: dict[str, npt.NDArray[np.int64]] = {}
@@ -109,13 +117,17 @@ class Finder:
     # -- keyed kinds ----------------------------------------------------------------------------------
 
     def _find_keyed(self, keys: pa.Array, instants: I64) -> Found:
-        if self.share is not None and pa.types.is_dictionary(keys.type):
-            keys = keys.dictionary_decode()  # a dictionary may have keys that no row has
-        groups = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._groups_of_keys(keys)
+        # A dictionary may have keys that no row has; and of partial layers each row has its own best group.
+        if (self.share is not None or self._modes is not None) and pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        if self._modes is not None:
+            return self._find_keys(keys, instants)
+        groups = self._groups_of_codes(keys) if pa.types.is_dictionary(keys.type) else self._find_keys(keys)
         self._rows(groups, instants)
         return groups
 
-    def _groups_of_keys(self, keys: pa.Array) -> Found:
+    def _find_keys(self, keys: pa.Array, instants: I64 | None = None) -> Found:
+        """The group of each key; in partial layers the row that answers at its instant."""
         count = len(keys)
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
         if self.share is not None:
@@ -126,7 +138,14 @@ class Finder:
         valid = keys.buffers()[0] if keys.null_count else None
         address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
         directories = self._directories
-        find_groups(ordered, order, address, self.groups.address, directories.layers, directories.slots, positions)
+        search = (ordered, order, address, self.groups.address, directories.layers)
+        if self._modes is None or instants is None:
+            find_groups(*search, directories.slots, positions)
+        else:
+            times = [self._times(name) for name in row_times(self.definition.kind)]
+            first, second = [*times, 0, 0][:2]
+            step = 0 if len(instants) == 1 else 8
+            find_rows(*search, self._modes, directories.slots, first, second, instants.ctypes.data, step, positions)
         return Found(order, positions)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
@@ -143,7 +162,7 @@ class Finder:
 
     def _groups_of_codes(self, keys: pa.Array) -> Found:
         """Each entry of the dictionary is searched once."""
-        distinct = self._groups_of_keys(keys.dictionary)
+        distinct = self._find_keys(keys.dictionary)
         of_code = np.full(len(distinct) + 1, -1, np.int64)
         of_code[distinct.order] = distinct.positions
         codes = keys.indices.cast(pa.int64()).fill_null(len(distinct)).to_numpy()

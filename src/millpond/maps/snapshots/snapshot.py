@@ -67,7 +67,8 @@ class Snapshot:
             span = None if share is None else share.groups
             groups = open_layers(objects, manifest, verify=verify, span=span)
             sections = partial(open_sections, objects, manifest)
-            self._finder = Finder(self.definition, groups, sections, manifest.bounds, share)
+            modes = [layer.mode for layer in manifest.layers]
+            self._finder = Finder(self.definition, groups, sections, manifest.bounds, share, modes)
         except BaseException:
             self._lease.release()
             raise

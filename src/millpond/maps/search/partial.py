@@ -1,0 +1,128 @@
+"""The lookup in layers that are not all whole: the best row of several groups of one key.
+
+Every layer is asked for the key, newest first, down to the first whole group; of each group comes the row that answers
+in it, as in `kernels.py`, and of those rows one.
+
+Invariants:
+* The best row is the latest; of sessions the latest start, then the earliest end.
+* Of two rows of one address the newer answers, but a row of a `fill` layer only where there is no older one.
+
+`snapshots/joined_groups.py` states the same rule for all rows. Where all layers are whole, `find_groups` is faster.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from millpond.arrays.compiled import kernel
+from millpond.arrays.memory import load_i32, load_i64, prefetch
+from millpond.maps.search.kernels import (
+    BLOCK,
+    begin_block,
+    candidates_of,
+    cell,
+    innermost_row,
+    key_spans,
+    last_not_after,
+    slots_of,
+    verified,
+)
+
+__all__ = ("FILL", "JOIN", "WHOLE", "find_rows")
+
+WHOLE, JOIN, FILL = range(3)
+"""The modes of layers, as the kernel takes them."""
+
+_ROW_OFFSETS = 4
+_PIECE = 32  # a position is piece << 32 | number in the piece
+_NUMBER = (1 << 32) - 1
+
+
+@kernel
+def _time_of(times, position):  # type: ignore[no-untyped-def]
+    return load_i64(load_i64(times + 32 * (position >> _PIECE)) + 8 * (position & _NUMBER))
+
+
+@kernel
+def _is_better(first, second, row, other, filled):  # type: ignore[no-untyped-def]
+    """True when a row of an older layer answers in the place of another; `filled`: that is of a `fill` layer."""
+    if other < 0 or first == 0:
+        return other < 0 or filled
+    time, best = _time_of(first, row), _time_of(first, other)
+    if time != best or second == 0:
+        return time > best or (time == best and filled)
+    return _time_of(second, row) < _time_of(second, other)
+
+
+@kernel
+def _row_in(table, first, second, group, instant):  # type: ignore[no-untyped-def]
+    """The row of a group that answers; -1: none does. Without times (`first` is 0) it is the only one."""
+    piece, number = group >> _PIECE, group & _NUMBER
+    if second != 0:
+        return innermost_row(table, first, second, piece, number, instant)
+    at = cell(table, piece, _ROW_OFFSETS)
+    if at == 0:
+        return group
+    low, high = np.int64(load_i32(at + 4 * number)), np.int64(load_i32(at + 4 * number + 4))
+    row = last_not_after(load_i64(first + 32 * piece), low, high, instant) if first != 0 else high - 1
+    return (piece << _PIECE) | row if row >= low else np.int64(-1)
+
+
+@kernel
+def _ask_for_rows(table, candidates, count):  # type: ignore[no-untyped-def]
+    """Ask for the row offsets of the groups that are there."""
+    for k in range(count):
+        if candidates[k] >= 0:
+            prefetch(cell(table, candidates[k] >> _PIECE, _ROW_OFFSETS) + 4 * (candidates[k] & _NUMBER))
+
+
+@kernel
+def _ask_for_times(table, first, candidates, count):  # type: ignore[no-untyped-def]
+    """Ask for the time in the middle of each group that is there."""
+    for k in range(count):
+        if candidates[k] >= 0:
+            piece = candidates[k] >> _PIECE
+            at = cell(table, piece, _ROW_OFFSETS) + 4 * (candidates[k] & _NUMBER)
+            prefetch(load_i64(first + 32 * piece) + 4 * (np.int64(load_i32(at)) + np.int64(load_i32(at + 4))))
+
+
+@kernel
+def find_rows(  # type: ignore[no-untyped-def]
+    hashes, order, keys, table, layers, modes, directories, first, second, instants, step, rows
+):
+    """The position of the row that answers each key at its instant, in the order given; -1 where there is none.
+
+    `modes` has one number per layer. `first` is the address of the table of the effective times, or of starts and
+    `second` that of ends; 0: there are none. Else as `kernels.find_groups` and `kernels.as_of`.
+    """
+    pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    at, lengths, filled = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
+    for block in range(0, len(hashes), BLOCK):
+        stop = min(block + BLOCK, len(hashes))
+        count = begin_block(block, stop, order, keys, rows, pending)
+        key_spans(order, keys, pending, count, at, lengths)
+        for i in range(block, stop):
+            prefetch(instants + step * order[i])
+        for layer in range(len(layers)):
+            end, begin, bits, mode = layers[layer, 1], layers[layer, 2], layers[layer, 3], modes[layer]
+            directory = directories[begin : begin + (1 << bits) + 1]
+            slots_of(hashes, pending, count, table, directory, bits, slots)
+            candidates_of(hashes, pending, count, table, directory, slots, candidates)
+            for k in range(count):
+                candidates[k] = verified(hashes[pending[k]], candidates[k], end, table, at[k], lengths[k])
+            _ask_for_rows(table, candidates, count)
+            if first != 0:
+                _ask_for_times(table, first, candidates, count)
+            left = 0
+            for k in range(count):
+                i = pending[k]
+                if candidates[k] >= 0:
+                    row = _row_in(table, first, second, candidates[k], load_i64(instants + step * order[i]))
+                    if row >= 0 and _is_better(first, second, row, rows[i], filled[i - block]):
+                        rows[i] = row
+                        filled[i - block] = mode == FILL
+                    if mode == WHOLE:
+                        continue
+                pending[left], at[left], lengths[left] = i, at[k], lengths[k]
+                left += 1
+            count = left
