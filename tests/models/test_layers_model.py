@@ -6,7 +6,7 @@ brute force; every reader of the stack, and every stack that folding makes of it
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -14,9 +14,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Conflict
 from millpond.maps.model.definition import Kind
-from millpond.maps.snapshots.layers import on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode, SnapshotManifest, load_manifest, store_manifest
+from millpond.maps.snapshots.layers import (
+    LAYERS_MAX,
+    fold,
+    fold_layers,
+    layers_due,
+    on_top,
+    substitute,
+    write_layer,
+)
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest, load_manifest, store_manifest
+from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.stores.objects import open_objects
@@ -87,8 +98,19 @@ def check_all(objects: Objects, manifest: SnapshotManifest, model: MapModel, poo
     rows = plain([canonical_of(definition, model.scan())])
     assert rows_in(objects, manifest, [GroupSpan()]) == rows
     assert rows_in(objects, manifest, spans(objects, manifest, GroupSpan(), 1)) == rows
+    questions = data.draw(questions_and_nulls(definition, pools))
     with Snapshot.open(objects, manifest, verify=True) as snapshot:
-        check(snapshot, model, data.draw(questions_and_nulls(definition, pools)), data)
+        check(snapshot, model, questions, data)
+    if definition.kind.keyed:
+        count = data.draw(st.integers(1, 3))
+        hashes = hash_keys(
+            pa.array([str(question and question[0]) for question in questions]), bits=definition.hash_bits
+        )
+        numbers = shares_of(hashes, count).tolist()
+        for number in set(numbers):
+            inside = [question for question, share in zip(questions, numbers, strict=True) if share == number]
+            with Snapshot.open(objects, manifest, share=HashShare(number, count)) as snapshot:
+                check(snapshot, model, inside, data)
 
 
 @pytest.mark.usefixtures("processor")
@@ -105,3 +127,69 @@ def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st
         manifest = put_on(objects, definition, manifest, load)
     assert manifest is not None
     check_all(objects, manifest, model, pools, data)
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("kind", Kind)
+@given(data=st.data())
+def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(strategies.definitions(kind=kind))
+    pools = data.draw(strategies.pools(definition))
+    model, objects = MapModel(kind), open_objects("memory://")
+    manifest = put_on(objects, definition, None, Load(LayerMode.JOIN, [], set()))
+    for _ in range(data.draw(st.integers(1, 3))):
+        manifest = several_on(objects, manifest, model, pools, data)
+        if not manifest.layers:
+            continue
+        inputs = data.draw(neighbours(manifest.layers))
+        done = fold_layers(objects, manifest, inputs)
+        manifest = several_on(objects, manifest, model, pools, data)
+        manifest = substitute(objects, manifest, done, created_ms=9)
+        check_all(objects, manifest, model, pools, data)
+        if inputs not in [manifest.layers[i : i + len(inputs)] for i in range(len(manifest.layers))]:
+            with pytest.raises(Conflict, match="side by side"):
+                substitute(objects, manifest, done, created_ms=9)
+    manifest = fold(objects, manifest, created_ms=9, everything=True)
+    assert len(manifest.layers) == bool(model.rows)
+    check_all(objects, manifest, model, pools, data)
+
+
+def several_on(
+    objects: Objects, manifest: SnapshotManifest, model: MapModel, pools: Pools, data: st.DataObject
+) -> SnapshotManifest:
+    for load in data.draw(st.lists(loads(manifest.definition, pools), max_size=4)):
+        apply(model, load)
+        manifest = put_on(objects, manifest.definition, manifest, load)
+    return manifest
+
+
+@st.composite
+def neighbours(draw: st.DrawFn, layers: tuple[Layer, ...]) -> tuple[Layer, ...]:
+    """Layers that may be folded: of one mode, or down to the oldest."""
+    places = [(i, j) for i in range(len(layers)) for j in range(i + 1, len(layers) + 1)
+              if j == len(layers) or len({layer.mode for layer in layers[i:j]}) == 1]  # fmt: skip
+    first, stop = draw(st.sampled_from(places))
+    return layers[first:stop]
+
+
+@given(st.lists(st.tuples(st.sampled_from(LayerMode), st.integers(1, 10**9)), max_size=40))
+def test_what_is_due_may_be_folded_and_few_layers_stay(stack: list[tuple[LayerMode, int]]) -> None:
+    layers = tuple(Layer(str(number), size, size, mode) for number, (mode, size) in enumerate(stack))
+    for mode in (*LayerMode, None):  # of one mode, or as they are drawn
+        left = tuple(replace(layer, mode=mode or layer.mode) for layer in layers)
+        while due := layers_due(manifest_of(left)):
+            first = left.index(due[0])
+            assert len(due) > 1
+            assert left[first : first + len(due)] == due
+            modes = {layer.mode for layer in due}
+            assert len(modes) == 1 or due[-1] == left[-1]
+            size = sum(layer.size for layer in due)
+            left = (*left[:first], replace(due[0], size=size), *left[first + len(due) :])
+        assert len(left) <= (LAYERS_MAX if mode is None else 11)
+
+
+def manifest_of(layers: tuple[Layer, ...]) -> SnapshotManifest:
+    return SnapshotManifest(
+        map="m", incarnation="", kind=Kind.TEMPORAL_STATE, value=None, hash_bits=64, shard_version=1, created_ms=1,
+        layers=layers,
+    )  # fmt: skip

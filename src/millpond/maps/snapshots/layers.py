@@ -193,10 +193,11 @@ def layers_due(manifest: SnapshotManifest, *, everything: bool = False) -> tuple
 def fold_layers(
     objects: Objects, manifest: SnapshotManifest, inputs: Sequence[Layer], *, spill: SpillTo | None = None
 ) -> LayerFold:
-    """Write the layer that says what neighbouring layers of a manifest say.
+    """Write the layer that says what neighbouring layers of a manifest say: one or more.
 
     Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`; `Conflict` when they are no neighbours.
     """
+    assert inputs, "nothing is due"
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
