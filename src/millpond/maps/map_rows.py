@@ -115,7 +115,7 @@ class LayeredRows:
     ) -> None:  # fmt: skip
         self.definition, self._loading = definition, loading
         self._objects, self._snapshot = objects, snapshot
-        self._counted: tuple[str, int] = ("", 0)
+        self._counted = -1, 0
 
     @opened_once
     def snapshots(self) -> Layers:
@@ -146,8 +146,8 @@ class LayeredRows:
 
         with self.snapshots.current() as leased:
             manifest = leased.manifest
-            if self._counted[0] != manifest.id:
-                self._counted = manifest.id, count_rows(self._objects(), leased)
+            if self._counted[0] != manifest.shard_version:
+                self._counted = manifest.shard_version, count_rows(self._objects(), leased)
             return ShardStats(self._counted[1], manifest.shard_version, manifest.size)
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:

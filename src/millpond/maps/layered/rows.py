@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterator, Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from millpond import ranges
+from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.condition_span import condition_span
+from millpond.maps.snapshots.freeze import open_layers
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
 
 if TYPE_CHECKING:
@@ -37,10 +42,14 @@ def candidate_rows(
 
 
 def count_rows(objects: Objects, leased: Leased) -> int:
-    """The number of rows of a snapshot; of a single layer without reading them."""
+    """The number of rows of a snapshot; of whole layers by their keys alone."""
     manifest = leased.manifest
     if len(manifest.layers) <= 1:
         return sum(count_layer(objects, layer) for layer in manifest.layers)
+    if all(layer.mode is LayerMode.WHOLE for layer in manifest.layers):
+        groups = open_layers(objects, manifest)
+        pairs = zip(groups.batches, visible_groups(groups), strict=True)
+        return sum(int(np.diff(batch.column("rows").offsets.to_numpy())[visible].sum()) for batch, visible in pairs)
     return sum(batch.num_rows for batches in batches_of_spans(objects, manifest, GroupSpan()) for batch in batches)
 
 
