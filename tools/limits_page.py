@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
+from millpond.maps.model.store_limits import UNSUPPORTED
 from millpond.maps.shard.tables import direct_bytes_max
 from millpond.nodes.limits import NodeLimits
 from millpond.settings import SETTINGS, duration_in_words, in_words
@@ -328,6 +329,17 @@ SECTIONS = (
     ("Files", DISK, "A pond has one LMDB environment for small records, and one for each map (its shard)."),
 )
 
+LAYERED = """\
+## Layered maps
+
+A map created with `store="layers"` keeps its rows in immutable layers: a load writes a layer of what it brings and
+counts in one transaction. Neighbours are folded after a load, or in the background of a node. Every question has the
+answer that a shard gives; what layers do not do is refused with `store_unsupported`:
+
+| operation | way out |
+|---|---|
+"""
+
 CLOSING = """\
 ## Memory
 
@@ -347,6 +359,7 @@ def page() -> str:
         parts.append("|---|---|---|---|")
         parts += [f"| {limit.thing} | {limit.number} | {limit.origin} | {limit.beyond} |" for limit in limits]
         parts.append("")
+    parts.append(LAYERED + "".join(f"| `{operation}` | {way_out} |\n" for operation, way_out in UNSUPPORTED.items()))
     return "\n".join([*parts, CLOSING]).rstrip() + "\n"
 
 

@@ -40,8 +40,9 @@ from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import begin
 from millpond.maps.model.catalogue import durations
-from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType, check_name, parse_value_type
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType, check_name, parse_value_type
 from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
+from millpond.maps.model.store_limits import refuse_settings
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Space
     from millpond.kernel.verify import Report
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.load_files import Advance
     from millpond.maps.loads.loads import Loads
@@ -157,7 +159,7 @@ class Pond(PondFace):
                     migrate(folder, self.space, stored_format)
             self._retention_ms = begin(self.space, clock.random_id, retention_ms)
             self.loading = Loading(
-                folder, self.space, clock, lambda: self.loads, self._shard, served=serve,
+                folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
@@ -315,14 +317,14 @@ class Pond(PondFace):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64,
+        hash_bits: int = 64, store: str | Store = "shard",
     ) -> Map:  # fmt: skip
-        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed for ever; the others may be altered.
+        """Create a map. `kind`, `value`, `scheme`, `hash_bytes` and `store` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
         `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
-        says which time of a row they count from: `effective_time` or `update_time`.
+        says which time of a row they count from: `effective_time` or `update_time`. `store`: `shard` or `layers`.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -331,9 +333,9 @@ class Pond(PondFace):
             name=check_name(name), kind=_one_of(Kind, kind, "kind"), incarnation=self.clock.random_id(),
             value=parse_value_type(value) if isinstance(value, str) else value,
             scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
-            **durations(settings),
+            store=_one_of(Store, store, "store"), **durations(settings),
         )  # fmt: skip
-        return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
+        return self.map(self.catalogue.create(refuse_settings(definition), exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
         """The map of that name.
@@ -365,6 +367,9 @@ class Pond(PondFace):
 
     def _shard(self, name: str) -> Shard:
         return self.map(name).shard
+
+    def _layers(self, name: str) -> Layers | None:
+        return self.map(name).layers
 
     # -- repositories ---------------------------------------------------------------------------------
 

@@ -1,8 +1,9 @@
-"""A pond is a pond: in a folder, on one node, on three."""
+"""A pond is a pond: in a folder, on one node, on three; and its maps are maps in both stores."""
 
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -27,6 +28,15 @@ class TestFolder(PondContract):
             yield pond
 
 
+class TestFolderInLayers(PondContract):
+    retain_by, verified = "effective_time", "snapshot"
+
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
+        with millpond.open(tmp_path_factory.mktemp("folder") / "pond") as pond:
+            yield in_layers(pond)
+
+
 @pytest.mark.usefixtures("process")
 class TestNode(PondContract):
     @pytest.fixture(scope="class")
@@ -36,6 +46,19 @@ class TestNode(PondContract):
             node = served(nodes, ManualClock(BEGIN), server_data=str(folder / "pond"), server_port=0)
             with millpond.open(node.url, **client(folder)) as pond:
                 yield pond
+
+
+@pytest.mark.usefixtures("process")
+class TestNodeInLayers(PondContract):
+    retain_by, verified = "effective_time", "snapshot"
+
+    @pytest.fixture(scope="class")
+    def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
+        folder = tmp_path_factory.mktemp("node")
+        with ExitStack() as nodes:
+            node = served(nodes, ManualClock(BEGIN), server_data=str(folder / "pond"), server_port=0)
+            with millpond.open(node.url, **client(folder)) as pond:
+                yield in_layers(pond)
 
 
 @pytest.mark.usefixtures("process")
@@ -52,6 +75,12 @@ class TestCluster(PondContract):
                 served(nodes, clock, server_data=str(folder / str(port)), server_port=port, nodes_urls=urls)
             with millpond.open(urls[1], **client(folder)) as pond:
                 yield pond
+
+
+def in_layers(pond: Any) -> Any:
+    """The pond, whose maps are made in layers."""
+    pond.create_map = partial(pond.create_map, store="layers")
+    return pond
 
 
 def served(until: ExitStack, clock: ManualClock, **settings: Any) -> Served:

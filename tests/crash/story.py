@@ -6,6 +6,7 @@ clock of a telling gives ids that no other telling gives.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import closing, suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from millpond import Pond
     from millpond.testing.models import Row
@@ -41,6 +42,7 @@ MAPS = {
 }
 LONG = "long " * 120
 World = dict[str, MapModel]
+Maps = Mapping[str, Mapping[str, object]]
 
 
 @dataclass(frozen=True)
@@ -75,7 +77,7 @@ def rows_of(name: str, load: int) -> list[Row]:
 def load_all(pond: Pond, load: int) -> None:
     """One load that brings two parts to `weather` and one to each other map."""
     parts = []
-    for name in MAPS:
+    for name in sorted(pond_map.name for pond_map in pond.maps()):
         rows = rows_of(name, load)
         pieces = (rows[::2], rows[1::2]) if name == "weather" else (rows,)
         for piece in pieces:
@@ -86,15 +88,15 @@ def load_all(pond: Pond, load: int) -> None:
 
 
 def expect_all(world: World, load: int) -> None:
-    for name in MAPS:
+    for name in world:
         world[name].put(rows_of(name, load))
 
 
 # -- acts ---------------------------------------------------------------------------------------------
 
 
-def create(pond: Pond) -> None:
-    for name, settings in MAPS.items():
+def create(pond: Pond, maps: Maps) -> None:
+    for name, settings in maps.items():
         pond.create_map(name, **settings, exist_ok=True)  # type: ignore[arg-type]
 
 
@@ -109,11 +111,17 @@ def freeze(pond: Pond) -> None:
 
 def condense(pond: Pond, name: str, before: int) -> None:
     target = pond.map(name)
+    if target.layers is not None:
+        target.condense(before=before)
+        return
     maintenance.condense(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
 
 
 def retain(pond: Pond, name: str, before: int) -> None:
     target = pond.map(name)
+    if target.layers is not None:
+        target.retain(before=before)
+        return
     maintenance.retain(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
 
 
@@ -132,8 +140,9 @@ def nothing(world: World) -> None:
     """The act changes no answer."""
 
 
-def _acts() -> Iterator[Act]:
-    yield Act("create", create, expect_created, whole=False)
+def acts_of(maps: Maps) -> Iterator[Act]:
+    """The story of these maps."""
+    yield Act("create", partial(create, maps=maps), expect_created, whole=False)
     for load in (1, 2):
         yield Act(f"load {load}", partial(load_all, load=load), partial(expect_all, load=load))
         yield Act(f"freeze {load}", freeze, nothing)
@@ -162,20 +171,22 @@ def _acts() -> Iterator[Act]:
     yield Act("drop", partial(drop, name="planes"), lambda world: world.pop("planes") and None)
     yield Act(
         "create again",
-        lambda pond: pond.create_map("planes", kind="state", value="string", exist_ok=True),
+        lambda pond: pond.create_map(
+            "planes", kind="state", value="string", store=maps["planes"].get("store", "shard"), exist_ok=True
+        ),
         lambda world: world.update(planes=MapModel(Kind.STATE)),
     )
     yield Act("load planes", load_planes, lambda world: world["planes"].put(rows_of("planes", 1)))
     yield Act("freeze 4", freeze, nothing)
 
 
-ACTS = tuple(_acts())
+ACTS = tuple(acts_of(MAPS))
 
 
-def worlds() -> list[World]:
+def worlds(acts: Sequence[Act] = ACTS) -> list[World]:
     """The expected content of the pond before the first act, and after each."""
     history: list[World] = [{}]
-    for act in ACTS:
+    for act in acts:
         world = deepcopy(history[-1])
         act.expect(world)
         history.append(world)
@@ -187,11 +198,14 @@ def clock_of(telling: int, act: int) -> ManualClock:
     return ManualClock(now=NOW + act * 30 * MINUTE, ids=(telling * len(ACTS) + act) * 10_000)
 
 
-def tell(folder: Path, *, telling: int, first: int = 0, done: Callable[[int], None] = lambda act: None) -> None:
+def tell(
+    folder: Path, *, telling: int, first: int = 0, done: Callable[[int], None] = lambda act: None,
+    acts: Sequence[Act] = ACTS,
+) -> None:  # fmt: skip
     """Open the pond anew for each act from `first` on and do it; `done` is called after each with its number."""
-    for number in range(first, len(ACTS)):
+    for number in range(first, len(acts)):
         with millpond.open(folder, clock=clock_of(telling, number)) as pond:
-            ACTS[number].do(pond)
+            acts[number].do(pond)
         done(number)
 
 

@@ -16,10 +16,11 @@ import pytest
 
 import millpond
 from millpond.kernel.verify import Report
+from millpond.maps.predicates.predicate import predicate
 from millpond.testing.faults import occurrences
 from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
-from tests.crash import story
+from tests.crash import layers_story, story
 from tests.crash.telling import Teller, telling
 from tests.harness.audit import audit_map, canonical_bits
 from tests.rings.sampling import drawn
@@ -27,27 +28,35 @@ from tests.rings.sampling import drawn
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from millpond import Pond
     from tests.crash.story import World
 
 ROOT = Path(__file__).resolve().parents[2]
-WORLDS = story.worlds()
+STORIES = {"shards": story, "layers": layers_story}
+WORLDS = {name: story.worlds(stored.ACTS) for name, stored in STORIES.items()}
 SHARES = 8
 Bits = dict[str, list[object]]
 
 
+@pytest.fixture(scope="module", params=STORIES)
+def stored(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def teller() -> Iterator[Teller]:
-    with telling("tests.crash.story") as made:
+def teller(stored: str) -> Iterator[Teller]:
+    with telling(STORIES[stored].__name__) as made:
         yield made
 
 
 @pytest.fixture(scope="module")
-def moments(teller: Teller) -> list[str]:
+def moments(stored: str, teller: Teller) -> list[str]:
     """Every moment of the story at which it may be killed."""
     folder, code, acts = teller.tell("whole")
-    assert (code, acts) == (0, len(story.ACTS))
-    check_end(folder)
+    assert (code, acts) == (0, len(STORIES[stored].ACTS))
+    check_end(stored, folder)
     return occurrences(Path(f"{folder}.log"))
 
 
@@ -55,7 +64,11 @@ def moments(teller: Teller) -> list[str]:
 
 
 def held(pond: Pond) -> Bits:
-    return {pond_map.name: canonical_bits(pond_map.shard.read_rows(), pond_map.definition) for pond_map in pond.maps()}
+    return {pond_map.name: canonical_bits(rows_of(pond_map), pond_map.definition) for pond_map in pond.maps()}
+
+
+def rows_of(pond_map: millpond.Map) -> Iterator[pa.RecordBatch]:
+    return pond_map.rows.rows(predicate(pond_map.definition, None))
 
 
 def bits_of_world(pond: Pond, world: World) -> Bits | None:
@@ -69,8 +82,8 @@ def bits_of_world(pond: Pond, world: World) -> Bits | None:
     }
 
 
-def check_after_kill(pond: Pond, acts: int) -> None:
-    act, before, after = story.ACTS[acts], WORLDS[acts], WORLDS[acts + 1]
+def check_after_kill(stored: str, pond: Pond, acts: int) -> None:
+    act, before, after = STORIES[stored].ACTS[acts], WORLDS[stored][acts], WORLDS[stored][acts + 1]
     found = held(pond)
     if act.whole:
         assert found in (bits_of_world(pond, before), bits_of_world(pond, after)), act.name
@@ -83,7 +96,7 @@ def check_after_kill(pond: Pond, acts: int) -> None:
 def model_of(pond_map: millpond.Map) -> MapModel:
     """The rows of a map as a model."""
     model = MapModel(pond_map.kind)
-    for batch in pond_map.shard.read_rows():
+    for batch in rows_of(pond_map):
         for row in batch.to_pylist():
             value = row.pop("value", None)
             model.put([(tuple(part.decode() if isinstance(part, bytes) else part for part in row.values()), value)])
@@ -98,14 +111,14 @@ def check_tidy(pond: Pond, *, verify: bool) -> None:
     assert report.ok, [str(problem) for problem in report.problems]
 
 
-def check_end(folder: Path, *, verify: bool = True) -> None:
+def check_end(stored: str, folder: Path, *, verify: bool = True) -> None:
     """The pond at the end of the story, by every reader."""
-    last = len(story.ACTS)
+    last = len(STORIES[stored].ACTS)
     with millpond.open(folder, clock=story.clock_of(9, last)) as pond:
         check_tidy(pond, verify=verify)
-        assert {pond_map.name for pond_map in pond.maps()} == WORLDS[-1].keys()
+        assert {pond_map.name for pond_map in pond.maps()} == WORLDS[stored][-1].keys()
         for pond_map in pond.maps():
-            model = WORLDS[-1][pond_map.name]
+            model = WORLDS[stored][-1][pond_map.name]
             keys = sorted(
                 {address[0] for address in model.rows} | ({"k0", "nobody"} if pond_map.kind.keyed else {-1, 99})
             )
@@ -115,13 +128,13 @@ def check_end(folder: Path, *, verify: bool = True) -> None:
 # -- kills --------------------------------------------------------------------------------------------
 
 
-def kill_and_go_on(teller: Teller, moment: str, *, verify: bool = True) -> None:
+def kill_and_go_on(stored: str, teller: Teller, moment: str, *, verify: bool = True) -> None:
     folder, code, acts = teller.tell(moment.replace(":", "-"), kill_at=moment)
     assert code == -signal.SIGKILL, moment
     with millpond.open(folder, clock=story.clock_of(1, acts)) as pond:
-        check_after_kill(pond, acts)
-    story.tell(folder, telling=2, first=acts)
-    check_end(folder, verify=verify)
+        check_after_kill(stored, pond, acts)
+    STORIES[stored].tell(folder, telling=2, first=acts)
+    check_end(stored, folder, verify=verify)
     rmtree(folder)
     Path(f"{folder}.done").unlink()
 
@@ -134,17 +147,18 @@ def of_every_name(moments: list[str]) -> list[str]:
     return [moments[(number % 3) * (len(moments) - 1) // 2] for number, moments in enumerate(named.values())]
 
 
-def test_killed_at_one_moment_of_every_step(teller: Teller, moments: list[str]) -> None:
+def test_killed_at_one_moment_of_every_step(stored: str, teller: Teller, moments: list[str]) -> None:
     for number, moment in enumerate(drawn(of_every_name(moments), 8, name="steps")):
-        kill_and_go_on(teller, moment, verify=number % 4 == 0)
+        kill_and_go_on(stored, teller, moment, verify=number % 4 == 0)
 
 
 @pytest.mark.parametrize(
     "second", [pytest.param(1, marks=pytest.mark.full), 4, pytest.param(9, marks=pytest.mark.full)]
 )
-def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], second: int) -> None:
+def test_killed_again_while_it_recovers(stored: str, teller: Teller, moments: list[str], second: int) -> None:
     firsts = [step for step in moments if step.startswith(("load.committed", "merge.first_part_moved"))]
-    for moment in drawn(firsts, 1, name="again"):
+    # In the first half of the story, so that there are moments left for the second kill.
+    for moment in drawn(firsts[: (len(firsts) + 1) // 2], 1, name="again"):
         name = f"{moment.replace(':', '-')}-{second}"
         assert teller.tell(name, kill_at=moment)[1] == -signal.SIGKILL
         folder, code, acts = teller.tell(name, kill_at=f"*:{second}", telling=1)
@@ -152,13 +166,13 @@ def test_killed_again_while_it_recovers(teller: Teller, moments: list[str], seco
         with millpond.open(folder, clock=story.clock_of(2, acts)) as pond:
             pond.merge()  # what opening merges waits for nobody
             pond.parts.retry()  # a part whose merge ended the process twice was quarantined
-            check_after_kill(pond, acts)
-        assert teller.tell(name, telling=3)[1:] == (0, len(story.ACTS))
-        check_end(folder, verify=False)
+            check_after_kill(stored, pond, acts)
+        assert teller.tell(name, telling=3)[1:] == (0, len(STORIES[stored].ACTS))
+        check_end(stored, folder, verify=False)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("share", range(SHARES))
-def test_killed_at_every_moment(teller: Teller, moments: list[str], share: int) -> None:
+def test_killed_at_every_moment(stored: str, teller: Teller, moments: list[str], share: int) -> None:
     for moment in moments[share::SHARES]:
-        kill_and_go_on(teller, moment)
+        kill_and_go_on(stored, teller, moment)

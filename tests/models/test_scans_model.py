@@ -19,7 +19,7 @@ from millpond.maps.model.columns import INSTANT, presented_schema
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.predicates.to_text import scan_elsewhere, worded
-from millpond.maps.scan import candidate_rows, scan
+from millpond.maps.scan import candidate_rows, rows_of_shard, scan
 from millpond.maps.shard.shard import Shard
 from millpond.maps.sql import query
 from millpond.testing import strategies
@@ -118,6 +118,12 @@ def conditions(definition: MapDefinition, pools: Pools) -> st.SearchStrategy[Con
     return st.recursive(comparisons(definition, pools), grown, max_leaves=5)
 
 
+def scan_shard(
+    shard: Shard, definition: MapDefinition, where: Where = None, columns: Sequence[str] | None = None
+) -> pa.RecordBatchReader:
+    return scan(partial(rows_of_shard, shard, definition), definition, where, columns)
+
+
 @dataclass
 class OneMap:
     """As much of a pond with one map as SQL asks for."""
@@ -131,7 +137,7 @@ class OneMap:
         return [self]
 
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return scan(self.shard, self.definition, where, columns)
+        return scan_shard(self.shard, self.definition, where, columns)
 
     def snapshot(self) -> Snapshot:
         raise AssertionError("nothing is looked up here")
@@ -167,9 +173,9 @@ def test_a_scan_gives_the_rows_a_condition_takes(
     for text, says in data.draw(st.lists(conditions(definition, pools), min_size=1, max_size=6)):
         taken = [row for row in model.scan() if says(rows_of(definition, row))]
         expected = presented(definition, taken)
-        assert presented_rows(definition, scan(shard, definition, text).read_all()) == expected, text
+        assert presented_rows(definition, scan_shard(shard, definition, text).read_all()) == expected, text
         expression = predicate(definition, text).expression
-        assert presented_rows(definition, scan(shard, definition, expression).read_all()) == expected, expression
+        assert presented_rows(definition, scan_shard(shard, definition, expression).read_all()) == expected, expression
         scanned = scan_elsewhere(partial(scan, shard, definition), definition, expression, None).read_all()
         assert presented_rows(definition, scanned) == expected, worded(definition, expression)
     if "\0" not in text:
@@ -240,9 +246,9 @@ def test_only_the_wanted_columns_are_given(tmp_path_factory: pytest.TempPathFact
     shard = Shard(tmp_path_factory.mktemp("shard"), definition)
     rows: list[Row] = [(("a", 0), 1), (("b", 5), "x")]
     shard.change(lambda tx: shard.put_rows(tx, canonical_of(definition, rows), 0, overwrite=True), None)
-    reader = scan(shard, definition, "value_type = 'long'", ["effective_time", "key"])
+    reader = scan_shard(shard, definition, "value_type = 'long'", ["effective_time", "key"])
     assert reader.schema.names == ["effective_time", "key"]
     assert reader.schema.field("effective_time").type == INSTANT
     assert reader.read_all().to_pylist() == [{"effective_time": EPOCH, "key": "a"}]
-    assert scan(shard, definition, [("key", "in", ["b"]), ("effective_time", ">", 4)]).read_all().num_rows == 1
+    assert scan_shard(shard, definition, [("key", "in", ["b"]), ("effective_time", ">", 4)]).read_all().num_rows == 1
     shard.close()

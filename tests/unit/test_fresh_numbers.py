@@ -48,7 +48,7 @@ def polled(look: Callable[[], object]) -> Iterator[None]:
 
 @pytest.mark.usefixtures("processor")
 def test_a_stamp_shows_every_row_that_was_acknowledged(pond: Pond) -> None:
-    fresh = Freshness(pond.space, pond.map("m").shard)
+    fresh = Freshness(pond.space, pond.map("m").definition, pond.map("m").shard)
     key = map_key("m")
     first = fresh.stamp().definition
     assert first is not None

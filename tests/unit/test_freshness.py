@@ -116,7 +116,7 @@ def test_a_snapshot_that_its_user_closed_is_opened_again(target: Map) -> None:
 
 def test_a_space_that_does_not_count_is_read_every_time(target: Map) -> None:
     space = MemorySpace()
-    freshness = Freshness(space, target.shard)
+    freshness = Freshness(space, target.definition, target.shard)
     empty = freshness.stamp()
     assert empty == (None, None, target.shard.version)
     space.write(lambda tx: tx.put(freshness._pointer_key, b"x"))

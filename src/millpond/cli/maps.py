@@ -16,7 +16,7 @@ from millpond.times.durations import format_duration
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("KindChoice", "SchemeChoice", "alter", "create", "drop", "maps")
+__all__ = ("KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps")
 
 _HERE = "pond"
 
@@ -38,6 +38,13 @@ class SchemeChoice(StrEnum):
     DIRECT = "direct"
     HASH = "hash"
     LOOKUP = "lookup"
+
+
+class StoreChoice(StrEnum):
+    """The stores as choices."""
+
+    SHARD = "shard"
+    LAYERS = "layers"
 
 
 class _RetainBy(StrEnum):
@@ -86,6 +93,9 @@ def create(
     retain: Retain = None,
     retain_by: RetainBy = None,
     overwrite: Overwrite = None,
+    store: Annotated[StoreChoice, typer.Option("--store", help="The form of the rows; never changes an answer.")] = (
+        StoreChoice.SHARD
+    ),
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     pond: PondPlace = _HERE,
     json: Json = False,
@@ -96,11 +106,12 @@ def create(
     settings = _settings(condense, retain, retain_by, overwrite)
     with millpond.open(pond) as opened:
         made = opened.create_map(
-            name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok, **settings
-        )
+            name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok,
+            store=str(store), **settings,
+        )  # fmt: skip
         definition = made.definition
     if json:
-        console.print_json(definition.to_dict())
+        console.print_json(definition.to_dict() | {"store": str(definition.store)})
     else:
         console.say(f"created {definition.name}: {_in_words(definition)}")
 
@@ -123,7 +134,8 @@ def _settings(
 
 def _in_words(definition: MapDefinition) -> str:
     value = "" if not definition.kind.valued else f", value {definition.value or 'of any type'}"
-    return f"{definition.kind}{value}"
+    store = ", in layers" if definition.store == "layers" else ""
+    return f"{definition.kind}{value}{store}"
 
 
 @verb("maps", "millpond maps", "millpond maps weather", "millpond maps --json")
@@ -144,11 +156,11 @@ def maps(
         console.say("there are no maps yet; 'millpond create' makes one")
     else:
         console.print_table(
-            ["map", "kind", "rows", "size", "value"],
+            ["map", "kind", "store", "rows", "size", "value"],
             [
                 [
-                    definition.name, str(definition.kind), console.human_count(info["rows"]),
-                    console.human_bytes(info["shard_bytes"]),
+                    definition.name, str(definition.kind), info["store"],
+                    console.human_count(info["rows"]), console.human_bytes(info["shard_bytes"]),
                     str(definition.value or "any") if definition.kind.valued else "",
                 ]
                 for definition, info in listed
@@ -214,7 +226,7 @@ def alter(
         opened.alter_map(name, **settings)
         definition = opened.map(name).definition
     if json:
-        console.print_json(definition.to_dict())
+        console.print_json(definition.to_dict() | {"store": str(definition.store)})
     else:
         console.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
 

@@ -19,8 +19,9 @@ from millpond.client.upload import Advance, bring_load, confirming, enter_load, 
 from millpond.clock import Clock
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.inputs.zones import time_form
+from millpond.maps.loads.layered_load import parts_of
 from millpond.maps.loads.load import LoadResult, seal_data
-from millpond.maps.loads.load_files import name_of, seal_files
+from millpond.maps.loads.load_files import Intake, name_of, seal_files
 from millpond.maps.parts.part import PartFile
 from millpond.stores.files import remove_tree
 
@@ -107,11 +108,11 @@ class RemoteLoading:
         files = find_files(targets, written)
         source = source or name_of(files)
         with sealing_folder() as folder:
+            intake = Intake(folder / "parts", source=source, salt=self._salt(again))
             sealed = seal_files(
-                files, reading, folder / "parts", max_rejects=max_rejects, rejects=rejects, source=source,
-                salt=self._salt(again), advance=advance,
+                files, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance
             )  # fmt: skip
-            result = self.commit(sealed.parts, source=source, rejected=sealed.rejected, advance=sent)
+            result = self.commit(parts_of(sealed.parts), source=source, rejected=sealed.rejected, advance=sent)
         return replace(result, seconds=self.clock.monotonic() - began, empty=sealed.empty)
 
     def _salt(self, again: bool) -> str:

@@ -34,7 +34,7 @@ from millpond.kernel.verify import Report, problem
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import file_reading
-from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
+from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
 from millpond.maps.parts.part import PartFile, PartWriter
 from millpond.settings import load_settings
 from millpond.stores.files import remove_tree
@@ -114,7 +114,7 @@ class RemotePond(PondFace):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64,
+        hash_bits: int = 64, store: str | Store = "shard",
     ) -> RemoteMap:  # fmt: skip
         """Make a map on every node, see `Pond.create_map`.
 
@@ -123,7 +123,7 @@ class RemotePond(PondFace):
         body = {
             "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
             "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
-            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
+            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok, "store": str(store),
         }  # fmt: skip
         return self._map(self.catalogue.create(body, exist_ok=exist_ok))
 

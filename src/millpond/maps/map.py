@@ -15,9 +15,11 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
+from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.definition import Kind, MapDefinition, Store
 from millpond.maps.model.one_value import python_value
+from millpond.maps.model.store_limits import unsupported
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
 from millpond.times.instants import clear_instant, parse_instant
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -51,13 +54,29 @@ class Map(MapFace):
 
     definition: MapDefinition
     loading: Loading
-    shard: Shard
+    opened_shard: Shard | None
     snapshots_folder: Path
     _held: tuple[Snapshot, Stamp | None] | None = None
+    rows: MapRows = field(init=False)
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
-        self._freshness = Freshness(self.loading.space, self.shard)
+        if self.opened_shard is None:
+            assert self.definition.store is Store.LAYERS, "other maps have a shard"
+            self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._whole)
+        else:
+            self.rows = ShardRows(self.opened_shard, self.loading, lambda: self.objects)
+        self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
+
+    @opened_once
+    def shard(self) -> Shard:
+        """The shard.
+
+        Raises: `Invalid`, kind `store_unsupported`, for a layered map.
+        """
+        if self.opened_shard is None:
+            raise unsupported(self.name, "shard")
+        return self.opened_shard
 
     @opened_once
     def objects(self) -> Objects:
@@ -67,12 +86,14 @@ class Map(MapFace):
         return open_objects(self.snapshots_folder)
 
     @opened_once
-    def snapshots(self) -> MapSnapshots:
-        """The snapshots of the map."""
-        from millpond.maps.snapshots.leased import MapSnapshots
+    def layers(self) -> Layers | None:
+        """The layers of a layered map; None for a map in a shard."""
+        return None if self.opened_shard is not None else self.rows.snapshots  # type: ignore[return-value]
 
-        loading = self.loading
-        return MapSnapshots(loading.space, loading.clock, self.objects, self.shard, loading.memory_max)
+    @opened_once
+    def snapshots(self) -> MapSnapshots | Layers:
+        """The snapshots of the map; a layered map is one at any time."""
+        return self.rows.snapshots
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary})"
@@ -118,7 +139,7 @@ class Map(MapFace):
         Raises: `Invalid` for a key or time that the map cannot have.
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
-        value = None if encoded is None else self.shard.get(encoded, time)
+        value = None if encoded is None else self.rows.get(encoded, time)
         if value is None:
             return None
         if isinstance(value, tuple):
@@ -153,7 +174,7 @@ class Map(MapFace):
         """
         from millpond.maps.scan import scan
 
-        return scan(self.shard, self.definition, where, columns)
+        return scan(self.rows.rows, self.definition, where, columns)
 
     def freeze(self) -> SnapshotManifest:
         """Bring the snapshot up to date; its manifest.
@@ -203,19 +224,14 @@ class Map(MapFace):
 
         Raises: `Invalid` without `before` when the map has no such setting.
         """
-        return self._maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
+        return self.rows.maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
     def retain(self, before: object = None) -> MaintenanceReport:
         """Delete rows older than a time (default: the map's setting); an entry of the log, as `condense`.
 
         Raises: `Invalid` without `before` when the map has no such setting.
         """
-        return self._maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
-
-    def _maintain(self, what: str, before_ms: int) -> MaintenanceReport:
-        from millpond.maps.loads.maintenance_orders import maintain_in_turn
-
-        return maintain_in_turn(self.loading, self.shard, what, before_ms)
+        return self.rows.maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:
@@ -228,15 +244,13 @@ class Map(MapFace):
         return self.loading.clock.now_ms() - age_ms
 
     def compact(self) -> MaintenanceReport:
-        """Rewrite the shard's file without free pages, which gives disk back.
+        """Rewrite the shard's file without free pages, or fold all layers to one, which gives disk back.
 
         Raises: `Unavailable` when the disk has no room for the copy.
         """
-        from millpond.maps.maintenance.maintenance import compact
-
         with self.loading.reports.job("maintenance", act="compact", map=self.name) as job:
             job.running()
-            report = compact(self.shard, clock=self.loading.clock)
+            report = self.rows.compact()
             job.note(bytes_before=report.bytes_before, bytes_after=report.bytes_after)
         return report
 
@@ -245,7 +259,7 @@ class Map(MapFace):
         from millpond.maps.log.queue import applied_position
         from millpond.maps.snapshots.refresh import current_manifest
 
-        stats = self.shard.stats()
+        stats = self.rows.stats()
         manifest = current_manifest(self.loading.space, self.objects, self.definition)
         queue = self.loading.loads.queue.parts(self.name)
         with self.loading.space.read() as tx:
@@ -253,6 +267,7 @@ class Map(MapFace):
             position = applied_position(tx, self.name)
         return {
             **{name: value for name, value in self.definition.to_dict().items() if name != "hash_bits"},
+            "store": str(self.definition.store),
             "rows": stats.rows, "version": stats.version, "shard_bytes": stats.bytes, "position": position,
             "parts_queued": len(queue), "rows_queued": sum(part.rows for part in queue),
             "snapshot": manifest.id if manifest else None,
@@ -262,7 +277,7 @@ class Map(MapFace):
     def close(self) -> None:
         """Close the shard, and release the snapshot. Snapshots that were returned stay open."""
         self._held = None
-        self.shard.close()
+        self.rows.close()
 
 
 def _moment(millis: int) -> datetime:

@@ -9,7 +9,7 @@ from functools import partial
 from millpond.maps.loads.loading import Loading
 from millpond.maps.map import Map
 from millpond.maps.model.catalogue import check_map
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.shard.shard import Shard
 
 __all__ = ("OpenMaps", "folder_name")
@@ -39,8 +39,10 @@ class OpenMaps:
             if cached is not None:
                 cached.close()
             folder, name = self._loading.folder, folder_name(definition)
-            missing = partial(check_map, self._loading.space, definition)
-            shard = Shard(folder / "shards" / name, definition, missing=missing)
+            shard = None
+            if definition.store is Store.SHARD:
+                missing = partial(check_map, self._loading.space, definition)
+                shard = Shard(folder / "shards" / name, definition, missing=missing)
             opened = Map(definition, self._loading, shard, folder / "snapshots" / name)
             self._maps[definition.name] = opened
             return opened

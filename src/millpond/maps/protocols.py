@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.log.queue import PartStatus
     from millpond.maps.maintenance.maintenance import MaintenanceReport
-    from millpond.maps.model.definition import Kind, MapDefinition, Scheme, ValueType
+    from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType
     from millpond.maps.parts.part import PartFile, PartWriter
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
@@ -85,7 +85,7 @@ class CatalogueLike(Protocol):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64,
+        hash_bits: int = 64, store: str | Store = "shard",
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

@@ -16,7 +16,9 @@ old pages until it is read to its end or dropped.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from typing import TypeAlias
 
 import pyarrow as pa
 
@@ -30,15 +32,18 @@ from millpond.maps.predicates.bounds import Span, both
 from millpond.maps.predicates.predicate import Predicate, Where, predicate
 from millpond.maps.shard.shard import Shard, ShardView
 
-__all__ = ("candidate_rows", "scan")
+__all__ = ("RowsOf", "candidate_rows", "rows_of_shard", "scan")
+
+RowsOf: TypeAlias = Callable[[Predicate], Generator[pa.RecordBatch]]
+"""Canonical rows that hold every row a condition takes."""
 
 _EVERYTHING = Span()
 
 
 def scan(
-    shard: Shard, definition: MapDefinition, where: Where = None, columns: Sequence[str] | None = None
+    rows: RowsOf, definition: MapDefinition, where: Where = None, columns: Sequence[str] | None = None
 ) -> pa.RecordBatchReader:
-    """Rows of a map as Arrow batches; `where` is a condition as in `predicates.py`.
+    """Rows of a map as Arrow batches, of the `rows` that its store has for a condition; `where` is as in `predicates`.
 
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
@@ -46,21 +51,27 @@ def scan(
     condition = predicate(definition, where)
     shown = presented_schema(definition)
     schema = pa.schema([shown.field(name) for name in names])
-    return pa.RecordBatchReader.from_batches(schema, _batches(shard, definition, condition, names))
+    return pa.RecordBatchReader.from_batches(schema, _batches(rows, definition, condition, names))
 
 
 def _batches(
-    shard: Shard, definition: MapDefinition, condition: Predicate, names: list[str]
+    rows: RowsOf, definition: MapDefinition, condition: Predicate, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     needed = names + [name for name in condition.columns if name not in names]
-    with shard.view() as view:
-        for rows in candidate_rows(view, definition, condition):
+    with closing(rows(condition)) as batches:
+        for canonical in batches:
             check_patience()
-            batch = present(definition, rows, needed)
+            batch = present(definition, canonical, needed)
             if condition.expression is not None:
                 batch = _filtered(batch, condition)
             if batch.num_rows:
                 yield batch.select(names)
+
+
+def rows_of_shard(shard: Shard, definition: MapDefinition, condition: Predicate) -> Generator[pa.RecordBatch]:
+    """The candidate rows of a condition in a shard, as it was when the first batch was asked for."""
+    with shard.view() as view:
+        yield from candidate_rows(view, definition, condition)
 
 
 def _filtered(batch: pa.RecordBatch, condition: Predicate) -> pa.RecordBatch:

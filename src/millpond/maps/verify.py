@@ -74,6 +74,8 @@ def _sum(reports: Iterable[Report]) -> Report:
 
 def _check_map(loads: Loads, pond_map: Map, *, full: bool) -> Report:
     report = _sum(_check_part(loads, pond_map, queued) for queued in loads.queue.parts(pond_map.name))
+    if pond_map.layers is not None:
+        return report + check_snapshot(loads.space, pond_map, None)
     shard = attempt(
         "shard",
         pond_map.shard.folder,

@@ -119,6 +119,8 @@ class FastGet:
 def _found(pond_map: Map, encoded: bytes | int | None, instant: int | None) -> dict[str, Any] | None:
     if encoded is None:
         return typed_value(None, pond_map.definition.value)
+    if pond_map.opened_shard is None:
+        return None
     generation = pond_map.shard.cached
     if generation is None or generation.env is None:
         return None

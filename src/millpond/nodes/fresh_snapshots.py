@@ -24,7 +24,7 @@ from millpond.kernel.worker import WorkerThread
 
 if TYPE_CHECKING:
     from millpond.maps.map import Map
-    from millpond.maps.shard.shard import Shard
+    from millpond.maps.map_rows import MapRows
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects
@@ -37,12 +37,12 @@ OVERLAY_KEYS_MAX = 50_000
 
 @dataclass(slots=True)
 class Fresh:
-    """A snapshot of a version of a shard, and what it lies on.
+    """A snapshot of a version of a map, and what it lies on.
 
-    The shard object is compared, too: one that was replaced by a copy of another node's may have a version again.
+    The object of its rows is compared, too: a shard that was replaced by a copy may have a version again.
     """
 
-    shard: Shard
+    rows: MapRows
     version: int
     snapshot: Snapshot
     base: Snapshot
@@ -50,7 +50,7 @@ class Fresh:
 
     def shows(self, map: Map) -> bool:
         """True when nothing was applied to the map since."""
-        return self.shard is map.shard and self.version == map.shard.version
+        return self.rows is map.rows and self.version == map.rows.version
 
 
 @dataclass(slots=True)
@@ -143,13 +143,15 @@ def _frozen(map: Map) -> Fresh:
 
     with map.snapshots.refreeze() as leased:
         snapshot = Snapshot.open(map.objects, leased.manifest)
-    return Fresh(map.shard, leased.manifest.shard_version, snapshot, snapshot, map.objects)
+    return Fresh(map.rows, leased.manifest.shard_version, snapshot, snapshot, map.objects)
 
 
 def _laid_over(map: Map, earlier: Fresh | None, now_ms: int) -> Fresh | None:
     """The snapshot that counts with what was merged since on top; None when a freeze pays."""
     from millpond.maps.snapshots.snapshot import Snapshot
 
+    if map.layers is not None:
+        return None  # it is never behind
     leased = map.snapshots.current()
     if leased is None:
         return None
@@ -166,7 +168,7 @@ def _lay_over(map: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int)
 
     with map.shard.view() as view:
         if view.version == manifest.shard_version:
-            return Fresh(map.shard, view.version, base, base, map.objects)
+            return Fresh(map.rows, view.version, base, base, map.objects)
         touched = view.touched_since(manifest.shard_version) if view.version > manifest.shard_version else None
         if touched is None or len(touched) > OVERLAY_KEYS_MAX:
             return None
@@ -175,4 +177,4 @@ def _lay_over(map: Map, manifest: SnapshotManifest, base: Snapshot, now_ms: int)
             overlay, map.definition, view.read_rows(touched), base=manifest, touched=touched,
             shard_version=view.version, created_ms=now_ms,
         )  # fmt: skip
-        return Fresh(map.shard, view.version, Snapshot.open(overlay, laid), base, overlay)
+        return Fresh(map.rows, view.version, Snapshot.open(overlay, laid), base, overlay)

@@ -81,7 +81,7 @@ class LookupService:
         Raises: `Invalid` for a key or time the map cannot have.
         """
         encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-        return typed_value(None if encoded is None else pond_map.shard.get(encoded, instant), pond_map.definition.value)
+        return typed_value(None if encoded is None else pond_map.rows.get(encoded, instant), pond_map.definition.value)
 
     # -- many -----------------------------------------------------------------------------------------
 
@@ -96,7 +96,7 @@ class LookupService:
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
             times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
-        if len(keys) <= SHARD_KEYS_MAX and self._fresh.known(pond_map) is None:
+        if len(keys) <= SHARD_KEYS_MAX and pond_map.layers is None and self._fresh.known(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
         return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
 

@@ -116,7 +116,7 @@ class Publisher:
         if current is None:
             return pond_map.snapshots.refreeze()
         age = self.clock.now_ms() - current.manifest.created_ms
-        if current.manifest.shard_version == pond_map.shard.version or (0 <= age < self.keep_ms and not fresh):
+        if current.manifest.shard_version == pond_map.rows.version or (0 <= age < self.keep_ms and not fresh):
             return current
         try:
             newer = pond_map.snapshots.refreeze(wait_seconds=None if fresh else 0)

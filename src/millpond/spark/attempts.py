@@ -29,6 +29,7 @@ from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.zones import TimeForm
+from millpond.maps.loads.layered_load import parts_of
 from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
@@ -169,7 +170,7 @@ class Attempt:
         """
         self._check_running()
         self._note_rows()
-        sealed = [] if self.hopeless else self._intake.finish()
+        sealed = [] if self.hopeless else parts_of(self._intake.finish())
         parts, rejects = self.staging_dir.add_parts(self.folder, sealed, self._write_rejects())
         self._check_running()
         return TaskParts(self.partition, parts, self._rejected, rejects)

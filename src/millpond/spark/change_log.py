@@ -18,6 +18,7 @@ from millpond.errors import Conflict, Corrupt, NotFound
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.store_limits import need_shard
 from millpond.maps.parts.part import read_manifest
 from millpond.pond import Pond
 from millpond.retry import retry
@@ -186,6 +187,7 @@ class FollowedMap:
     """One map of an open pond."""
 
     def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
+        need_shard(definition, "changes")
         self.name = definition.name
         self.log = place.log(self.name, clock)
 

@@ -7,7 +7,6 @@ judge differently (NaN and its order) or what is not understood stays with Spark
 from __future__ import annotations
 
 import datetime
-import math
 import operator
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -29,16 +28,14 @@ from pyspark.sql.datasource import (
     StringStartsWith,
 )
 
-from millpond.arrays.key_hash import hash_key
 from millpond.maps.model.columns import MOMENT
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.predicates.bounds import Span, both
-from millpond.maps.predicates.predicate import Predicate, predicate
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.snapshots.condition_span import clipped, condition_span, order_key
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 __all__ = ("Pushed", "push_condition", "push_filters")
 
-_INT64 = range(-(1 << 63), 1 << 63)
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _MICROSECOND = datetime.timedelta(microseconds=1)
 
@@ -62,26 +59,7 @@ def push_condition(definition: MapDefinition, where: str | None) -> Pushed:
     Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
     """
     condition = predicate(definition, where)
-    return Pushed(_span_of(definition, condition), condition.expression)
-
-
-def _span_of(definition: MapDefinition, condition: Predicate) -> GroupSpan:
-    if condition.impossible:
-        return GroupSpan(keys=())
-    if definition.kind.keyed:
-        points = condition.spans.get("key", Span()).points
-        keys = None if points is None else tuple(sorted(_order_key(definition, point.encode()) for point in points))
-        return GroupSpan(keys=keys)
-    # A range starts no later than it ends.
-    ends = condition.spans.get("key_end", Span())
-    starts = both(condition.spans.get("key_start", Span()), Span(upper=ends.upper))
-    first = None if starts.lower is None else _whole(starts.lower, math.floor)
-    return _clipped(GroupSpan(), first, None if starts.upper is None else _whole(starts.upper, math.ceil))
-
-
-def _whole(bound: float, rounded: Callable[[float], int]) -> int:
-    """A bound as a whole number; beyond int64, where the infinities are, its end."""
-    return _INT64.stop if bound >= _INT64.stop else _INT64.start if bound < _INT64.start else rounded(bound)
+    return Pushed(condition_span(definition, condition), condition.expression)
 
 
 def push_filters(
@@ -175,37 +153,18 @@ def _with_keys(definition: MapDefinition, span: GroupSpan, filter_: Filter) -> G
         values = {value for value in filter_.value if value is not None}
     else:
         return span
-    keys = {_order_key(definition, key.encode()) for key in values}
+    keys = {order_key(definition, key.encode()) for key in values}
     if span.keys is not None:
         keys &= set(span.keys)
     return GroupSpan(keys=tuple(sorted(keys)))
 
 
-def _order_key(definition: MapDefinition, key: bytes) -> bytes:
-    return hash_key(key, definition.hash_bits).to_bytes(8, "big") + key
-
-
 def _with_bounds(span: GroupSpan, filter_: Filter) -> GroupSpan:
     """Groups of ranged maps are in order of where the range starts."""
     if isinstance(filter_, EqualTo):
-        return _clipped(span, filter_.value, filter_.value)
+        return clipped(span, filter_.value, filter_.value)
     if isinstance(filter_, GreaterThan | GreaterThanOrEqual):
-        return _clipped(span, filter_.value + isinstance(filter_, GreaterThan), None)
+        return clipped(span, filter_.value + isinstance(filter_, GreaterThan), None)
     if isinstance(filter_, LessThan | LessThanOrEqual):
-        return _clipped(span, None, filter_.value - isinstance(filter_, LessThan))
+        return clipped(span, None, filter_.value - isinstance(filter_, LessThan))
     return span
-
-
-def _clipped(span: GroupSpan, first: int | None, last: int | None) -> GroupSpan:
-    """The span of starts from `first` to `last`, both included."""
-    lower, upper = span.lower, span.upper
-    if first is not None:
-        lower = max(lower or b"", _ordered(first))
-    if last is not None and last + 1 in _INT64:
-        upper = _ordered(last + 1) if upper is None else min(upper, _ordered(last + 1))
-    return GroupSpan(lower, upper)
-
-
-def _ordered(number: int) -> bytes:
-    """Eight bytes that sort as the numbers do; beyond int64 there is nothing."""
-    return (min(max(number, _INT64.start), _INT64.stop) + (1 << 63)).to_bytes(9, "big")[1:]

@@ -19,7 +19,9 @@ __all__ = ("CatalogueContract",)
 
 
 class CatalogueContract(NamedMaps):
-    """The promises of `maps.api.CatalogueLike`."""
+    """The promises of `maps.api.CatalogueLike`. `retain_by`: what a map may be retained by, of all that there is."""
+
+    retain_by = "update_time"
 
     @pytest.mark.parametrize("kind", Kind)
     @pytest.mark.parametrize("scheme", Scheme)
@@ -27,7 +29,7 @@ class CatalogueContract(NamedMaps):
         value = None if kind is Kind.SESSION else "temp double, `wind speed` long"
         made = pond.create_map(
             fresh, kind=kind, value=value, scheme=scheme, hash_bytes=4, overwrite=False, condense="30d", retain="1y",
-            retain_by="update_time",
+            retain_by=self.retain_by,
         )  # fmt: skip
         definition = made.definition
         assert (made.name, made.kind, definition.scheme, definition.hash_bytes) == (fresh, kind, scheme, 4)
@@ -37,7 +39,7 @@ class CatalogueContract(NamedMaps):
             30 * 86_400_000,
             365 * 86_400_000,
         )
-        assert definition.retain_by == "update_time"
+        assert definition.retain_by == self.retain_by
         assert pond.map(fresh).definition == definition
 
     def test_names_are_found_in_any_case_of_letters(self, pond: PondLike, fresh: str) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from millpond.errors import Invalid
 from millpond.maps.model.definition import Scheme
 from tests.harness.contracts.maps import HOUR, NamedMaps, fresh_name
 
@@ -25,7 +26,9 @@ def _hourly(pond: PondLike, scheme: str = "auto", **settings: object) -> MapLike
 
 
 class MaintenanceContract(NamedMaps):
-    """The promises of `condense`, `retain`, `compact` and `verify`."""
+    """The promises of `condense`, `retain`, `compact` and `verify`. `verified`: what verifying a map counts."""
+
+    retain_by, verified = "update_time", "shard"
 
     @pytest.mark.parametrize("scheme", Scheme)
     def test_repeats_are_dropped_before_a_time(self, pond: PondLike, scheme: Scheme) -> None:
@@ -61,6 +64,11 @@ class MaintenanceContract(NamedMaps):
         assert made.info()["rows"] == 0
 
     def test_rows_grow_old_by_their_update_too(self, pond: PondLike) -> None:
+        if self.retain_by != "update_time":
+            with pytest.raises(Invalid) as refused:
+                _hourly(pond, retain="1d", retain_by="update_time")
+            assert refused.value.kind == "store_unsupported"
+            return
         made = _hourly(pond, retain="1d", retain_by="update_time")
         assert made.retain().rows_removed == 0
         assert made.retain(before="2999-01-01T00:00Z").rows_after == 0
@@ -99,7 +107,7 @@ class MaintenanceContract(NamedMaps):
             report = pond.verify(full=full)
             assert report.ok, report.problems
             assert report.checked
-            assert dict(report.counts)["shard"] >= 1
+            assert dict(report.counts)[self.verified] >= 1
 
     def test_a_snapshot_shows_what_was_merged_before(self, weather: MapLike) -> None:
         manifest = weather.freeze()

@@ -17,7 +17,11 @@ from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.layered.head import Layers
+from millpond.maps.layered.maintenance import fold_loaded
+from millpond.maps.layered.writer import LayerWriter, WrittenLayer
 from millpond.maps.loads.committed import Committed
+from millpond.maps.loads.layered_load import Brought, LayeredLoad, parts_of
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.loads import Loads, Quarantined
 from millpond.maps.loads.merge_queue import merge_queued
@@ -33,7 +37,7 @@ from millpond.stores.files import remove_tree
 
 __all__ = (
     "AppliedWait", "LoadResult", "commit_load", "commit_reported", "load_data", "load_job_set",
-    "note_result", "refuse_quarantined", "seal_data", "wait_applied", "wait_for",
+    "note_result", "refuse_quarantined", "row_writer", "seal_data", "wait_applied", "wait_for",
 )  # fmt: skip
 
 
@@ -68,10 +72,10 @@ class LoadResult(ShownAsTable):
 
 
 def commit_load(
-    loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
+    loading: Loading, parts: Sequence[Brought], *, source: str = "", rejected: int = 0, load_id: str | None = None,
     stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
 ) -> LoadResult:  # fmt: skip
-    """Adopt all parts as one load or none, then merge them, unless not to `wait` for that.
+    """Adopt all parts, and layers, as one load or none, then merge them, unless not to `wait` for that.
 
     `unsynced`: the parts whose files are not on the disk yet, but in the system's memory.
 
@@ -83,13 +87,19 @@ def commit_load(
         Unavailable: the disk is full; the load is kept and merged later.
     """
     began = loading.clock.monotonic()
+    layered = LayeredLoad(loading.layers_of, [item for item in parts if isinstance(item, WrittenLayer)])
     with loading.writing():
-        committed = loading.loads.commit(
-            parts, source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced
-        )
+        with layered.opened():
+            committed = loading.loads.commit(
+                parts_of(parts), source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced,
+                layered=layered,
+            )  # fmt: skip
         if wait:
             _wait_merged(loading, committed)
-        if not loading.served:
+        if loading.served:
+            loading.loads.to_fold |= layered.names
+        else:
+            fold_loaded(loading, layered.names)
             tidy_up(loading.loads, committed.position)
     return LoadResult(
         load=committed.load, rows=sum(committed.rows.values()), rejected=committed.rejected, parts=committed.parts,
@@ -207,16 +217,20 @@ def load_data(
     check_map(loading.space, definition)  # before the rows are sorted; committing checks it again
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
+    writer = row_writer(
+        definition, folder, loading.layers_of(definition.name), source=source, salt=salt, memory_max=loading.memory_max
+    )
     with loading.reports.job(load_job_set([definition.name])) as job:
         job.running()
         try:
-            parts, rejected = seal_data(
-                definition, data, folder, columns=columns, max_rejects=max_rejects, rejects=rejects,
-                times=time_form(zone, time_unit), source=source, salt=salt, job=job, memory_max=loading.memory_max,
+            brought, rejected = _write_data(
+                writer, definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
+                times=time_form(zone, time_unit), source=source, job=job,
             )  # fmt: skip
-            loading.loads.accepted.note_sealed(parts)
-            result = commit_load(loading, parts, source=source, rejected=rejected)
+            loading.loads.accepted.note_sealed(parts_of(brought))
+            result = commit_load(loading, brought, source=source, rejected=rejected)
         finally:
+            writer.close()
             remove_tree(folder)
         note_result(job, result)
     return replace(result, seconds=loading.clock.monotonic() - began)
@@ -236,6 +250,15 @@ def note_result(job: JobReport, result: LoadResult) -> None:
     job.note(load=result.load, rows=result.rows, rejected=result.rejected, position=result.position)
     if len(result.maps) > 1:
         job.note(maps=" ".join(f"{name}:{rows}" for name, rows in list(result.maps.items())[:_MAPS_SHOWN]))
+
+
+def row_writer(
+    definition: MapDefinition, folder: Path, layers: Layers | None, *, source: str, salt: str, memory_max: int | None
+) -> PartWriter | LayerWriter:
+    """The writer of a load's rows of one map: of a layer where it has `layers`, else of parts below a folder."""
+    if layers is not None:
+        return LayerWriter(layers, salt=salt)
+    return PartWriter(definition, folder, source=source, salt=salt, memory_max=memory_max)
 
 
 def commit_reported(
@@ -260,6 +283,19 @@ def seal_data(
 ) -> tuple[list[PartFile], int]:  # fmt: skip
     """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
     writer = PartWriter(definition, folder, source=source, salt=salt, memory_max=memory_max)
+    parts, rejected = _write_data(
+        writer, definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects, times=times,
+        source=source, job=job,
+    )  # fmt: skip
+    return parts_of(parts), rejected
+
+
+def _write_data(
+    writer: PartWriter | LayerWriter, definition: MapDefinition, data: Any, *,
+    columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
+    rejects: str | Path | None = None, times: TimeForm | None = None, source: str = "", job: JobReport = NO_JOB,
+) -> tuple[Sequence[Brought], int]:  # fmt: skip
+    """Rows of any form as a writer makes them, and how many were rejected, see `Map.load`."""
     mapping = mapping_of(columns)
     with RejectWriter(rejects, max_rejects=max_rejects, source=source) as rejected:
         batches = batches_of(data, definition, mapping)
@@ -267,7 +303,9 @@ def seal_data(
     return writer.finish(), rejected.count
 
 
-def _write(writer: PartWriter, batches: Iterable[Normalised], rejected: RejectWriter, job: JobReport) -> None:
+def _write(
+    writer: PartWriter | LayerWriter, batches: Iterable[Normalised], rejected: RejectWriter, job: JobReport
+) -> None:
     first_row = 0
     for batch in batches:
         rejected.write(batch.rejected, first_row=first_row)

@@ -16,11 +16,13 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
-from millpond.maps.loads.load import LoadResult, commit_load, load_job_set, note_result
+from millpond.maps.layered.writer import LayerWriter
+from millpond.maps.loads.layered_load import Brought, LayersOf, parts_of
+from millpond.maps.loads.load import LoadResult, commit_load, load_job_set, note_result, row_writer
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.columns import INSTANT
-from millpond.maps.parts.part import PartFile, PartWriter
+from millpond.maps.parts.part import PartWriter
 from millpond.stores.files import remove_tree
 from millpond.times.instants import parse_instant
 
@@ -70,34 +72,46 @@ def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> Non
 
 @dataclass(frozen=True, slots=True)
 class SealedFiles:
-    """The result of reading files: their parts, the number of rejected rows, and the files without any."""
+    """The result of reading files: their parts and layers, the number of rejected rows, and the files without any."""
 
-    parts: list[PartFile]
+    parts: list[Brought]
     rejected: int
     empty: tuple[str, ...]
 
 
 class Intake:
-    """Takes what is read, for any number of maps, into parts below a folder."""
+    """Takes what is read, for any number of maps, into parts below a folder, or layers where `layers_of` has some."""
 
-    def __init__(self, folder: Path, *, source: str = "", salt: str = "", memory_max: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, *, source: str = "", salt: str = "", memory_max: int | None = None,
+        layers_of: LayersOf = lambda _: None,
+    ) -> None:  # fmt: skip
         """`memory_max`: as of `PartWriter`, of each map."""
         self.memory_max = memory_max
         self.folder = folder
         self.source = source
         self.salt = salt
-        self._writers: dict[str, PartWriter] = {}
+        self._layers_of = layers_of
+        self._writers: dict[str, PartWriter | LayerWriter] = {}
 
     def take(self, definition: MapDefinition, rows: pa.RecordBatch) -> None:
         """Take canonical rows of one map."""
         writer = self._writers.get(definition.name)
         if writer is None:
             folder = self.folder / definition.name
-            writer = PartWriter(definition, folder, source=self.source, salt=self.salt, memory_max=self.memory_max)
+            writer = row_writer(
+                definition, folder, self._layers_of(definition.name), source=self.source, salt=self.salt,
+                memory_max=self.memory_max,
+            )  # fmt: skip
             self._writers[definition.name] = writer
         writer.write(rows)
 
-    def finish(self) -> list[PartFile]:
+    def close(self) -> None:
+        """Let go of files that are of no use any more."""
+        for writer in self._writers.values():
+            writer.close()
+
+    def finish(self) -> list[Brought]:
         """Seal what was taken: the parts of each map in the order they were written."""
         return [part for writer in self._writers.values() for part in writer.finish()]
 
@@ -115,14 +129,16 @@ def load_files(
     salt = loading.clock.random_id() if again else ""
     with loading.reports.job(load_job_set([reading.map] if reading.map else [])) as job:
         job.running(files=len(files))
+        intake = Intake(folder, source=source, salt=salt, memory_max=loading.memory_max, layers_of=loading.layers_of)
         try:
             sealed = seal_files(
-                files, reading, folder, max_rejects=max_rejects, rejects=rejects, source=source, salt=salt,
-                advance=_reporting(job, advance or _quiet), memory_max=loading.memory_max,
+                files, reading, intake, max_rejects=max_rejects, rejects=rejects,
+                advance=_reporting(job, advance or _quiet),
             )  # fmt: skip
-            loading.loads.accepted.note_sealed(sealed.parts)
+            loading.loads.accepted.note_sealed(parts_of(sealed.parts))
             result = commit_load(loading, sealed.parts, source=source, rejected=sealed.rejected)
         finally:
+            intake.close()
             remove_tree(folder)
         note_result(job, result)
     return replace(result, seconds=loading.clock.monotonic() - began, empty=sealed.empty)
@@ -147,13 +163,11 @@ def name_of(files: Sequence[InputFile]) -> str:
 
 
 def seal_files(
-    files: Sequence[InputFile], reading: Reading, folder: Path, *, max_rejects: int = 0,
-    rejects: str | Path | None = None, source: str = "", salt: str = "", advance: Advance | None = None,
-    memory_max: int | None = None,
+    files: Sequence[InputFile], reading: Reading, intake: Intake, *, max_rejects: int = 0,
+    rejects: str | Path | None = None, advance: Advance | None = None,
 ) -> SealedFiles:  # fmt: skip
-    """Files as sealed parts below `folder`, see `Pond.load_files`."""
+    """Files as what an intake makes of them, see `Pond.load_files`."""
     guard_rejects(rejects, files)
-    intake = Intake(folder, source=source, salt=salt, memory_max=memory_max)
     with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
         counts = [_read_file(file, reading, intake, rejected, advance or _quiet) for file in files]
     empty = tuple(file.path for file, count in zip(files, counts, strict=True) if not count)

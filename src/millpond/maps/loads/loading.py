@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.space import Space
+    from millpond.maps.layered.head import Layers
     from millpond.maps.loads.loads import Loads
     from millpond.maps.shard.shard import Shard
 
@@ -24,7 +25,8 @@ __all__ = ("Loading",)
 class Loading:
     """The pond as loads see it. `writing` is entered by whoever changes content, and refused in a served pond.
 
-    `space` holds the pond's small truths. `open_loads` is called by the first load.
+    `space` holds the pond's small truths. A map has a shard, or `layers_of` is not None. `open_loads` is called by the
+    first load.
     `memory_max`: the bytes of memory that one piece of work on a map may take.
     """
 
@@ -33,6 +35,7 @@ class Loading:
     clock: Clock
     open_loads: Callable[[], Loads]
     shard_of: Callable[[str], Shard]
+    layers_of: Callable[[str], Layers | None]
     served: bool = False
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
     memory_max: int = MEMORY_MAX

@@ -43,6 +43,7 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.loads.committed import Committed
 from millpond.maps.loads.folders import PartFolders
+from millpond.maps.loads.layered_load import LayerContent, LayeredLoad
 from millpond.maps.loads.outcomes import write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record
@@ -76,6 +77,8 @@ class Loads:
 
     `keep_ms`: so long merged parts are retained. `open_reports` is called when something is reported.
     `memory_max`: the bytes of memory that one merge may take.
+    `to_fold`: the layered maps whose layers loads made due, for the merger of a served pond; `collected_ms`: when the
+    files of each were collected.
     `merging` holds the ids of the parts that this process merges now: to
     write that down would cost a sync, and nobody decides by it.
     """
@@ -88,6 +91,7 @@ class Loads:
         self.memory_max = memory_max
         self.queue, self.places = PartQueue(space), PartFolders(folder)
         self.accepted, self.merging = AcceptedParts(), set[str]()
+        self.to_fold, self.collected_ms = set[str](), dict[str, int]()
         self._parts_sync = SharedSync(folder / "parts")
         self._uncertain: set[str] = set()
         self.changed = Signal(clock)
@@ -135,10 +139,12 @@ class Loads:
     def commit(
         self, parts: Sequence[PartFile], source: str, *, rejected: int = 0, load_id: str | None = None,
         stream: tuple[str, int] | None = None, unsynced: AbstractSet[str] = frozenset(),
+        layered: LayeredLoad | None = None,
     ) -> Committed:  # fmt: skip
         """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
 
-        `unsynced`: the parts whose files are not durable yet; they are made so before the load is entered.
+        `layered` has the layers of the load, and takes its parts of layered maps. `unsynced`: the parts whose files are
+        not durable yet; they are made so before the load is entered.
 
         Raises:
             Corrupt: a part is damaged, or holds what its map cannot have.
@@ -160,17 +166,32 @@ class Loads:
             with self.space.read() as tx:
                 check_epoch(tx, stream)
         manifests = self._validated(parts, places)
+        sharded, contents = manifests, list[LayerContent]()
+        if layered is not None:
+            sharded = [manifest for manifest in manifests if layered.layers_of(manifest.map) is None]
+            contents += layered.take([manifest for manifest in manifests if manifest not in sharded], places)
+        maps = {manifest.id: manifest.map for manifest in sharded}
 
         def enter(tx: Transaction) -> Committed:
-            return self._enter(tx, load, manifests, source, rejected, stream)
+            return self._enter(tx, load, sharded, contents, layered, source, rejected, stream)
 
         def entered(tx: ReadTransaction) -> Committed | None:
             earlier = remembered(tx, load, None)
             return None if earlier is None else Committed.of(earlier)
 
-        with self._together(places.keys()):
-            maps = {manifest.id: manifest.map for manifest in manifests}
-            committed = self._adopted(load, places, maps, enter, entered, unsynced)
+        while True:
+            with self._together({*places, *(f"map {name}" for name in (layered.names if layered else ()))}):
+                try:
+                    if layered is not None:
+                        layered.place(self.space, self.clock.now_ms())
+                    moving = {part: places[part] for part in maps}
+                    committed = self._adopted(load, moving, maps, enter, entered, unsynced)
+                except Conflict as error:
+                    if error.kind != "head_moved":
+                        raise
+                    continue  # somebody else changed a map: the load goes on top of that
+            break
+        _remove_parts([places[manifest.id] for manifest in manifests if manifest.id not in maps], self.folder)
         self.announce()
         return committed
 
@@ -280,7 +301,7 @@ class Loads:
                 "the load was not entered", kind="load_not_entered", load=load, hint="load it again"
             ) from error
 
-    def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest]) -> None:
+    def _check_maps(self, tx: ReadTransaction, manifests: Sequence[PartManifest | LayerContent]) -> None:
         for manifest in manifests:
             definition = find_map(tx, manifest.map)
             if definition.incarnation != manifest.incarnation:
@@ -290,16 +311,18 @@ class Loads:
                 )  # fmt: skip
 
     def _enter(
-        self, tx: Transaction, load: str, manifests: Sequence[PartManifest], source: str, rejected: int,
-        stream: tuple[str, int] | None,
+        self, tx: Transaction, load: str, manifests: Sequence[PartManifest], contents: Sequence[LayerContent],
+        layered: LayeredLoad | None, source: str, rejected: int, stream: tuple[str, int] | None,
     ) -> Committed:  # fmt: skip
         earlier = remembered(tx, load, stream)
         if earlier is not None:
             return Committed.of(earlier)
-        self._check_maps(tx, manifests)
-        body = load_body(tx, load, manifests, source=source, rejected=rejected, stream=stream)
+        self._check_maps(tx, [*manifests, *contents])
+        body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
-        if body["parts"] or stream is not None:
+        if layered is not None:
+            layered.enter(tx, body.get("layers", ()))
+        if body["parts"] or body.get("layers") or stream is not None:
             position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
         return Committed.of(RememberedLoad.of(body, position))
 

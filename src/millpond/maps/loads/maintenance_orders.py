@@ -16,7 +16,9 @@ from millpond.maps.model.catalogue import find_map, same_map
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.shard.shard import Shard
 
-__all__ = ("maintain_in_turn", "order_maintenance")
+__all__ = ("ORDERS", "maintain_in_turn", "order_maintenance")
+
+ORDERS = ("condense", "retain")
 
 
 def order_maintenance(
@@ -26,7 +28,7 @@ def order_maintenance(
 
     Raises: `NotFound`; `Invalid` for another kind of maintenance; `Conflict` when a node serves the pond.
     """
-    if what not in ("condense", "retain"):
+    if what not in ORDERS:
         raise Invalid(
             "this maintenance cannot be ordered", kind="maintenance_unknown", what=what, hint="condense or retain"
         )

@@ -78,7 +78,8 @@ def merge_queued(
 
     Raises: `Unavailable` when the disk is full or a map stays busy; what was not merged stays queued.
     """
-    names = sorted(loads.queue.maps() if maps is None else set(maps))
+    queue = loads.queue.maps()
+    names = queue if maps is None else sorted(set(maps).intersection(queue))
     merged = Merged()
     if len(names) <= 1:
         for name in names:

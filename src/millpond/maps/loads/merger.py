@@ -1,4 +1,4 @@
-"""The merger of a pond that is served: it merges what waits in the background, maps in parallel.
+"""The merger of a pond that is served: it merges what waits, and folds layers, in the background, maps in parallel.
 
 Invariants:
 * a map is worked on by one thread at a time, in the order of the log; no map waits for another's work;
@@ -23,6 +23,7 @@ from typing import Any, Protocol
 from millpond.errors import MillpondError
 from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerThread
+from millpond.maps.layered.maintenance import fold_loaded
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pause import Pause
@@ -150,7 +151,7 @@ class Merger:
         if not self._going():
             return
         now, self._rested = self.loading.clock.monotonic(), inf
-        for name in self.loads.queue.maps():
+        for name in sorted({*self.loads.queue.maps(), *self.loads.to_fold}):
             with self._lock:
                 progress = self._progress.setdefault(name, MapProgress(name))
                 demanded = self.loads.failures.requested(name)
@@ -170,7 +171,10 @@ class Merger:
         error: Exception | None = None
         attempt = self.loads.failures.begin(name)
         try:
-            if self._going():
+            if self._going() and name in self.loads.to_fold:
+                self.loads.to_fold.discard(name)
+                fold_loaded(self.loading, [name])
+            elif self._going():
                 merge_map(self.loads, self.loading.shard_of(name), merged, going=self._going)
         except Exception as raised:
             error = raised

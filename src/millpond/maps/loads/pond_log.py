@@ -7,9 +7,11 @@ from pathlib import Path
 
 from millpond.errors import Conflict
 from millpond.kernel.space import Transaction
+from millpond.maps.layered.head import Layers
+from millpond.maps.layered.maintenance import carry_out
 from millpond.maps.loads.load import AppliedWait, wait_applied, wait_for
 from millpond.maps.loads.loading import Loading
-from millpond.maps.loads.maintenance_orders import order_maintenance
+from millpond.maps.loads.maintenance_orders import ORDERS, order_maintenance
 from millpond.maps.log.log import Entry, entries_after, head_of
 from millpond.maps.log.queue import applied_position
 from millpond.maps.model.catalogue import find_map
@@ -79,11 +81,19 @@ class PondLog:
                 self._followed(entry)
 
     def order_maintenance(self, name: str, what: str, before_ms: int) -> Entry:
-        """Append the order to `condense` or `retain` a map; it is carried out after the entries before it.
+        """Append the order to `condense` or `retain` a map; it is carried out after the entries before it, of a layered
+        map at once.
 
         Raises: `NotFound`; `Invalid` for another kind of maintenance.
         """
+        layers = None if what not in ORDERS else self._layers(name)
+        if layers is not None:
+            return carry_out(self._loading, layers, what, before_ms)
         return order_maintenance(self._loading, name, what, before_ms)
+
+    def _layers(self, name: str) -> Layers | None:
+        with self._loading.space.read() as tx:
+            return self._loading.layers_of(find_map(tx, name).name)
 
     def applied(self, name: str) -> int:
         """Every entry about this map up to this position has been applied, or its part was quarantined.

@@ -8,7 +8,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from millpond.errors import Unavailable
 from millpond.kernel.segments import Segment
@@ -28,11 +28,11 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
-from millpond.maps.parts.part import PartManifest
+from millpond.maps.model.store_limits import need_shard
 
-__all__ = ("follow", "load_body", "perform", "queue_entry", "record")
+__all__ = ("LoadContent", "follow", "load_body", "perform", "queue_entry", "record")
 
 
 def record(
@@ -51,6 +51,8 @@ def follow(tx: Transaction, entry: Entry, *, keep: bool = False) -> bool:
     """
     if not accept(tx, entry):
         return False
+    if entry.kind == "create":
+        need_shard(MapDefinition.from_dict(entry.body["definition"]), "replication")
     perform(tx, entry, keep=keep)
     return True
 
@@ -81,12 +83,25 @@ def _drop(tx: Transaction, name: str, *, keep: bool) -> None:
 # -- loads --------------------------------------------------------------------------------------------
 
 
+class LoadContent(Protocol):
+    """A part, or what a layer was made of, as the log tells of it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def map(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def data_bytes(self) -> int: ...
+
+
 def load_body(
-    tx: ReadTransaction, load: str, manifests: Sequence[PartManifest], *, source: str, rejected: int,
+    tx: ReadTransaction, load: str, manifests: Sequence[LoadContent], *, source: str, rejected: int,
     stream: tuple[str, int] | None,
 ) -> dict[str, Any]:  # fmt: skip
-    """The body of a load of these parts: of those that are new, as the space is now."""
-    fresh: dict[str, PartManifest] = {}
+    """The body of a load of these parts, or contents of layers: of those that are new, as the space is now."""
+    fresh: dict[str, LoadContent] = {}
     rows: dict[str, int] = {}
     definitions: dict[str, MapDefinition] = {}
     current = {
@@ -103,7 +118,14 @@ def load_body(
         if definitions[manifest.map].overwrite:
             fresh.pop(manifest.id, None)
         fresh.setdefault(manifest.id, manifest)
-    return {
+    brought = {
+        store: [
+            {"id": content.id, "map": content.map, "rows": content.rows, "bytes": content.data_bytes}
+            for content in fresh.values() if definitions[content.map].store is store
+        ]
+        for store in Store
+    }  # fmt: skip
+    body = {
         "load": load,
         "source": source,
         "rejected": rejected,
@@ -115,11 +137,10 @@ def load_body(
             definition.name: {"incarnation": definition.incarnation, "settings": settings_of(definition)}
             for definition in definitions.values()
         },
-        "parts": [
-            {"id": manifest.id, "map": manifest.map, "rows": manifest.rows, "bytes": manifest.data_bytes}
-            for manifest in fresh.values()
-        ],
+        "parts": brought[Store.SHARD],
     }
+    # Only where there are some: loads into shards alone are entered in the form of before.
+    return body | ({"layers": brought[Store.LAYERS]} if brought[Store.LAYERS] else {})
 
 
 def queue_entry(tx: Transaction, entry: Entry) -> None:
@@ -136,8 +157,8 @@ def queue_entry(tx: Transaction, entry: Entry) -> None:
 def _queue_order(tx: Transaction, entry: Entry) -> None:
     [name] = entry.maps
     current = known_map(tx, name)
-    if current is None or current.incarnation != entry.body["incarnation"]:
-        return
+    if current is None or current.incarnation != entry.body["incarnation"] or current.store is Store.LAYERS:
+        return  # of layers it is done when it is entered
     order = MaintenanceOrder(
         map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
         settings=entry.body["settings"],
@@ -158,8 +179,12 @@ def _queue_parts(tx: Transaction, entry: Entry) -> None:
             stamp_ms=entry.stamp_ms, bytes=part["bytes"], settings=about["settings"],
         )  # fmt: skip
         _adopt(tx, queued)
+    behind = first + len(body["parts"])
+    for number, content in enumerate(body.get("layers", ()), behind):
+        # It waits for nothing: the head of its map moves in this write.
+        tx.put(ABSORBED.pack(content["map"], content["id"]), number.to_bytes(8, "big"))
     before = int.from_bytes(tx.get(NUMBER) or b"", "big")
-    last = max(before, first + len(body["parts"]) - 1)
+    last = max(before, behind + len(body.get("layers", ())) - 1)
     tx.put(NUMBER, last.to_bytes(8, "big"))
     forget_parts(tx, before, last)
 

@@ -58,7 +58,7 @@ class RememberedLoad:
         """The result of a load with this body, entered at a position."""
         return cls(
             load=body["load"], rejected=body["rejected"], rows=dict(body["rows"]), duplicates=body["duplicates"],
-            number=body["number"], position=position, parts=len(body["parts"]),
+            number=body["number"], position=position, parts=len(body["parts"]) + len(body.get("layers", ())),
         )  # fmt: skip
 
 

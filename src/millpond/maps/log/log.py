@@ -9,7 +9,7 @@
 |---|---|---|
 | `create`, `alter` | one map | `definition` |
 | `drop` | one map | `incarnation` |
-| `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts` |
+| `load` | the maps it brings rows to | `load, source, rejected, stream, number, rows, duplicates, parts[, layers]` |
 | `condense`, `retain` | one map | `incarnation, before` (UTC milliseconds) |
 | `nodes` | no map | the list of nodes, `node_list.py` |
 

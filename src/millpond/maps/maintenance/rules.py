@@ -12,22 +12,35 @@ Every rule looks at rows in the order of their addresses, groups whole or cut wh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from millpond.arrays.compiled import kernel
-from millpond.maps.maintenance.groups import GroupRows
 from millpond.maps.model.definition import Kind, MapDefinition
 
-__all__ = ("Joined", "age_column", "joined_sessions", "redundant")
+__all__ = ("Joined", "OrderedRows", "age_column", "joined_sessions", "redundant")
 
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 
-def redundant(rows: GroupRows, before_ms: int) -> Mask:
+class OrderedRows(Protocol):
+    """Rows in the order of their addresses: which begin a group, their times (sessions: start and end)."""
+
+    @property
+    def first(self) -> Mask: ...
+    @property
+    def longs(self) -> Sequence[I64]: ...
+    def __len__(self) -> int: ...
+    def repeats(self) -> Mask:
+        """Rows with the value of the row before them."""
+
+
+def redundant(rows: OrderedRows, before_ms: int) -> Mask:
     """Mask of the rows of a temporal kind that only confirm the row before them, and lie before the watermark."""
     mask: Mask = ~rows.first & rows.repeats() & (rows.longs[0] < before_ms)
     return mask
@@ -50,7 +63,7 @@ class Joined:
     grown: Mask
 
 
-def joined_sessions(rows: GroupRows, before_ms: int) -> Joined:
+def joined_sessions(rows: OrderedRows, before_ms: int) -> Joined:
     """Join sessions that overlap or touch and start before the watermark."""
     start, end = rows.longs
     run, reach = np.empty(len(rows), np.int64), np.empty(len(rows), np.int64)

@@ -17,6 +17,7 @@ from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, check_name
 from millpond.maps.model.keyspaces import CATALOGUE
+from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
 
 __all__ = (
@@ -144,7 +145,7 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return replace(find_map(tx, name), **durations(settings))
+    return refuse_settings(replace(find_map(tx, name), **durations(settings)))
 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ __all__ = (
     "MapDefinition",
     "ScalarType",
     "Scheme",
+    "Store",
     "ValueType",
     "check_name",
     "parse_value_type",
@@ -98,6 +99,17 @@ class Scheme(StrEnum):
     DIRECT = "direct"
     HASH = "hash"
     LOOKUP = "lookup"
+
+
+class Store(StrEnum):
+    """The form in which a map's rows are stored; it never changes an answer.
+
+    * `shard`: one LMDB file, merged into in place. The default.
+    * `layers`: immutable layers of ranges, the form of snapshots: a load costs what it brings.
+    """
+
+    SHARD = "shard"
+    LAYERS = "layers"
 
 
 class ScalarType(StrEnum):
@@ -227,6 +239,7 @@ class MapDefinition:
     retain_ms: int | None = None
     retain_by: str = "effective_time"
     maintenance_suspended: bool = False
+    store: Store = Store.SHARD
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -244,8 +257,11 @@ class MapDefinition:
         return f"{self.name!r}, kind={str(self.kind)!r}, value={value!r}, scheme={str(self.scheme)!r}"
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form, read back by `from_dict`."""
-        return _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
+        """A JSON-able form, read back by `from_dict`. Sharded maps keep the form of before there were layers."""
+        payload: dict[str, Any] = _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
+        if self.store is Store.SHARD:
+            del payload["store"]
+        return payload
 
     @classmethod
     def from_dict(cls, payload: Mapping[str, Any]) -> MapDefinition:

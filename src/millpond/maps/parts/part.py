@@ -242,6 +242,9 @@ class PartWriter:
         self._seal()
         return self._sealed
 
+    def close(self) -> None:
+        """Nothing: what was sealed stays. The method is there because `LayerWriter` has it."""
+
     def abort(self) -> None:
         """Remove everything that was written."""
         self._batches, self._rows, self._bytes = [], 0, 0

@@ -1,7 +1,8 @@
 """Checking a map's snapshot: every file of it is named by its content, so each is read and compared with its name.
 
 A damaged file is moved into the snapshot folder's `quarantine/`, and the snapshot counts no more: the next lookup
-freezes the map in full, which writes what is missing anew. Readers that have it open keep it.
+freezes the map in full, which writes what is missing anew. Readers that have it open keep it. Of a layered map the
+snapshot is all there is: it goes on to count, so readers refuse to answer until its files are there again.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("check_snapshot",)
 
+LAYERS_REMEDY = "it was quarantined; put the file back from a copy of the pond, or drop the map and load it again"
 REMEDY = "it was quarantined; the next lookup freezes the map in full"
 
 
@@ -37,7 +39,7 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
     report = Report()
     for fault in _check_files(pond_map, pointer.current.manifest, version):
         report += fault
-    if not report.ok:
+    if not report.ok and pond_map.layers is None:
         with suppress(Conflict):  # another freeze may have put a whole snapshot in its place meanwhile
             space.write(lambda tx: move_pointer(tx, pond_map.name, None, seen=pointer))
     return report
@@ -45,7 +47,8 @@ def check_snapshot(space: Space, pond_map: Map, version: int | None) -> Report:
 
 def _check_files(pond_map: Map, id_: str, version: int | None) -> Iterator[Report]:
     objects = pond_map.objects
-    verifier = Verifier(objects, "snapshot file", REMEDY, quarantine_folder=True)
+    remedy = REMEDY if pond_map.layers is None else LAYERS_REMEDY
+    verifier = Verifier(objects, "snapshot file", remedy, quarantine_folder=True)
     report = verifier.file(manifest_name(id_))
     yield report
     if not report.ok:

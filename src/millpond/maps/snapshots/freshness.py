@@ -18,6 +18,7 @@ from millpond.maps.model.snapshot_pointer import parse_pointer
 
 if TYPE_CHECKING:
     from millpond.kernel.space import Space
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import Shard
     from millpond.maps.snapshots.manifest import SnapshotManifest
 
@@ -28,7 +29,7 @@ Row: TypeAlias = bytes | None
 
 
 class Stamp(NamedTuple):
-    """One moment of a map. The version is read last, so it may be newer than the rows, never older."""
+    """One moment of a map. The shard's version is read last: it may be newer than the rows, never older."""
 
     definition: Row
     register: Row
@@ -38,14 +39,14 @@ class Stamp(NamedTuple):
 class Freshness:
     """The stamps of one map."""
 
-    __slots__ = ("_definition_key", "_last_change", "_pointer_key", "_rows", "_shard", "_space")
+    __slots__ = ("_definition", "_definition_key", "_last_change", "_pointer_key", "_rows", "_shard", "_space")
 
-    def __init__(self, space: Space, shard: Shard) -> None:
-        self._space, self._shard = space, shard
+    def __init__(self, space: Space, definition: MapDefinition, shard: Shard | None) -> None:
+        self._space, self._definition, self._shard = space, definition, shard
         self._last_change = last_change_of(space)
         self._rows: tuple[int | None, Row, Row] = (None, None, None)
-        self._definition_key = map_key(shard.definition.name)
-        self._pointer_key = SNAPSHOT.pack(shard.definition.name)
+        self._definition_key = map_key(definition.name)
+        self._pointer_key = SNAPSHOT.pack(definition.name)
 
     def stamp(self) -> Stamp:
         """The stamp of now.
@@ -59,7 +60,7 @@ class Freshness:
                 definition, register = tx.get(self._definition_key), tx.get(self._pointer_key)
                 moment = moment_of(tx)
             self._rows = moment, definition, register
-        return Stamp(definition, register, self._shard.version)
+        return Stamp(definition, register, 0 if self._shard is None else self._shard.version)
 
     def proving(self, manifest: SnapshotManifest) -> Stamp | None:
         """The stamp of now, if it proves that a snapshot shows all of the map; None when something moved meanwhile.
@@ -67,10 +68,12 @@ class Freshness:
         Raises: `NotFound`, kind `map_dropped`.
         """
         with self._space.read() as tx:
-            same_map(tx, self._shard.definition)
+            same_map(tx, self._definition)
         stamp = self.stamp()
-        current = parse_pointer(self._shard.definition.name, stamp.register).current
-        there = (manifest.incarnation, manifest.id, manifest.shard_version, manifest.shard_version)
+        current = parse_pointer(self._definition.name, stamp.register).current
+        # A layered map has no other version than that of its manifest, which its pointer names.
+        version = manifest.shard_version if self._shard is not None else 0
+        there = (manifest.incarnation, manifest.id, manifest.shard_version, version)
         if current is None or stamp.definition is None:
             return None
         named = (current.incarnation, current.manifest, current.shard_version, stamp.version)

@@ -3,6 +3,8 @@
     leases/<manifest id>.lock    held (shared) by everybody who has that snapshot open
     pins/<manifest id>.json      until when it is kept for somebody who will come: a job that is planned, not begun;
                                  and which entry of the log was the last that shaped it, where that is known
+    writing.lock                 held (shared) by whoever writes files that no manifest names yet; who collects holds it
+                                 alone
 
 Locks are `flock`s: the machine lets go of them when a process dies, however it dies. They exist only where objects
 are files of this machine; elsewhere (a bucket) `collect` goes by age alone.
@@ -14,6 +16,7 @@ import errno
 import fcntl
 import os
 import weakref
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
@@ -22,14 +25,18 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.maps.snapshots.manifest import manifest_name
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
     from types import TracebackType
 
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("Lease", "Leased", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until")
+__all__ = (
+    "Lease", "Leased", "collecting", "end_lease", "pin", "pinned_at", "pinned_entry", "pinned_until", "writing",
+)  # fmt: skip
 
+_WRITING = "writing.lock"
 _READ_ONLY = (errno.EROFS, errno.EACCES, errno.EPERM)
 
 
@@ -76,6 +83,34 @@ class Lease:
         """Let go. Doing so twice is harmless."""
         if self._finalizer is not None:
             self._finalizer()
+
+
+@contextmanager
+def writing(objects: Objects) -> Iterator[None]:
+    """Keep files that no manifest names yet from those who collect, until they are named or given up."""
+    file = objects.local_path(_WRITING)
+    handle = None if file is None else _lock(file, fcntl.LOCK_SH)
+    try:
+        yield
+    finally:
+        if handle is not None:
+            os.close(handle)
+
+
+@contextmanager
+def collecting(objects: Objects) -> Iterator[bool]:
+    """True while nobody writes, and nobody begins to; False when somebody does: then nothing may be collected."""
+    file = objects.local_path(_WRITING)
+    try:
+        handle = None if file is None else _lock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        if handle is not None:
+            os.close(handle)
 
 
 @dataclass(frozen=True, slots=True)

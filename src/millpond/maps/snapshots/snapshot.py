@@ -22,15 +22,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from millpond.arrays.byte_columns import to_list
 from millpond.errors import Closed
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.one_value import NULL
-from millpond.maps.model.values import present_values
+from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
+from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -121,6 +123,22 @@ class Snapshot:
         """
         result = self.find(keys, at, on_invalid=on_invalid)
         return self.take(result, bytes_max=bytes_max)
+
+    def get(self, key: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss.
+
+        Raises: as `lookup`.
+        """
+        result, finder = self.find([key], None if at is None else clear_instant(at)), self._open_finder()
+        if not result.hits:
+            return None
+        if self.definition.kind is Kind.SESSION:
+            start, end = (finder.take(result, name, pa.int64())[0].as_py() for name in ("start", "end"))
+            return start, end
+        if self.definition.value is None:
+            encoded: bytes = finder.take(result, "value", pa.binary())[0].as_py()
+            return encoded
+        return to_list(encode_values(self.take(result), self.definition.value))[0]
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
         """The places of the answers, for `take`, which reads all of an answer or one field.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.transfer import Fetched
 from millpond.errors import NotFound
+from millpond.maps.model.store_limits import need_shard
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
 from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
@@ -58,6 +59,7 @@ class FolderSource:
             case SpaceFile():
                 return _linked(self._copies.space(source), target)
             case ShardFile(definition, position):
+                need_shard(definition, "backup")
                 self._pond.log.wait_applied(position, [definition.name])
                 if self._pond.map(definition.name).definition.incarnation != definition.incarnation:
                     raise NotFound("the map is another one now", kind="map_incarnation", map=definition.name)

@@ -32,6 +32,7 @@ from millpond.clock import Clock
 from millpond.errors import MillpondError, Unavailable
 from millpond.events.maintenance import EventMaintenance, MaintenanceReport, MaintenanceRules
 from millpond.events.protocol import StreamRules
+from millpond.maps.layered.maintenance import tidy
 from millpond.maps.shard.free_space import free_space
 from millpond.maps.snapshots.refresh import current_manifest
 from millpond.nodes.jobs.maintenance import MaintenanceOrders
@@ -298,6 +299,9 @@ def _compact(node: JobContext, stopping: threading.Event) -> Outcome:
     for pond_map in _maps(node, stopping):
         seen += 1
         with faults.of(f"map {pond_map.name}"):
+            if pond_map.layers is not None:
+                done += tidy(pond_map.layers)
+                continue
             space = free_space(pond_map.shard)
             if (
                 pond_map.definition.maintenance_suspended
@@ -331,6 +335,8 @@ def _snapshot(node: JobContext, stopping: threading.Event) -> Outcome:
 def _snapshot_due(node: JobContext, pond_map: Map) -> bool:
     """True when a map that is read by snapshots moved on, and its snapshot is old enough to be replaced."""
     # A map that was never frozen is frozen when somebody asks: a snapshot that nobody reads only takes disk.
+    if pond_map.layers is not None:
+        return False
     manifest = current_manifest(node.pond.space, pond_map.objects, pond_map.definition)
     if manifest is None or manifest.shard_version == pond_map.shard.version:
         return False

@@ -87,7 +87,7 @@ class MaintenanceOrders:
         past = self._pasts.get(pond_map.name, _Past())
         before = watermark(now_ms, age_ms, self._least_step_ms)
         if act not in past.ordered:
-            return before if past.changed or pond_map.shard.stats().rows else None
+            return before if past.changed or pond_map.rows.stats().rows else None
         position, last = past.ordered[act]
         if before <= last:
             return None

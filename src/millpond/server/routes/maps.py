@@ -9,6 +9,7 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from millpond.maps.map import Map
+from millpond.maps.model.store_limits import unsupported
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
@@ -36,6 +37,7 @@ class Definition(msgspec.Struct):
     retain_ms: int | None
     retain_by: str
     maintenance_suspended: bool
+    store: Annotated[str, Meta(description="where its rows are: shard or layers")]
 
 
 class MapResponse(Definition):
@@ -83,6 +85,7 @@ class NewMap(RequestBody):
     retain: Annotated[str | int | None, Meta(description="age at which rows are deleted, such as 10y")] = None
     retain_by: str = "effective_time"
     exist_ok: Annotated[bool, Meta(description="accept a map that is there already and alike")] = False
+    store: Annotated[str, Meta(description="where its rows are: shard or layers")] = "shard"
 
 
 def _as_json(opened: Map) -> dict[str, Any]:
@@ -112,6 +115,8 @@ def routes(node: Node) -> Routes:
     def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
+        if len(node.follower.members.urls) > 1 and made.store == "layers":
+            raise unsupported(made.name, "replication")
         with node.appending():
             opened = node.pond.create_map(**msgspec.structs.asdict(made))
         return _as_json(opened) | {"position": node.pond.log.position()[0]}

@@ -1,0 +1,165 @@
+"""The head of a layered map: the manifest that counts. It is the pointer of the map's snapshot, in the space.
+
+    with layers.writing():                          what is written is nobody's, and yet not collected
+        layer = …                                   files; nothing is visible
+        head = layers.head()
+        changed = layers.stored(on_top(head.manifest, …))
+        space.write(lambda tx: layers.swap(tx, head, changed))
+
+Invariants:
+* a manifest is stored, and all files that it names are durable, before the pointer names it;
+* the pointer moves from the manifest that the new one was made of: a change never drops another's. Who comes late
+  reads the head again, and puts the same layer on top of it;
+* the version counts the changes of the map, from 1; a map that was never changed has version 0.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
+from millpond.maps.snapshots.freeze import freeze
+from millpond.maps.snapshots.leases import Lease, Leased, writing
+from millpond.maps.snapshots.manifest import SnapshotManifest, load_manifest, store_manifest
+from millpond.maps.snapshots.sorted_runs import SpillTo
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space, Transaction
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.stores.objects import Objects
+
+__all__ = ("Head", "Layers")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The pointer as it was read, and the manifest that it names; None before the first change."""
+
+    pointer: Pointer
+    manifest: SnapshotManifest | None
+
+    @property
+    def version(self) -> int:
+        """The number of changes."""
+        return 0 if self.manifest is None else self.manifest.shard_version
+
+
+@dataclass(frozen=True, slots=True)
+class Layers:
+    """The layers of one map. `memory_max`: the bytes of memory that one piece of work may take."""
+
+    space: Space
+    clock: Clock
+    objects: Objects
+    definition: MapDefinition
+    memory_max: int
+
+    def head(self) -> Head:
+        """The head of now.
+
+        Raises: `NotFound`, kind `map_dropped`; `Corrupt`, kind `layers_damaged`, when its manifest is gone.
+        """
+        pointer = self._pointer()
+        while (current := pointer.current) is not None:
+            try:
+                return Head(pointer, load_manifest(self.objects, current.manifest))
+            except NotFound as error:
+                pointer, before = self._pointer(), pointer
+                if pointer == before:
+                    raise self._damaged(current, error) from error
+        return Head(pointer, None)
+
+    def _pointer(self) -> Pointer:
+        with self.space.read() as tx:
+            same_map(tx, self.definition)
+            pointer = read_pointer(tx, self.definition.name)
+        current = pointer.current
+        if current is None or current.incarnation == self.definition.incarnation:
+            return pointer
+        return Pointer(pointer.revision)
+
+    def _damaged(self, current: Current, error: NotFound) -> Corrupt:
+        return Corrupt(
+            "the manifest of a layered map is missing", kind="layers_damaged", map=self.definition.name,
+            manifest=current.manifest, where=self.objects.where, reason=error.message,
+            hint="restore the pond from a copy, or drop the map and load it again",
+        )  # fmt: skip
+
+    def spill(self) -> SpillTo:
+        """The place for rows that memory may not hold while they are sorted."""
+        return SpillTo.within(Path(self.objects.where), self.memory_max)
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far: what a snapshot is compared with."""
+        current = self._pointer().current
+        return 0 if current is None else current.shard_version
+
+    # -- changing -------------------------------------------------------------------------------------
+
+    def writing(self) -> AbstractContextManager[None]:
+        """Keep files that no manifest names yet, until they are named or given up."""
+        return writing(self.objects)
+
+    def stored(self, manifest: SnapshotManifest) -> SnapshotManifest:
+        """Store a manifest that is to count, whose files are there."""
+        store_manifest(self.objects, manifest)
+        return manifest
+
+    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest) -> None:
+        """Let a stored manifest count in place of the head it was made of.
+
+        Raises: `Conflict`, kind `head_moved`, when another counts by now; `NotFound`, kind `map_dropped`.
+        """
+        same_map(tx, self.definition)
+        current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
+        move_pointer(tx, self.definition.name, current, seen=head.pointer)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def current(self) -> Leased:
+        """The snapshot of all that was loaded, and the lease that keeps its files.
+
+        Raises: as `head`.
+        """
+        while True:
+            manifest = self.freeze()
+            with suppress(NotFound):
+                return Leased(manifest, Lease(self.objects, manifest.id))
+            self._check_moved(manifest)
+
+    def _check_moved(self, manifest: SnapshotManifest) -> None:
+        """Somebody may have replaced the manifest before it was leased; else it was removed by hand."""
+        current = self._pointer().current
+        if current is not None and current.manifest == manifest.id:
+            load_manifest(self.objects, manifest.id)
+
+    def refreeze(self, *, wait_seconds: float | None = None) -> Leased:
+        """As `current`: there is nothing to freeze.
+
+        Raises: as `head`.
+        """
+        return self.current()
+
+    def freeze(self, *, wait_seconds: float | None = None) -> SnapshotManifest:
+        """The manifest that counts, without a lease; a map that was never changed gets an empty one.
+
+        Raises: as `head`.
+        """
+        while True:
+            head = self.head()
+            if head.manifest is not None:
+                return head.manifest
+            manifest = freeze(self.objects, self.definition, (), shard_version=0, created_ms=self.clock.now_ms())
+            try:
+                self.space.write(partial(self.swap, head=head, manifest=manifest))
+            except Conflict:
+                continue
+            return manifest

@@ -1,0 +1,232 @@
+"""Maintenance of a layered map: folding its layers, condensing and retaining them, collecting files.
+
+| act | what it does |
+|---|---|
+| fold | replaces neighbouring layers by one that answers the same |
+| condense, retain | write all layers as one, without the rows that go |
+| compact | folds all layers to one, and collects |
+
+Invariants:
+* an act replaces layers by one, where they lie, in one write of the space: readers see the map before or after it, and
+  loads meanwhile stay on top. When another act replaced them first, it is looked at again what is to be done;
+* an act that is cut off leaves files that nobody names, which the next collecting removes;
+* running an act twice does nothing the second time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.layered.retained import retained_rows
+from millpond.maps.log.apply import record
+from millpond.maps.log.queue import settings_of
+from millpond.maps.maintenance.maintenance import MaintenanceReport
+from millpond.maps.maintenance.rules import age_column
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.store_limits import unsupported
+from millpond.maps.snapshots.freeze import Collected, collect
+from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute, write_layer
+from millpond.maps.snapshots.leases import collecting
+from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.subset import collect_subsets
+from millpond.stores.locks import alone
+from millpond.stores.objects import FolderObjects
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
+    from millpond.maps.layered.head import Head, Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
+    from millpond.maps.shard.shard import ShardStats
+    from millpond.maps.snapshots.manifest import Layer
+
+__all__ = ("carry_out", "collect_files", "compact", "fold_due", "fold_loaded", "maintain", "tidy")
+
+ACT_SECONDS = 600.0
+"""The time limit of an act that waits for another one on the same map."""
+COLLECT_EVERY_MS = 60_000
+
+
+def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
+    """Fold what a load made due, where nobody else does; what fails is done by the next load."""
+    for name in names:
+        layers = loading.layers_of(name)
+        if layers is not None:
+            with suppress(Unavailable, NotFound, Corrupt):
+                if fold_due(layers, wait_seconds=0) and _collecting_due(loading, name):
+                    collect_files(layers)
+
+
+def _collecting_due(loading: Loading, name: str) -> bool:
+    """True now and then: to collect takes a look at all manifests of the last minutes."""
+    now, collected_ms = loading.clock.now_ms(), loading.loads.collected_ms
+    due = now - collected_ms.get(name, 0) >= COLLECT_EVERY_MS
+    if due:
+        collected_ms[name] = now
+    return due
+
+
+def fold_due(layers: Layers, *, everything: bool = False, wait_seconds: float = ACT_SECONDS) -> int:
+    """Fold the layers that are due, or all; how many folds were made.
+
+    Raises: `Unavailable` when the disk is full, or another act keeps at the map; `Corrupt`, naming the file.
+    """
+    if not _due(layers, everything=everything)[1]:
+        return 0
+    folds = 0
+    with _alone(layers, wait_seconds), layers.writing():
+        while True:
+            head, inputs = _due(layers, everything=everything)
+            if head.manifest is None or not inputs:
+                return folds
+            done = fold_layers(layers.objects, head.manifest, inputs, spill=layers.spill())
+            step("fold.written")
+            with suppress(Conflict):  # another replaced them first: look again what is due
+                _put_in_place(layers, done)
+                folds += 1
+
+
+def _due(layers: Layers, *, everything: bool) -> tuple[Head, Sequence[Layer]]:
+    head = layers.head()
+    return head, () if head.manifest is None else layers_due(head.manifest, everything=everything)
+
+
+def _alone(layers: Layers, seconds: float) -> AbstractContextManager[None]:
+    busy = Unavailable(
+        "somebody else maintains the map", kind="map_busy", map=layers.definition.name, hint="try again when it is done"
+    )
+    assert isinstance(layers.objects, FolderObjects), "a pond is a folder"
+    return alone(layers.objects.root / "fold.lock", seconds, busy)
+
+
+def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], object] | None = None) -> None:
+    """Let one layer count in the place of others, over whatever the head is by now. With an `entry`, which is made in
+    the same write, the map is changed; a fold changes nothing, and the version stays.
+
+    Raises: `Conflict` when the others are not in the head any more as they were.
+    """
+
+    def swap(tx: Transaction) -> None:
+        layers.swap(tx, head, manifest)
+        if entry is not None:
+            entry(tx)
+
+    while True:
+        head = layers.head()
+        assert head.manifest is not None, "it has the layers"
+        changed = substitute(
+            layers.objects, head.manifest, done, created_ms=layers.clock.now_ms(), spill=layers.spill()
+        )
+        manifest = layers.stored(replace(changed, shard_version=head.version + (entry is not None)))
+        try:
+            layers.space.write(swap)
+        except Conflict as error:
+            if error.kind != "head_moved":
+                raise
+            continue
+        step("fold.switched")
+        return
+
+
+def collect_files(layers: Layers) -> Collected | None:
+    """Remove the files that no manifest needs; None while somebody writes.
+
+    Raises: `Corrupt` when what is retained cannot be read: then nothing is removed.
+    """
+    with collecting(layers.objects) as free:
+        if not free:
+            return None
+        manifest, now = layers.head().manifest, layers.clock.now_ms()
+        collected = collect(layers.objects, manifest, now_ms=now)
+    if manifest is not None and isinstance(layers.objects, FolderObjects):
+        collect_subsets(layers.objects, manifest, now_ms=now)
+    return collected
+
+
+def tidy(layers: Layers) -> bool:
+    """Fold what is due, and collect; True when something was folded.
+
+    Raises: as `fold_due`.
+    """
+    folds = 0 if layers.definition.maintenance_suspended else fold_due(layers)
+    with suppress(Corrupt, NotFound):  # what only an older manifest names stays, until that can be read
+        collect_files(layers)
+    return folds > 0
+
+
+# -- acts that people order ---------------------------------------------------------------------------
+
+
+def compact(loading: Loading, layers: Layers, stats: Callable[[], ShardStats]) -> MaintenanceReport:
+    """Fold all layers to one, and collect.
+
+    Raises: as `fold_due`.
+    """
+    began, before = loading.clock.monotonic(), stats()
+    with loading.writing():
+        folds = fold_due(layers, everything=True)
+        with suppress(Corrupt, NotFound):
+            collect_files(layers)
+    return _report(loading, layers, began, before, stats(), changes=folds)
+
+
+def maintain(
+    loading: Loading, layers: Layers, what: str, before_ms: int, stats: Callable[[], ShardStats]
+) -> MaintenanceReport:
+    """Condense or retain a map: all its layers as one, without the rows that go; an entry of the log.
+
+    Raises: `Unavailable` when another act keeps at the map, or the disk is full; `Corrupt`; `NotFound`.
+    """
+    definition, began, before = layers.definition, loading.clock.monotonic(), stats()
+    if what == "retain" and age_column(definition) is None:
+        raise unsupported(definition.name, "update_time")
+    if not definition.kind.timed or definition.maintenance_suspended:
+        suspended = definition.kind.timed and definition.maintenance_suspended
+        return replace(_report(loading, layers, began, before, before), suspended=suspended)
+
+    with loading.reports.job("maintenance", act=what, map=definition.name) as job:
+        job.running()
+        carry_out(loading, layers, what, before_ms)
+        after = stats()
+        job.note(rows_removed=before.rows - after.rows)
+    return _report(loading, layers, began, before, after, changes=1)
+
+
+def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> Entry:
+    """Condense or retain all layers as one; its entry in the log, made in the same write.
+
+    Raises: as `maintain`.
+    """
+    entries: list[Entry] = []
+
+    def enter(tx: Transaction) -> None:
+        current = same_map(tx, layers.definition)
+        body = {"incarnation": current.incarnation, "before": before_ms, "settings": settings_of(current)}
+        entries.append(record(tx, what, (current.name,), body, loading.clock.now_ms()))
+
+    with loading.writing(), _alone(layers, ACT_SECONDS), layers.writing():
+        head = layers.head()
+        if head.manifest is None or not head.manifest.layers:
+            loading.space.write(enter)
+        else:
+            rows = retained_rows(layers.objects, layers.definition, head.manifest, what, before_ms)
+            output = write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
+            step(f"{what}.written")
+            _put_in_place(layers, LayerFold(head.manifest.layers, output, oldest=True), enter)
+    loading.loads.announce()
+    return entries[-1]
+
+
+def _report(
+    loading: Loading, layers: Layers, began: float, before: ShardStats, after: ShardStats, *, changes: int = 0
+) -> MaintenanceReport:
+    return MaintenanceReport(
+        map=layers.definition.name, rows_before=before.rows, rows_removed=before.rows - after.rows,
+        rows_after=after.rows, bytes_before=before.bytes, bytes_after=after.bytes, changes=changes, suspended=False,
+        seconds=loading.clock.monotonic() - began,
+    )  # fmt: skip

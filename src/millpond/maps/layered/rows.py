@@ -1,0 +1,75 @@
+"""The rows of a layered map, read from its layers: those of a condition, and their number."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from millpond import ranges
+from millpond.maps.search.visible import visible_groups
+from millpond.maps.snapshots.condition_span import condition_span
+from millpond.maps.snapshots.freeze import open_layers
+from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.rows_of_groups import GroupSpan, spans, thaw
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+    from millpond.maps.snapshots.leases import Leased
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("batches_of_spans", "candidate_rows", "count_layer", "count_rows")
+
+READ_BYTES = 32 << 20
+"""The bytes of files, about, whose groups are looked at together."""
+
+
+def candidate_rows(
+    objects: Objects, definition: MapDefinition, current: Callable[[], Leased], condition: Predicate
+) -> Generator[pa.RecordBatch]:
+    """Canonical rows that hold every row the condition takes, all of one moment: that of the first batch.
+
+    Raises: `Corrupt`, naming the file.
+    """
+    with current() as leased:
+        for batches in batches_of_spans(objects, leased.manifest, condition_span(definition, condition)):
+            yield from batches
+
+
+def count_rows(objects: Objects, leased: Leased) -> int:
+    """The number of rows of a snapshot; of whole layers by their keys alone."""
+    manifest = leased.manifest
+    if len(manifest.layers) <= 1:
+        return sum(count_layer(objects, layer) for layer in manifest.layers)
+    if all(layer.mode is LayerMode.WHOLE for layer in manifest.layers):
+        groups = open_layers(objects, manifest)
+        pairs = zip(groups.batches, visible_groups(groups), strict=True)
+        return sum(int(np.diff(batch.column("rows").offsets.to_numpy())[visible].sum()) for batch, visible in pairs)
+    return sum(batch.num_rows for batches in batches_of_spans(objects, manifest, GroupSpan()) for batch in batches)
+
+
+def count_layer(objects: Objects, layer: Layer) -> int:
+    """The number of rows of a layer, also of those that layers above it hide."""
+    columns = (ranges.open_range(objects, entry).column("rows") for entry in _entries_of(objects, layer))
+    return sum(column.offsets[-1].as_py() - column.offsets[0].as_py() for column in columns)
+
+
+def _entries_of(objects: Objects, layer: Layer) -> Sequence[ranges.RangeEntry]:
+    """The range files of a layer."""
+    return ranges.load_index(objects, layer.index).entries
+
+
+def batches_of_spans(
+    objects: Objects, manifest: SnapshotManifest, whole: GroupSpan
+) -> Iterator[Iterator[pa.RecordBatch]]:
+    """The canonical rows of a span, piece by piece: all rows of one key are in one piece.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    for span in spans(objects, manifest, whole, READ_BYTES):
+        yield thaw(objects, manifest, span)

@@ -1,0 +1,131 @@
+"""Writing the rows of a load as a layer, before the load is entered: visible to nobody until then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import dataclass
+from queue import Empty, Full, Queue
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid
+from millpond.maps.layered.rows import count_layer
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.snapshots.layers import write_layer
+from millpond.maps.snapshots.manifest import Layer, LayerMode
+from millpond.ranges.files import content_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    import pyarrow as pa
+
+    from millpond.maps.layered.head import Layers
+
+__all__ = ("LayerWriter", "WrittenLayer", "layer_of_rows")
+
+QUEUED_MAX = 4
+"""The batches that wait to be sorted: reading goes on meanwhile."""
+_WAIT_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenLayer:
+    """A layer that is written: `id` tells it from others of its map, as that of a part does; `rows` are its own.
+
+    Its files stay as long as its writer is open.
+    """
+
+    layers: Layers
+    id: str
+    rows: int
+    layer: Layer
+
+    @property
+    def map(self) -> str:
+        """The name of its map."""
+        return self.layers.definition.name
+
+
+def layer_of_rows(layers: Layers, rows: Iterable[pa.RecordBatch]) -> Layer | None:
+    """Write canonical rows as a layer of a load; None when there are none. Hold `layers.writing()` around it.
+
+    Raises: `Unavailable` when the disk is full.
+    """
+    mode = LayerMode.JOIN if layers.definition.overwrite else LayerMode.FILL
+    return write_layer(layers.objects, layers.definition, rows, mode, spill=layers.spill())
+
+
+class LayerWriter:
+    """Takes canonical rows of one map, in their order, and writes them as one layer; as `PartWriter` seals parts.
+
+    A thread sorts what was taken while the next rows are read. Close it when the load is entered, or given up.
+    """
+
+    def __init__(self, layers: Layers, *, salt: str = "") -> None:
+        self._layers, self._salt = layers, salt
+        self._schema = canonical_schema(layers.definition)
+        self._batches: Queue[pa.RecordBatch | None] = Queue(QUEUED_MAX)
+        self._writing: Future[Layer | None] | None = None
+        self._given_up = False
+        self._held = ExitStack()
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows.
+
+        Raises: `Invalid` when the columns are not the map's; `Unavailable` when the disk is full.
+        """
+        if not rows.schema.equals(self._schema):
+            raise Invalid(
+                "rows do not have the map's columns", kind="rows_schema", map=self._layers.definition.name,
+                found=rows.schema.names, wanted=self._schema.names,
+            )  # fmt: skip
+        if rows.num_rows:
+            self._put(rows)
+
+    def _put(self, rows: pa.RecordBatch | None) -> None:
+        if self._writing is None:
+            self._held.enter_context(self._layers.writing())
+            pool = self._held.enter_context(ThreadPoolExecutor(1, thread_name_prefix="layer"))
+            self._held.callback(self._give_up)
+            self._writing = pool.submit(layer_of_rows, self._layers, self._taken())
+        while True:
+            if self._writing.done():
+                self._writing.result()
+            try:
+                self._batches.put(rows, timeout=_WAIT_SECONDS)
+            except Full:
+                continue
+            return
+
+    def _taken(self) -> Iterator[pa.RecordBatch]:
+        while not self._given_up:
+            try:
+                rows = self._batches.get(timeout=_WAIT_SECONDS)
+            except Empty:
+                continue
+            if rows is None:
+                return
+            yield rows
+        raise InterruptedError
+
+    def _give_up(self) -> None:
+        self._given_up = True
+
+    def finish(self) -> list[WrittenLayer]:
+        """The layer of all that was written; none without rows.
+
+        Raises: `Unavailable` when the disk is full.
+        """
+        if self._writing is None:
+            return []
+        self._put(None)
+        layer = self._writing.result()
+        assert layer is not None, "rows were written"
+        id_ = content_id(f"{layer.index} {self._salt}".encode()) if self._salt else layer.index
+        return [WrittenLayer(self._layers, id_, count_layer(self._layers.objects, layer), layer)]
+
+    def close(self) -> None:
+        """Let go of the files: what no manifest names may be collected. Closing twice is harmless."""
+        self._held.close()

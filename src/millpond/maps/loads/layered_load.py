@@ -1,0 +1,168 @@
+"""The layers of a load to layered maps, on their way from files that nobody sees to the heads of the maps.
+
+Parts of such maps, which tasks of Spark and clients of nodes seal, become one layer of their map first.
+
+Invariants:
+* a load is entered, with its entry in the log and with the heads of all its maps, in one transaction, or not at all;
+* what came before, as a part or a layer of the same id, is not put on top again: it would hide what came in between;
+* loads commute: one whose map has another head by now puts its layer on that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from millpond.errors import Conflict
+from millpond.kernel.space import Space, Transaction
+from millpond.kernel.steps import step
+from millpond.maps.layered.head import Head, Layers
+from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
+from millpond.maps.loads.merge import Received, part_rows
+from millpond.maps.log.queue import series_of
+from millpond.maps.parts.part import PartFile, PartManifest
+from millpond.maps.snapshots.layers import on_top
+from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+
+__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "map_of", "parts_of")
+
+LayersOf: TypeAlias = Callable[[str], Layers | None]
+"""The layers of a map, by its name; None for a map in a shard."""
+
+Brought: TypeAlias = PartFile | WrittenLayer
+"""A part that was sealed, or a layer that was written."""
+
+
+def map_of(brought: Brought) -> str:
+    """The name of the map that something is brought to."""
+    return brought.map if isinstance(brought, WrittenLayer) else brought.manifest.map
+
+
+def parts_of(brought: Sequence[Brought]) -> list[PartFile]:
+    """The parts among what is brought."""
+    return [item for item in brought if isinstance(item, PartFile)]
+
+
+@dataclass(frozen=True, slots=True)
+class LayerContent:
+    """The content of a layer, for the log: as much as a manifest says of a part."""
+
+    id: str
+    map: str
+    incarnation: str
+    rows: int
+    data_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Placed:
+    """A layer on the head of its map, stored; and the contents that it is made of."""
+
+    layers: Layers
+    contents: tuple[str, ...]
+    head: Head
+    manifest: SnapshotManifest
+
+
+@dataclass(slots=True)
+class LayeredLoad:
+    """The layers of one load."""
+
+    layers_of: LayersOf
+    written: Sequence[WrittenLayer] = ()
+    _held: ExitStack = field(default_factory=ExitStack)
+    _layers: dict[str, tuple[Layers, Layer, tuple[str, ...]]] = field(default_factory=dict)
+    _parts: dict[str, list[tuple[PartManifest, Path]]] = field(default_factory=dict)
+    _placed: list[_Placed] = field(default_factory=list)
+
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Keep the files of the load until it is entered or given up."""
+        with self._held:
+            yield
+
+    def take(self, manifests: Sequence[PartManifest], places: Mapping[str, Path]) -> list[LayerContent]:
+        """Take the verified parts of layered maps, which lie in these places; the contents of all layers."""
+        for manifest in manifests:
+            self._parts.setdefault(manifest.map, []).append((manifest, places[manifest.id]))
+        for name in self._parts:
+            self._held.enter_context(self._layers_of(name).writing())
+        for written in self.written:
+            self._layers[written.map] = written.layers, written.layer, (written.id,)
+        return [
+            *(LayerContent(m.id, m.map, m.incarnation, m.rows, m.data_bytes) for m in manifests),
+            *(
+                LayerContent(layer.id, layer.map, layer.layers.definition.incarnation, layer.rows, layer.layer.size)
+                for layer in self.written
+            ),
+        ]
+
+    def _layers_of(self, name: str) -> Layers:
+        layers = self.layers_of(name)
+        assert layers is not None, "parts of other maps are not taken"
+        return layers
+
+    @property
+    def names(self) -> set[str]:
+        """The maps of its layers."""
+        return {*self._parts, *self._layers}
+
+    def place(self, space: Space, now_ms: int) -> None:
+        """Put each layer on the head of its map as it is now: files are stored, and nothing is visible.
+
+        Raises: `Corrupt` for a damaged part, or layer; `NotFound`, kind `map_dropped`; `Unavailable`.
+        """
+        for name in self._parts:
+            self._convert(space, name)
+        self._placed = [self._on_head(*layer, now_ms) for layer in self._layers.values()]
+        step("load.layers_placed")
+
+    def _convert(self, space: Space, name: str) -> None:
+        """Make the parts of a map that are new a layer; one that was made of the same parts stays."""
+        layers = self._layers_of(name)
+        parts = dict(self._fresh(space, name, layers.definition.overwrite))
+        if name in self._layers and self._layers[name][2] == tuple(parts):
+            return
+        rows = (part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts.values())
+        layer = layer_of_rows(layers, chain.from_iterable(rows)) if parts else None
+        if layer is None:
+            self._layers.pop(name, None)
+        else:
+            self._layers[name] = layers, layer, tuple(parts)
+
+    def _fresh(self, space: Space, name: str, overwrite: bool) -> dict[str, tuple[PartManifest, Path]]:
+        """The parts that are not known, each once: in the place that counts."""
+        with space.read() as tx:
+            current = series_of(name).known(tx, [manifest.id for manifest, _ in self._parts[name]])
+        fresh: dict[str, tuple[PartManifest, Path]] = {}
+        for manifest, place in self._parts[name]:
+            if manifest.id not in current:
+                if overwrite:
+                    fresh.pop(manifest.id, None)
+                fresh.setdefault(manifest.id, (manifest, place))
+        return fresh
+
+    @staticmethod
+    def _on_head(layers: Layers, layer: Layer, contents: tuple[str, ...], now_ms: int) -> _Placed:
+        head = layers.head()
+        manifest = on_top(
+            layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=now_ms,
+            spill=layers.spill(),
+        )  # fmt: skip
+        return _Placed(layers, contents, head, layers.stored(manifest))
+
+    def enter(self, tx: Transaction, brought: Sequence[Mapping[str, Any]]) -> None:
+        """Let what was placed count, of the maps to which the entry in the log says that something new is `brought`.
+
+        Raises: `Conflict`, kind `head_moved`, when it must be placed anew; `NotFound`, kind `map_dropped`.
+        """
+        placed = {placed.layers.definition.name: placed for placed in self._placed}
+        for name in {content["map"] for content in brought}:
+            ids = {content["id"] for content in brought if content["map"] == name}
+            if name not in placed or ids != set(placed[name].contents):
+                raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
+            placed[name].layers.swap(tx, placed[name].head, placed[name].manifest)

@@ -1,0 +1,166 @@
+"""The rows of a map behind its handle: in a shard, or in layers. What a `Map` asks of either is the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Protocol
+
+from millpond.deferred import opened_once
+from millpond.maps.shard.shard import ShardStats
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    import pyarrow as pa
+
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.maintenance.maintenance import MaintenanceReport
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+    from millpond.maps.shard.shard import Shard
+    from millpond.maps.snapshots.leased import MapSnapshots
+    from millpond.maps.snapshots.snapshot import Snapshot
+    from millpond.stores.objects import Objects
+
+__all__ = ("LayeredRows", "MapRows", "ShardRows")
+
+
+class MapRows(Protocol):
+    """The rows of one map, wherever they are stored."""
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+
+    @property
+    def snapshots(self) -> MapSnapshots | Layers:
+        """The snapshots of the map."""
+
+    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
+
+    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
+        """Canonical rows that hold every row a condition takes, all of one moment."""
+
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes on disk."""
+
+    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        """Condense or retain the map, in its turn."""
+
+    def compact(self) -> MaintenanceReport:
+        """Give back the disk that nobody needs."""
+
+    def close(self) -> None:
+        """Let go of files."""
+
+
+class ShardRows:
+    """Rows in a shard."""
+
+    def __init__(self, shard: Shard, loading: Loading, objects: Callable[[], Objects]) -> None:
+        self.shard, self._loading, self._objects = shard, loading, objects
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self.shard.version
+
+    @opened_once
+    def snapshots(self) -> MapSnapshots:
+        """The snapshots of the map, which are frozen from the shard."""
+        from millpond.maps.snapshots.leased import MapSnapshots
+
+        loading = self._loading
+        return MapSnapshots(loading.space, loading.clock, self._objects(), self.shard, loading.memory_max)
+
+    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number at a time."""
+        return self.shard.get(address, at)
+
+    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
+        """The candidate rows of a condition."""
+        from millpond.maps.scan import rows_of_shard
+
+        return rows_of_shard(self.shard, self.shard.definition, condition)
+
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes of the shard."""
+        return self.shard.stats()
+
+    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        """Order maintenance, do what waits before it, carry it out."""
+        from millpond.maps.loads.maintenance_orders import maintain_in_turn
+
+        return maintain_in_turn(self._loading, self.shard, what, before_ms)
+
+    def compact(self) -> MaintenanceReport:
+        """Rewrite the shard's file without free pages."""
+        from millpond.maps.maintenance.maintenance import compact
+
+        return compact(self.shard, clock=self._loading.clock)
+
+    def close(self) -> None:
+        """Close the shard."""
+        self.shard.close()
+
+
+class LayeredRows:
+    """Rows in layers; `snapshot` gives the open snapshot of all of them."""
+
+    def __init__(
+        self, definition: MapDefinition, loading: Loading, objects: Callable[[], Objects],
+        snapshot: Callable[[], Snapshot],
+    ) -> None:  # fmt: skip
+        self.definition, self._loading = definition, loading
+        self._objects, self._snapshot = objects, snapshot
+        self._counted = -1, 0
+
+    @opened_once
+    def snapshots(self) -> Layers:
+        """The layers, which are a snapshot at any time."""
+        from millpond.maps.layered.head import Layers
+
+        loading = self._loading
+        return Layers(loading.space, loading.clock, self._objects(), self.definition, loading.memory_max)
+
+    @property
+    def version(self) -> int:
+        """The number of changes so far."""
+        return self.snapshots.version
+
+    def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
+        """The encoded value for a key or number at a time, from the snapshot that is open."""
+        return self._snapshot().get(address, at)
+
+    def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
+        """The candidate rows of a condition."""
+        from millpond.maps.layered.rows import candidate_rows
+
+        return candidate_rows(self._objects(), self.definition, self.snapshots.current, condition)
+
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes of the layers that count; rows are counted once a version."""
+        from millpond.maps.layered.rows import count_rows
+
+        with self.snapshots.current() as leased:
+            manifest = leased.manifest
+            if self._counted[0] != manifest.shard_version:
+                self._counted = manifest.shard_version, count_rows(self._objects(), leased)
+            return ShardStats(self._counted[1], manifest.shard_version, manifest.size)
+
+    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        """Condense or retain all layers as one."""
+        from millpond.maps.layered.maintenance import maintain
+
+        return maintain(self._loading, self.snapshots, what, before_ms, self.stats)
+
+    def compact(self) -> MaintenanceReport:
+        """Fold all layers to one, and collect what nobody needs."""
+        from millpond.maps.layered.maintenance import compact
+
+        return compact(self._loading, self.snapshots, self.stats)
+
+    def close(self) -> None:
+        """Nothing: open snapshots are closed by those who have them."""

@@ -1,0 +1,44 @@
+"""The operations that layered maps do not have: one list, refused everywhere alike, and shown in the docs."""
+
+from __future__ import annotations
+
+from millpond.errors import Invalid
+from millpond.maps.model.definition import MapDefinition, Store
+
+__all__ = ("UNSUPPORTED", "need_shard", "refuse_settings", "unsupported")
+
+UNSUPPORTED = {
+    "update_time": "retain by effective_time; an update time is kept for each row of a shard only",
+    "changes": "follow the log, or a sharded map: parts, which changes are read from, are kept of sharded maps only",
+    "replication": "serve the pond from one node, or create the map with store='shard'",
+    "backup": "publish a snapshot of the map, or copy the folder of the pond while nobody loads",
+    "shard": "read the map by lookup, scan or a snapshot: it has no shard",
+}
+"""Operations, each with the way out."""
+
+
+def unsupported(name: str, operation: str) -> Invalid:
+    """The error of an operation that a layered map does not have."""
+    return Invalid(
+        "a layered map does not do this", kind="store_unsupported", map=name, operation=operation,
+        hint=UNSUPPORTED[operation],
+    )  # fmt: skip
+
+
+def need_shard(definition: MapDefinition, operation: str) -> None:
+    """Refuse an operation that only sharded maps have.
+
+    Raises: `Invalid`, kind `store_unsupported`.
+    """
+    if definition.store is not Store.SHARD:
+        raise unsupported(definition.name, operation)
+
+
+def refuse_settings(definition: MapDefinition) -> MapDefinition:
+    """The definition, when its store can keep to its settings.
+
+    Raises: `Invalid`, kind `store_unsupported`.
+    """
+    if definition.retain_by == "update_time":
+        need_shard(definition, "update_time")
+    return definition

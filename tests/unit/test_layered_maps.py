@@ -1,0 +1,182 @@
+"""Maps whose rows lie in layers: what a load leaves on the disk, loads at the same time, what is refused."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.errors import Invalid, NotFound
+from millpond.kernel.steps import listening
+from millpond.maps.layered.maintenance import collect_files, fold_due
+from millpond.maps.snapshots.manifest import list_manifests
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Map, Pond
+
+HOUR = 3_600_000
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1_700_000_000_000)) as opened:
+        yield opened
+
+
+@pytest.fixture
+def layered(pond: Pond) -> Map:
+    return pond.create_map("m", kind="state", value="long", store="layers")
+
+
+def numbered(first: int, last: int, value: int) -> list[dict[str, object]]:
+    return [{"key": f"k{number}", "value": value} for number in range(first, last)]
+
+
+def files_of(layered: Map) -> set[str]:
+    return {named.name for folder in ("ranges", "indexes", "manifests") for named in layered.objects.list(folder)}
+
+
+def test_what_was_loaded_answers_at_once(pond: Pond, layered: Map) -> None:
+    assert layered.get("k1") is None
+    assert layered.load(numbered(0, 3, 1)).rows == 3
+    assert layered.load(numbered(2, 4, 2)).maps == {"m": 2}
+    assert layered.get("k1") == 1
+    assert layered.lookup(["k2", "k3", "k4"]).to_pylist() == [2, 2, None]
+    assert sorted(layered.scan("value = 2").read_all()["key"].to_pylist()) == ["k2", "k3"]
+    assert pond.sql("select sum(value) as total from m").to_pylist() == [{"total": 6}]
+    info = layered.info()
+    assert (info["store"], info["rows"], info["version"], info["snapshot_current"]) == ("layers", 4, 2, True)
+
+
+def test_the_store_is_kept_and_shown(pond: Pond, layered: Map) -> None:
+    again = pond.create_map("m", kind="state", value="long", store="layers", exist_ok=True)
+    assert again.definition == layered.definition
+    with pytest.raises(millpond.AlreadyExists):
+        pond.create_map("m", kind="state", value="long", exist_ok=True)
+    with pytest.raises(Invalid, match="store is not known") as refused:
+        pond.create_map("n", kind="state", store="glass")
+    assert refused.value.kind == "store_unknown"
+    assert "store" not in pond.create_map("n", kind="state").definition.to_dict()
+
+
+def test_a_load_is_entered_once(pond: Pond, layered: Map) -> None:
+    rows = numbered(0, 3, 1)
+    layered.load(rows)
+    layered.load(numbered(0, 1, 2))
+    assert layered.load(rows).duplicate_parts == 1
+    assert layered.get("k0") == 2
+    assert layered.load(rows, again=True).duplicate_parts == 0
+    assert layered.get("k0") == 1
+
+
+def test_parts_of_tasks_become_one_layer(pond: Pond, layered: Map) -> None:
+    other = pond.create_map("other", kind="state", value="long")
+    for turn in range(2):
+        parts = []
+        for name, value in (("m", 1), ("m", 2), ("other", 3)):
+            writer = pond.part_writer(name)
+            writer.write(canonical_of(pond.map(name).definition, [(("k",), value), ((f"k{value}",), value)]))
+            parts += writer.finish()
+        result = pond.commit_load(parts, load_id="tasks")
+        assert result.maps == {"m": 4, "other": 2}, turn
+    assert (layered.get("k"), other.get("k"), layered.info()["version"]) == (2, 3, 1)
+    assert not list((pond.folder / "parts").iterdir())
+
+
+def test_loads_at_the_same_time_are_all_there(pond: Pond, layered: Map) -> None:
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(lambda load: layered.load(numbered(load, load + 2, load)), range(12)))
+    assert layered.info()["rows"] == 13
+    assert layered.info()["version"] == 12
+
+
+def test_rejected_rows_fail_the_load(layered: Map) -> None:
+    rows = [{"key": "a", "value": 1}, {"key": None, "value": 2}]
+    with pytest.raises(Invalid):
+        layered.load(rows)
+    assert layered.info()["rows"] == 0
+    assert layered.load(rows, max_rejects=1).rejected == 1
+    assert layered.get("a") == 1
+
+
+def test_folding_and_collecting_leave_what_counts(pond: Pond, layered: Map) -> None:
+    for load in range(5):
+        layered.load(numbered(load, load + 2, load))
+    held = layered.snapshot()
+    assert isinstance(pond.clock, ManualClock)
+    pond.clock.advance(HOUR)
+    layered.compact()
+    assert held.lookup(["k4"]).to_pylist() == [4]
+    held.close()
+    layered.close()
+    layered.compact()
+    (manifest,) = list_manifests(layered.objects)
+    assert len(manifest.layers) == 1
+    assert len(files_of(layered)) == 3
+    assert layered.info()["rows"] == 6
+
+
+def test_a_load_that_was_given_up_leaves_nothing(pond: Pond, layered: Map) -> None:
+    layered.load(numbered(0, 2, 0))
+    before = files_of(layered)
+
+    def stop(step: str) -> None:
+        if step == "load.layers_placed":
+            assert collect_files(layered.rows.snapshots) is None, "somebody writes"
+            raise InterruptedError
+
+    with listening(stop), pytest.raises(InterruptedError):
+        layered.load(numbered(0, 2, 1))
+    assert files_of(layered) > before
+    assert isinstance(pond.clock, ManualClock)
+    pond.clock.advance(HOUR)
+    layered.compact()
+    assert files_of(layered) == before
+    assert layered.get("k0") == 0
+
+
+def test_a_load_during_a_fold_stays_on_top(layered: Map) -> None:
+    layered.load(numbered(0, 400, 0))
+    layered.load(numbered(1, 2, 5))
+    loaded = []
+
+    def load(step: str) -> None:
+        if step == "fold.written" and not loaded:
+            loaded.append(True)
+            with ThreadPoolExecutor(1) as thread:
+                thread.submit(layered.load, numbered(2, 3, 7)).result()
+
+    with listening(load):
+        fold_due(layered.rows.snapshots, everything=True)
+    assert loaded
+    assert layered.lookup(["k0", "k1", "k2"]).to_pylist() == [0, 5, 7]
+
+
+def test_what_layers_do_not_do_is_refused_alike(pond: Pond, layered: Map) -> None:
+    refused = []
+    for act in (
+        lambda: pond.create_map("u", kind="temporal_state", store="layers", retain_by="update_time"),
+        lambda: pond.alter_map("m", retain_by="update_time"),
+        lambda: layered.retain(before="2020-01-01T00:00Z"),
+        lambda: layered.shard,
+    ):
+        with pytest.raises(Invalid) as error:
+            act()
+        refused.append((error.value.kind, error.value.values["operation"]))
+    operations = [*["update_time"] * 3, "shard"]
+    assert refused == [("store_unsupported", operation) for operation in operations]
+
+
+def test_a_dropped_map_takes_its_files_along(pond: Pond, layered: Map) -> None:
+    layered.load(numbered(0, 2, 0))
+    pond.drop_map("m")
+    assert not list((pond.folder / "snapshots").glob("m.*"))
+    with pytest.raises(NotFound):
+        layered.load(numbered(0, 2, 1))
