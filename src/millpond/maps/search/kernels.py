@@ -61,6 +61,7 @@ def directory_bits(groups: int) -> int:
 
 @kernel
 def cell(table, piece, column):  # type: ignore[no-untyped-def]
+    """One column of a piece's line in the table of groups."""
     return load_i64(table + ((piece << 3) + column) * 8)
 
 
