@@ -169,7 +169,8 @@ class WorkflowRuns:
         with self._space.read() as tx:
             row = self._processor.partition.reads(tx, TENANT).get(kind, key_of(name))
         if row is None:
-            raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id=str(key_of(name)))
+            raise NotFound(f"Couldn't find specified {kind.__name__}", kind="workflow_object", type=kind.__name__,
+                           id=str(key_of(name)))  # fmt: skip
         return row
 
     # -- work -----------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_specifications_with_mistakes_in_user_tasks_are_refused_with_the_node() 
     stage = prepared()
     spec, node = _changed("reminds")
     node.user_task_def_name = "nothing"
-    with pytest.raises(Invalid, match=r"the user task is not defined.*node=1-approval-USER_TASK.*nothing"):
+    with pytest.raises(Invalid, match=r"Specified UserTaskDef nothing not found.*node=1-approval-USER_TASK.*nothing"):
         stage.do(spec)
     spec, node = _changed("reminds")
     node.ClearField("user_id")

@@ -81,7 +81,8 @@ def _get_quota(rows: ReadRows, name: QuotaId) -> Quota:
 
 def _needed(row: Any, name: Message) -> Any:
     if row is None:
-        raise NotFound("no object with this id", kind="workflow_object", type=type(name).__name__.removesuffix("Id"),
+        type_ = type(name).__name__.removesuffix("Id")
+        raise NotFound(f"Couldn't find specified {type_}", kind="workflow_object", type=type_,
                        id="/".join(map(str, key_of(name))))  # fmt: skip
     return row
 

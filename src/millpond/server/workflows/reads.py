@@ -156,7 +156,8 @@ def _get(rows: ReadRows, name: Message) -> Message:
     key = key_of(name)
     row = rows.get(kind, key)
     if row is None or is_retired(row):
-        raise NotFound("no object with this id", kind="workflow_object", type=kind.__name__, id="/".join(map(str, key)))
+        type_, path = kind.__name__, "/".join(map(str, key))
+        raise NotFound(f"Couldn't find specified {type_}", kind="workflow_object", type=type_, id=path)
     return shown(row)
 
 
@@ -168,7 +169,7 @@ def _latest_spec(rows: ReadRows, request: GetLatestWfSpecRequest) -> WfSpec:
     prefix = (request.name, request.major_version) if request.HasField("major_version") else (request.name,)
     newest = newest_spec(spec for _, spec in rows.list(WfSpec, prefix) if not is_retired(spec))
     if newest is None:
-        raise NotFound("no specification with this name and version", kind="workflow_spec", spec=request.name)
+        raise NotFound("Couldn't find specified WfSpec", kind="workflow_spec", spec=request.name)
     return newest
 
 
@@ -256,13 +257,15 @@ def _search_runs(rows: ReadRows, request: SearchWfRunRequest) -> Message:
 def _search_variables(rows: ReadRows, request: SearchVariableRequest) -> Message:
     """Searchable variables by their value.
 
-    Raises: `Invalid` when a name or the value is missing, or values of its type are not indexed.
+    Raises: `Invalid` when a name or the value is missing, values of its type are not indexed, or nothing has the name.
     """
     value = value_part(request.value)
     if not (request.wf_spec_name and request.var_name) or value is None:
         raise Invalid("a search for a variable needs a specification, a name and a value", kind="search",
                       spec=request.wf_spec_name, variable=request.var_name,
                       hint="values may be STR, INT, BOOL or DOUBLE")  # fmt: skip
+    if not any(True for _row in rows.list(WfSpec, (request.wf_spec_name,))):
+        raise Invalid(f"Couldn't find WfSpec {request.wf_spec_name[:80]}", kind="search", spec=request.wf_spec_name)
     query = Wanted.variables(
         request.wf_spec_name, request.var_name, value, major=_given(request, "wf_spec_major_version"),
         revision=_given(request, "wf_spec_revision"),
@@ -390,7 +393,7 @@ def _get_job(rows: ReadRows, request: GetBulkJobRequest) -> BulkJob:
     """
     job = rows.get(BulkJob, key_of(request.id))
     if job is None:
-        raise NotFound("no object with this id", kind="workflow_object", type="BulkJob", id=request.id.id)
+        raise NotFound("Couldn't find specified BulkJob", kind="workflow_object", type="BulkJob", id=request.id.id)
     return job
 
 

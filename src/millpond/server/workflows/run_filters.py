@@ -108,8 +108,8 @@ def _declared(
     definitions: dict[str, list[ThreadVarDef]] = {}
     specs = [spec for _, spec in rows.list(WfSpec, (request.wf_spec_name, *version))] if request.wf_spec_name else []
     if not specs:
-        raise Invalid("a search by variables needs a specification that exists", kind="search",
-                      spec=request.wf_spec_name, hint="give wf_spec_name")  # fmt: skip
+        raise Invalid(f"Couldn't find WfSpec {request.wf_spec_name[:80]}", kind="search",
+                      spec=request.wf_spec_name, hint="give wf_spec_name of one that exists")  # fmt: skip
     for spec in specs:
         for declared in spec.thread_specs[spec.entrypoint_thread_name].variable_defs:
             definitions.setdefault(declared.var_def.name, []).append(declared)

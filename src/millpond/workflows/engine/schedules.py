@@ -48,7 +48,8 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     revision = request.revision if request.HasField("revision") else None
     spec = find_spec(work, request.wf_spec_name, major, revision)
     if spec is None:
-        raise Invalid("no specification with this name and version", kind="workflow_spec", spec=request.wf_spec_name)
+        missing = request.wf_spec_name[:80]
+        raise Invalid(f"Couldn't find WfSpec {missing}, or this version of it", kind="workflow_spec", spec=missing)
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
