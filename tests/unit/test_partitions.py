@@ -18,8 +18,10 @@ from google.protobuf.message import Message
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from littlehorse.model import (
+    BulkJobId,
     CorrelatedEventConfig,
     CorrelatedEventId,
+    DeleteBulkJobRequest,
     DeleteCorrelatedEventRequest,
     DeleteWfRunRequest,
     ExternalEventDef,
@@ -36,6 +38,7 @@ from littlehorse.model import (
     WfRun,
     WfRunId,
 )
+from littlehorse.workflow import Workflow
 
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, Conflict, Corrupt, Invalid, NotFound, Unavailable, Uncertain
@@ -73,11 +76,19 @@ from millpond.workflows.processor.codec import LoggedCommand
 from millpond.workflows.store import initialize
 from tests.harness.embedded_log import EmbeddedLog
 from tests.models.workflows.specs import request
+from tests.models.workflows.test_bulk_jobs import job
+from tests.models.workflows.test_spec_migrations import migration
 
 SECONDS = 20
 PARTITIONS = 4
 DAY = 86_400_000
 TENANT = "acme"
+FLOWS = [
+    Workflow("flow", lambda wf: wf.wait_for_event("ready") and None).compile(),
+    Workflow("flow", lambda wf: wf.execute("work") and wf.wait_for_event("ready") and None).compile(),
+    migration(nodes={"1-ready-EXTERNAL_EVENT": "2-ready-EXTERNAL_EVENT"}),
+]
+"""Two versions of a workflow, and the way from one to the other."""
 
 
 class Cluster:
@@ -189,7 +200,10 @@ requests = st.one_of(
         ),
         names,
     ),
-    st.just(PutTaskDefRequest(name="more")),
+    st.builds(lambda run: RunWfRequest(wf_spec_name="flow", id=run, major_version=0, revision=0), names),
+    st.sampled_from([PutTaskDefRequest(name="more"), *FLOWS]),
+    st.builds(lambda name: job(name, LHStatus.COMPLETED, "flow", 0, 9 * DAY), names),
+    st.builds(lambda name: DeleteBulkJobRequest(id=BulkJobId(id=name)), names),
     st.builds(lambda run: ScheduleWfRequest(id=run, wf_spec_name="retried", cron_expression="* * * * *"), names),
 )
 

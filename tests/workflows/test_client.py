@@ -20,7 +20,6 @@ from littlehorse.model import (
     PutTaskDefRequest,
     PutTenantRequest,
     RunWfRequest,
-    ScheduleWfRequest,
     SearchWfRunRequest,
     TaskDefId,
     VariableValue,
@@ -73,23 +72,6 @@ def test_a_program_registers_runs_and_reads(workflow_server: WorkflowServer) -> 
     workflow_server.end()
     with millpond.open(workflow_server.folder) as pond:
         assert pond.verify().ok, "a pond knows the rows of workflows"
-
-
-def test_a_method_that_is_not_served_says_so(workflow_server: WorkflowServer) -> None:
-    from google.protobuf.message_factory import GetMessageClass
-    from littlehorse.model import service_pb2
-
-    from millpond.server.workflows.methods import served_methods
-
-    missing = [name for name, served in served_methods().items() if not served]
-    methods = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name
-    assert missing
-    with workflow_server.stub() as stub:
-        for name in missing:
-            request = GetMessageClass(methods[name].input_type)()
-            status, words = code_of(getattr(stub, name), request)
-            assert (status, name in words) == (grpc.StatusCode.UNIMPLEMENTED, True)
-    assert ScheduleWfRequest is not None
 
 
 @pytest.mark.parametrize("workflow_server", ["pond", "rocksdb"], indirect=True)

@@ -54,7 +54,6 @@ import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_token
 from millpond.server.workflows.access import need_of
-from millpond.server.workflows.methods import served_methods
 from tests.rings.forked import run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 
@@ -65,7 +64,7 @@ RIGHTS = {
     "none": {"read": ("tenant:other",)}, "read": {"read": ("tenant:default",)}, "write": {"write": ("tenant:default",)},
     "admin": {"admin": ("tenant:default",)}, "all": {"admin": ("*",)}, "keeper": {"admin": ("*",)},
 }  # fmt: skip
-SERVED = sorted(name for name, served in served_methods().items() if served)
+SERVED = sorted(service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name)
 
 
 def acls(resource: str, *actions: str) -> ServerACLs:
@@ -129,7 +128,7 @@ def wanted_right(method: str) -> str:
         return "read"
     runs = {"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCorrelatedEvent", "DeleteCorrelatedEvent",
             "DeleteScheduledWfRun", "PutUserTaskRunComment", "DeleteUserTaskRunComment"}  # fmt: skip
-    return "admin" if method.startswith(("Put", "Delete")) and method not in runs else "write"
+    return "admin" if method.startswith(("Put", "Delete", "Migrate")) and method not in runs else "write"
 
 
 @pytest.mark.parametrize("method", SERVED)

@@ -17,6 +17,7 @@ from littlehorse.model import (
     CountAndTiming,
     CreateBulkJobRequest,
     DeleteBulkJobRequest,
+    ExternalEventDefId,
     GetBulkJobRequest,
     GetLatestWfSpecRequest,
     JsonIndex,
@@ -26,6 +27,9 @@ from littlehorse.model import (
     ListWfMetricsRequest,
     MetricsWindowLength,
     MetricWindowId,
+    MigrateWfSpecRequest,
+    PutExternalEventDefRequest,
+    PutExternalEventRequest,
     PutQuotaRequest,
     PutTaskDefRequest,
     QuotaId,
@@ -182,6 +186,32 @@ def test_runs_are_migrated_from_the_terminal_and_tried_first(stub: Any, workflow
     assert stub.GetWfRun(WfRunId(id="a")).status == LHStatus.HALTED
     millpond("migration", "delete", "fix")
     assert "fix" not in millpond("migration", "list")
+
+
+def test_all_runs_of_a_version_go_on_with_the_next_one(stub: Any) -> None:
+    def new(wf: WorkflowThread) -> None:
+        wf.wait_for_event("ready")
+        wf.sleep(3600)
+
+    stub.PutExternalEventDef(PutExternalEventDefRequest(name="ready"))
+    spec = stub.PutWfSpec(Workflow("flow", lambda wf: wf.wait_for_event("ready") and None).compile())
+    for name in "abc":
+        start(stub, "flow", name)
+    event = ExternalEventDefId(name="ready")
+    stub.PutExternalEvent(PutExternalEventRequest(wf_run_id=WfRunId(id="c"), external_event_def_id=event))
+    stub.PutWfSpec(Workflow("flow", new).compile())
+    left = stub.MigrateWfSpec(MigrateWfSpecRequest(old_wf_spec=spec.id, migration={"new_revision": 1}))
+    assert (left.id, left.migration.new_revision) == (spec.id, 1)
+    assert stub.GetWfSpec(spec.id) == left
+
+    def revisions() -> list[int]:
+        return [stub.GetWfRun(WfRunId(id=name)).wf_spec_id.revision for name in "abc"]
+
+    wait_for(lambda: revisions() == [1, 1, 0], "the open runs")
+    stub.PutExternalEvent(PutExternalEventRequest(wf_run_id=WfRunId(id="a"), external_event_def_id=event))
+    assert stub.GetWfRun(WfRunId(id="a")).status == LHStatus.RUNNING, "it sleeps"
+    older = MigrateWfSpecRequest(old_wf_spec=spec.id)
+    assert code_of(stub.MigrateWfSpec, older)[0] is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_many_runs_are_deleted_from_the_terminal(stub: Any, workflow_server: WorkflowServer) -> None:

@@ -18,6 +18,7 @@ class MemoryRows:
 
     def __init__(self) -> None:
         self.bytes: dict[tuple[type[Message], Key], bytes] = {}
+        self.share = (1, 1)
 
     def get(self, kind: type[M], key: Key) -> M | None:
         found = self.bytes.get((kind, key))
@@ -28,13 +29,19 @@ class MemoryRows:
         for key in keys:
             yield key, kind.FromString(self.bytes[kind, key])
 
-    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> list[str]:
+    def runs(
+        self, spec: str, status: int, limit: int, *, version: tuple[int, int] | None = None,
+        times: tuple[int, int] | None = None, after: bytes = b"",
+    ) -> tuple[list[str], bytes]:  # fmt: skip
         found = []
         for (path,), run in self.list(WfRun, ()):
-            at = run.start_time.ToMilliseconds()
-            if run.wf_spec_id.name == spec and run.status == status and times[0] <= at <= times[1]:
-                found.append((at, str(path)))
-        return [path for _, path in sorted(found)[:limit]]
+            at, own = run.start_time.ToMilliseconds(), (run.wf_spec_id.major_version, run.wf_spec_id.revision)
+            within = (times is None or times[0] <= at <= times[1]) and (version is None or version == own)
+            place = f"{at:020}/{path}"
+            if run.wf_spec_id.name == spec and run.status == status and within and place >= after.decode():
+                found.append((place, str(path)))
+        found.sort()
+        return [path for _, path in found[:limit]], found[limit][0].encode() if len(found) > limit else b""
 
     def write(self, outcome: Outcome) -> None:
         for write in outcome.writes:

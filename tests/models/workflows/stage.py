@@ -52,6 +52,7 @@ from millpond.workflows.engine import (
     run_id,
 )
 from millpond.workflows.engine.advance import advance
+from millpond.workflows.engine.commands import RunMigrationDue
 from millpond.workflows.engine.runs import load
 from millpond.workflows.engine.values.conversions import plain
 from millpond.workflows.engine.work import Work
@@ -129,7 +130,9 @@ class Stage:
                 continue
             advance(run)
             left = work.outcome(None)
-            assert not left.effects, (path, left.effects)
+            tries = [effect for effect in left.effects if isinstance(effect, CommandCaused)]  # of a run that stays
+            assert left.effects == tuple(tries), (path, left.effects)
+            assert all(isinstance(effect.request, RunMigrationDue) for effect in tries), path
             for write in left.writes:
                 assert isinstance(write, Write)
                 assert write.row == self.rows.get(write.kind, write.key), (path, write.kind.__name__, write.key)

@@ -6,7 +6,6 @@
 | an id, a list, a search | a read |
 | `PollTask`, `RegisterTaskWorker`, `GetTaskWorkerGroup`, `AwaitWorkflowEvent`, `Whoami`, `GetServerVersion`,
 `ListQuotaUsageMetrics` | here |
-| any other | UNIMPLEMENTED, with the reason; `docs/workflows.md` lists them |
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from google.protobuf.message_factory import GetMessageClass
 from littlehorse.model import (
     ApplyWorkflowMigrationPlanRequest,
     AwaitWorkflowEventRequest,
-    CreateBulkJobRequest,
     DeletePrincipalRequest,
     LHHostInfo,
     ListQuotaUsageMetricsRequest,
@@ -45,7 +43,7 @@ from littlehorse.model import (
     service_pb2,
 )
 
-from millpond.errors import Denied, Internal, NotFound, Unavailable
+from millpond.errors import Denied, NotFound, Unavailable
 from millpond.server.rpc.dispatch import Call, Row, Service, Work
 from millpond.server.workflows.access import admit, need_of, principal_of
 from millpond.server.workflows.cluster_reads import CLUSTER_READS
@@ -60,12 +58,12 @@ if TYPE_CHECKING:
     from millpond.server.workflows.service import WorkflowService
     from millpond.workflows.processor import ReadRows
 
-__all__ = ("SERVICE", "served_methods", "workflow_methods")
+__all__ = ("SERVICE", "workflow_methods")
 
 SERVICE: Final = "littlehorse.LittleHorse"
 AWAIT_SECONDS_MAX = 60.0
 """The time that a caller may wait for a workflow event."""
-_DEFINING = ("Put", "Delete")
+_DEFINING = ("Put", "Delete", "Migrate")
 _OF_RUNS = frozenset({"PutExternalEvent", "PutCheckpoint", "DeleteWfRun", "PutCorrelatedEvent",
                       "DeleteCorrelatedEvent", "DeleteScheduledWfRun", "PutUserTaskRunComment",
                       "DeleteUserTaskRunComment"})  # fmt: skip
@@ -80,11 +78,6 @@ _Row: TypeAlias = "Row[WorkflowService, Any]"
 def workflow_methods(service: WorkflowService) -> Service[WorkflowService]:
     """All methods of the service."""
     return Service(SERVICE, "workflows", service, _ROWS, admit)
-
-
-def served_methods() -> dict[str, bool]:
-    """All methods of the service; False for those that answer UNIMPLEMENTED."""
-    return {name: row.handler is not _unserved for name, row in _ROWS.items()}
 
 
 def _right_of(method: str) -> str:
@@ -102,9 +95,8 @@ def _row(method: MethodDescriptor) -> _Row:
     audited = right != "read" and name not in _OF_WORKERS
     if request in COMMANDS:
         return Row(request, _command, right, audited=audited)
-    if right == "read" and (request in CLUSTER_READS or request in READS):
-        return Row(request, _read, right)
-    return Row(request, _unserved, audited=audited)
+    assert right == "read" and (request in CLUSTER_READS or request in READS), name
+    return Row(request, _read, right)
 
 
 async def _command(call: _Call, request: Message) -> Message | None:
@@ -131,12 +123,6 @@ async def _read(call: _Call, request: Message) -> bytes:
     read = CLUSTER_READS.get(kind) or READS[kind]
     reading = call.service.get if kind in GETS else call.service.read
     return await reading(call.tenant, lambda rows: read(rows, request).SerializeToString())
-
-
-async def _unserved(call: _Call, request: Message) -> None:
-    del request
-    raise Internal("this method is not served", kind="workflow_unserved", method=call.method,
-                   hint="docs/workflows.md lists the methods that are")  # fmt: skip
 
 
 # -- methods of their own ---------------------------------------------------------------------------------
@@ -234,13 +220,6 @@ def _as_migrated(rows: ReadRows, now_ms: int, request: ApplyWorkflowMigrationPla
     return shown(reply)
 
 
-async def _create_job(call: _Call, request: CreateBulkJobRequest) -> Message | None:
-    """Begin a bulk job, where all runs are here: a job of several partitions would have an end in each."""
-    if call.service.look_again_seconds is not None:
-        await _unserved(call, request)
-    return await _command(call, request)
-
-
 async def _quota_usage(call: _Call, request: ListQuotaUsageMetricsRequest) -> MetricsList:
     """The usage of a quota, as this process has seen it."""
     return call.service.access.usage.listed(request)
@@ -271,7 +250,6 @@ _OWN: Final[dict[str, _Row]] = {
     "Whoami": Row(Empty, _whoami),
     "GetServerVersion": Row(Empty, _version),
     "ApplyWorkflowMigrationPlan": Row(ApplyWorkflowMigrationPlanRequest, _migrate, "write", audited=True),
-    "CreateBulkJob": Row(CreateBulkJobRequest, _create_job, "write", audited=True),
     "ListQuotaUsageMetrics": Row(ListQuotaUsageMetricsRequest, _quota_usage, "read"),
 }
 _ROWS: Final = {method.name: _row(method) for method in _METHODS}

@@ -3,6 +3,7 @@
 Invariants:
 
 * A command advances a run for at most `ROUNDS_MAX` rounds; a run that still moves then fails with INTERNAL_ERROR.
+* A run whose specification is left for a newer version goes on with that one behind the command.
 * The status of the run is that of its first thread; a run whose first thread is halted only for a handler is RUNNING.
 """
 
@@ -20,13 +21,15 @@ from littlehorse.model import (
 
 from millpond.workflows.engine.archive import archive
 from millpond.workflows.engine.assignments import Scope
+from millpond.workflows.engine.commands import RunMigrationDue
 from millpond.workflows.engine.edges import chosen, mutate
 from millpond.workflows.engine.failures import NodeFailed
 from millpond.workflows.engine.halting import finish, run_again
 from millpond.workflows.engine.handlers import start_failure_handlers, start_interrupts
-from millpond.workflows.engine.keys import run_path
+from millpond.workflows.engine.keys import root_of, run_path
 from millpond.workflows.engine.limits import ROUNDS_MAX
 from millpond.workflows.engine.nodes import KINDS, Step
+from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.runs import FAILED, TERMINAL, Run, load
 from millpond.workflows.engine.threads import complete, fail, leave, new_node_run
 from millpond.workflows.engine.values.conversions import is_null
@@ -58,6 +61,8 @@ def advance(run: Run, only: Iterable[int] | None = None) -> None:
     _set_status(run)
     archive(run)
     run.save()
+    if run.spec.HasField("migration") and run.row.status != LHStatus.COMPLETED:
+        run.work.cause(CommandCaused(root_of(run.row.id), RunMigrationDue(run.row.id)))
 
 
 def _advance_awake(run: Run) -> bool:

@@ -33,6 +33,7 @@ from littlehorse.model import (
     DeleteWorkflowEventDefRequest,
     DeleteWorkflowMigrationPlanRequest,
     EditUserTaskRunCommentRequest,
+    MigrateWfSpecRequest,
     PutCheckpointRequest,
     PutCorrelatedEventRequest,
     PutExternalEventDefRequest,
@@ -57,12 +58,13 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine import attempts, bulk_jobs, migrations, run_commands, schedules
+from millpond.workflows.engine import attempts, bulk_jobs, migrations, run_commands, schedules, spec_migrations
 from millpond.workflows.engine.advance import advance_family
 from millpond.workflows.engine.commands import (
     AttemptDue,
     AttemptTimedOut,
     BulkJobDue,
+    BulkJobStepped,
     Command,
     CorrelatedEventExpired,
     CorrelatedEventSent,
@@ -70,8 +72,10 @@ from millpond.workflows.engine.commands import (
     CorrelationForgotten,
     EventExpired,
     NodeDue,
+    RunMigrationDue,
     RunUnable,
     ScheduleDue,
+    SpecMigrationDue,
     TaskClaim,
     UserTaskDue,
 )
@@ -138,6 +142,10 @@ COMMANDS: Final[dict[type, Callable[[Work, Any], Any]]] = {
     CreateBulkJobRequest: bulk_jobs.create_job,
     DeleteBulkJobRequest: bulk_jobs.delete_job,
     BulkJobDue: bulk_jobs.job_due,
+    BulkJobStepped: bulk_jobs.job_stepped,
+    MigrateWfSpecRequest: spec_migrations.migrate_spec,
+    SpecMigrationDue: spec_migrations.migration_due,
+    RunMigrationDue: spec_migrations.run_due,
     PutTenantRequest: tenancy.put_tenant,
     PutPrincipalRequest: tenancy.put_principal,
     DeletePrincipalRequest: tenancy.delete_principal,

@@ -1,8 +1,10 @@
 """Bulk jobs: one request deletes many runs that have ended, some at a time, so that other commands come between.
 
-    create ─▶ due ─▶ the next runs, deleted ─▶ due … ─▶ completed
+    create ─▶ due, on each partition ─▶ the next runs, deleted ─▶ stepped ─▶ due … ─▶ stepped ─▶ completed
+                                                                where definitions are
 
 Invariants:
+* A job has a part for each partition with runs, and has ended when all have; the row where definitions are shows all.
 * A job goes on after a restart where it was: what it deletes next is in the rows.
 * A run that ends after the job has passed its time stays.
 """
@@ -23,14 +25,15 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Conflict, Invalid
-from millpond.workflows.engine.commands import BulkJobDue
+from millpond.workflows.engine.commands import BulkJobDue, BulkJobStepped
 from millpond.workflows.engine.keys import Key, check_name, key_of, run_id
 from millpond.workflows.engine.limits import BULK_RUNS_MAX
+from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.run_commands import delete_run
 from millpond.workflows.engine.runs import TERMINAL
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("create_job", "delete_job", "job_due")
+__all__ = ("PAUSE_MS", "create_job", "delete_job", "job_due", "job_stepped")
 
 PAUSE_MS = 50
 """The time between two steps of a job."""
@@ -48,16 +51,19 @@ def create_job(work: Work, request: CreateBulkJobRequest) -> BulkJob:
     if old is not None:
         return old
     _check(work, request.bulk_delete_wf_run)
+    number, total = work.rows.below.share
+    running = BulkJobStatus.BULK_JOB_RUNNING
     job = BulkJob(
         id=name,
         created_at=work.instant(),
-        status=BulkJobStatus.BULK_JOB_RUNNING,
+        status=running,
         bulk_delete_wf_run=request.bulk_delete_wf_run,
-        subprocesses=[BulkJob.Subprocess(status=BulkJobStatus.BULK_JOB_RUNNING)],
-        total_subprocesses=1,
+        subprocesses=[BulkJob.Subprocess(id=part, status=running) for part in range(1, total + 1)],
+        total_subprocesses=total,
     )
     work.rows.put(key_of(name), job)
-    work.set_timer(_timer(name), work.now, BulkJobDue(name))
+    if number > 0:
+        work.set_timer(_timer(name), work.now, BulkJobDue(name))
     return job
 
 
@@ -77,22 +83,36 @@ def _check(work: Work, deletion: BulkDeleteWfRun) -> None:
 
 
 def job_due(work: Work, request: BulkJobDue) -> None:
-    """Delete the next runs of a job, and end it with the last ones."""
+    """Delete the next runs of a job here, and end its part with the last ones."""
     job = work.rows.get(BulkJob, key_of(request.job_id))
     if job is None or job.status != BulkJobStatus.BULK_JOB_RUNNING:
         return
-    deletion, step = job.bulk_delete_wf_run, job.subprocesses[0]
+    number, _ = work.rows.below.share
+    deletion, part = job.bulk_delete_wf_run, job.subprocesses[number - 1]
+    part.id = number
     times = deletion.earliest_start.ToMilliseconds(), deletion.latest_start.ToMilliseconds()
-    paths = work.rows.runs(deletion.wf_spec_name, deletion.wf_run_status, times, BULK_RUNS_MAX)
+    paths, _ = work.rows.below.runs(deletion.wf_spec_name, deletion.wf_run_status, BULK_RUNS_MAX, times=times)
     for path in paths:
         run = work.rows.get(WfRun, (path,))
         if run is not None:
-            step.last_seen_key.CopyFrom(run.start_time)
+            part.last_seen_key.CopyFrom(run.start_time)
         delete_run(work, DeleteWfRunRequest(id=run_id(path)))
     if len(paths) < BULK_RUNS_MAX:
-        job.status = step.status = BulkJobStatus.BULK_JOB_COMPLETED
+        job.status = part.status = BulkJobStatus.BULK_JOB_COMPLETED
     else:
         work.set_timer(_timer(job.id), work.now + PAUSE_MS, request)
+    work.rows.put(key_of(job.id), job)
+    work.cause(CommandCaused(None, BulkJobStepped(job.id, part)))
+
+
+def job_stepped(work: Work, request: BulkJobStepped) -> None:
+    """Note what a partition has done of a job, and end the job with the last part."""
+    job = work.rows.get(BulkJob, key_of(request.job_id))
+    if job is None:
+        return
+    job.subprocesses[request.part.id - 1].CopyFrom(request.part)
+    if all(part.status == BulkJobStatus.BULK_JOB_COMPLETED for part in job.subprocesses):
+        job.status = BulkJobStatus.BULK_JOB_COMPLETED
     work.rows.put(key_of(job.id), job)
 
 

@@ -12,6 +12,7 @@ from typing import TypeAlias
 
 from google.protobuf.message import Message
 from littlehorse.model import (
+    BulkJob,
     BulkJobId,
     CorrelatedEventId,
     ExternalEventId,
@@ -21,6 +22,7 @@ from littlehorse.model import (
     UserTaskRunId,
     VariableValue,
     WfRunId,
+    WfSpecId,
 )
 
 __all__ = (
@@ -36,6 +38,9 @@ __all__ = (
     "CorrelatedEventExpired",
     "ScheduleDue",
     "BulkJobDue",
+    "BulkJobStepped",
+    "SpecMigrationDue",
+    "RunMigrationDue",
     "RunUnable",
     "Request",
     "Command",
@@ -143,6 +148,30 @@ class BulkJobDue:
 
 
 @dataclass(frozen=True, slots=True)
+class BulkJobStepped:
+    """A partition has done a step of its part of a bulk job. It goes to the partition of the definitions."""
+
+    job_id: BulkJobId
+    part: BulkJob.Subprocess
+
+
+@dataclass(frozen=True, slots=True)
+class SpecMigrationDue:
+    """The next runs with a status are to leave a version of a specification: those behind a place of a search."""
+
+    spec_id: WfSpecId
+    status: int
+    after: bytes = b""
+
+
+@dataclass(frozen=True, slots=True)
+class RunMigrationDue:
+    """A run is to leave its version of a specification, as the migration of that version says."""
+
+    run_id: WfRunId
+
+
+@dataclass(frozen=True, slots=True)
 class RunUnable:
     """A timer of a run could not be applied, for a reason: the run cannot go on by itself."""
 
@@ -164,6 +193,9 @@ Request: TypeAlias = (
     | CorrelatedEventExpired
     | ScheduleDue
     | BulkJobDue
+    | BulkJobStepped
+    | SpecMigrationDue
+    | RunMigrationDue
     | RunUnable
 )
 

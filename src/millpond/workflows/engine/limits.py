@@ -39,7 +39,7 @@ CHILD_RUNS_MAX: Final = 100
 """Child runs that one command starts."""
 
 BULK_RUNS_MAX: Final = 100
-"""Runs that one step of a bulk job deletes."""
+"""Runs that one step of a bulk job deletes, or one of a migration moves."""
 
 RUN_DEPTH_MAX: Final = 20
 """Runs from a root to its youngest descendant; their ids nest, and messages nest no deeper than 100."""

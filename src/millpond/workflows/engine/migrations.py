@@ -39,7 +39,7 @@ from millpond.workflows.engine.values.conversions import type_name, type_of_def
 from millpond.workflows.engine.variable_scopes import INHERITED, make
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("apply_plan",)
+__all__ = ("apply_plan", "migrate")
 
 _SAME: dict[str, str] = {
     "external_event": "external_event_def_id",
@@ -54,8 +54,8 @@ def apply_plan(work: Work, request: ApplyWorkflowMigrationPlanRequest) -> WfRun:
 
     Raises:
         NotFound: no such plan or run.
-        Conflict: the run follows another version, or has completed, or a worker has a task whose node would be left.
-        Invalid: the new version has no place for a thread, or a variable has another type there.
+        Conflict: the run follows another version, or has completed; as `migrate`.
+        Invalid: as `migrate`.
     """
     plan = work.rows.get(WorkflowMigrationPlan, (request.id.name,))
     if plan is None:
@@ -64,11 +64,22 @@ def apply_plan(work: Work, request: ApplyWorkflowMigrationPlanRequest) -> WfRun:
     if old.row.wf_spec_id != plan.old_wfSpec or old.row.status == LHStatus.COMPLETED:
         raise Conflict("the run has completed, or follows another version than the plan is for",
                        kind="failed_precondition", run=old.path, plan=request.id.name)  # fmt: skip
-    spec = find_spec(work, plan.old_wfSpec.name, plan.major_version, plan.revision)
+    old.row.workflow_migration_plan_id.CopyFrom(plan.workflow_migration_plan_id)
+    migrate(old, plan, request)
+    return old.row
+
+
+def migrate(old: Run, plan: WorkflowMigrationPlan, request: ApplyWorkflowMigrationPlanRequest) -> None:
+    """Let a run of a plan's old version go on. One that raises leaves rows half changed: they are to be forgotten.
+
+    Raises:
+        Conflict: the new version is gone, or a worker has a task whose node would be left.
+        Invalid: the new version has no place for a thread, or a variable has another type there.
+    """
+    spec = find_spec(old.work, plan.old_wfSpec.name, plan.major_version, plan.revision)
     if spec is None:
         raise Conflict("the version that the plan leads to is gone", kind="failed_precondition", plan=request.id.name)
-    _Migration(old, Run(work, old.row, spec), plan, request).do()
-    return old.row
+    _Migration(old, Run(old.work, old.row, spec), plan, request).do()
 
 
 class _Migration:
@@ -88,7 +99,6 @@ class _Migration:
             failure.handler_spec_name = self._thread_name(failure.handler_spec_name)
         row.old_wf_spec_versions.append(row.wf_spec_id)
         row.wf_spec_id.CopyFrom(self.new.spec.id)
-        row.workflow_migration_plan_id.CopyFrom(self.plan.workflow_migration_plan_id)
         for thread, _row, _node in places:
             self._carry_outputs(thread)
             thread.thread_spec_name = self._thread_name(thread.thread_spec_name)

@@ -76,9 +76,12 @@ class EventThrown:
 
 @dataclass(frozen=True, slots=True)
 class CommandCaused:
-    """A command that follows from this one, on the partition of a key: the root of a run, or a correlation key."""
+    """A command that follows from this one, on the partition of a key: the root of a run, or a correlation key.
 
-    partition_key: str
+    Without a key it is for the partition of the definitions.
+    """
+
+    partition_key: str | None
     request: Request
 
 

@@ -38,8 +38,22 @@ class Rows(Protocol):
         """The rows whose keys begin with `prefix`, in the order of their keys."""
         ...
 
-    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
-        """The first runs of a specification with a status that began between two instants, both included."""
+    @property
+    def share(self) -> tuple[int, int]:
+        """The number of this partition among those that hold runs, from 1, and how many there are.
+
+        That of the definitions, which holds no runs, has the number 0.
+        """
+        ...
+
+    def runs(
+        self, spec: str, status: int, limit: int, *, version: tuple[int, int] | None = None,
+        times: tuple[int, int] | None = None, after: bytes = b"",
+    ) -> tuple[Sequence[str], bytes]:  # fmt: skip
+        """The next runs of a specification with a status that began between two instants, both included.
+
+        With them the place behind them, which is empty at the end.
+        """
         ...
 
 
@@ -96,9 +110,10 @@ class Overlay:
         rows = [listed[key] for key in sorted(listed)]
         return [row for row in rows if isinstance(row, kind)][:limit]
 
-    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
-        """The first runs with a status, as they were before this command."""
-        return self._rows.runs(spec, status, times, limit)
+    @property
+    def below(self) -> Rows:
+        """The rows as they were before this command: searches see no others."""
+        return self._rows
 
     def put(self, key: Key, row: Message) -> None:
         """Write a row."""

@@ -39,6 +39,12 @@ class Work:
         self._ids = 0
         self._effects: list[Effect] = []
 
+    def forget(self) -> None:
+        """Forget all that was read, written and caused, as if the command began now."""
+        self.rows = Overlay(self.rows.below)
+        self.ahead.clear()
+        self._effects.clear()
+
     def instant(self) -> Timestamp:
         """The instant of the command as a message."""
         return instant(self.now)

@@ -92,6 +92,7 @@ class FollowedPartition(Partition):
     def __init__(self, initialization: Initialization, number: int, partitions: int, *, stories: bool = False) -> None:
         super().__init__(initialization, stories=stories)
         self.number, self._partitions = number, partitions
+        self.share = number, partitions - 1
         self._position, self._out = 0, 0
         self.place = Place()
         """The place behind the entries that were applied last."""
@@ -178,8 +179,8 @@ class FollowedPartition(Partition):
 
     # -- what differs from a partition that has its own log -----------------------------------------------
 
-    def _sent_away(self, tx: Transaction, key: str, command: LoggedCommand, now: int) -> bool:
-        target = partition_of_key(command.tenant, key, self._partitions)
+    def _sent_away(self, tx: Transaction, key: str | None, command: LoggedCommand, now: int) -> bool:
+        target = METADATA if key is None else partition_of_key(command.tenant, key, self._partitions)
         if target == self.number:
             return False
         self._put_out(tx, target, command, now)

@@ -102,7 +102,7 @@ class Partition:
     def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
         """With `stories`, each command notes what it tells of its run."""
         self.initialization, self._stories, self._now = initialization, stories, 0
-        self.number = 0
+        self.number, self.share = 0, (1, 1)
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
         self._searchable: dict[tuple[str, object], dict[str, tuple[str, ...]]] = {}
 
@@ -228,7 +228,7 @@ class Partition:
     ) -> tuple[Outcome, tuple[Queued, ...]]:
         """Apply a command, and write all that follows from it."""
         store = self._store(tx, command.tenant)
-        rows = WriteRows(tx, store, partial(self._delete_run, tx, store))
+        rows = WriteRows(tx, store, partial(self._delete_run, tx, store), self.share)
         outcome = apply(rows, Command(command.id, command.request), now)
         if self._stories and (facts := facts_of(outcome.writes, rows.get)):
             note_facts(tx, command.tenant, facts, now, place)
@@ -249,7 +249,7 @@ class Partition:
         """Begin to delete a run; what is more than a slice is deleted behind the command."""
         store.delete_slice(tx, run, SLICE_ROWS_MAX)
 
-    def _sent_away(self, tx: Transaction, key: str, command: LoggedCommand, now: int) -> bool:
+    def _sent_away(self, tx: Transaction, key: str | None, command: LoggedCommand, now: int) -> bool:
         """True when a caused command is another partition's; this one is that of every key."""
         del tx, key, command, now
         return False

@@ -108,6 +108,8 @@ def run_of(path: str | int) -> RunPath:
 class ReadRows:
     """The rows of a tenant, to be read: by the engine's `get` and `list`."""
 
+    share = (1, 1)
+
     def __init__(self, tx: ReadTransaction, reads: RunReads) -> None:
         self._tx, self._reads, self.tenant = tx, reads, reads.tenant
 
@@ -160,11 +162,16 @@ class ReadRows:
         """
         return self._reads.search(self._tx, query, limit=limit, bookmark=bookmark)
 
-    def runs(self, spec: str, status: int, times: tuple[int, int], limit: int) -> Sequence[str]:
-        """The first runs of a specification with a status that began between two instants, both included."""
-        query = Wanted.runs(spec=spec, status=status)
-        page = self.search(Wanted(query.kind, query.attributes, *times), limit=limit, bookmark=None)
-        return ["_".join(address.run) for address in page.rows]
+    def runs(
+        self, spec: str, status: int, limit: int, *, version: tuple[int, int] | None = None,
+        times: tuple[int, int] | None = None, after: bytes = b"",
+    ) -> tuple[Sequence[str], bytes]:  # fmt: skip
+        """The next runs of a specification with a status, and the place behind them: for the engine."""
+        major, revision = version or (None, None)
+        query = Wanted.runs(spec=spec, status=status, major=major, revision=revision)
+        query = Wanted(query.kind, query.attributes, *(times or ()))
+        page = self.search(query, limit=limit, bookmark=after)
+        return ["_".join(address.run) for address in page.rows], page.bookmark or b""
 
     def count(self, query: Wanted) -> int:
         """The number of objects that a search would find in all: its index is read, and no object."""
@@ -207,8 +214,11 @@ class ReadRows:
 class WriteRows(ReadRows):
     """The rows of a tenant, to be read and written by the processor: reading moves rows out of the legacy layout."""
 
-    def __init__(self, tx: Transaction, store: RunStore, delete_run: Callable[[RunPath], object]) -> None:
+    def __init__(
+        self, tx: Transaction, store: RunStore, delete_run: Callable[[RunPath], object], share: tuple[int, int]
+    ) -> None:
         super().__init__(tx, store)
+        self.share = share
         self._writes, self._store, self._delete_run = tx, store, delete_run
 
     def _stored(self, address: Address) -> Stored | None:

@@ -22,16 +22,27 @@ from millpond.errors import Invalid
 from millpond.workflows.engine.keys import check_name, key_of
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("delete_plan", "new_node_name", "new_thread_name", "put_plan")
+__all__ = ("delete_plan", "new_node_name", "new_thread_name", "planned", "put_plan")
 
 
 def put_plan(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMigrationPlan:
     """Store a plan, in place of an earlier one of its name.
 
     Raises:
-        Invalid: a version, a thread or a node that it names does not exist.
+        Invalid: as `planned`; the name is none.
     """
     check_name("migration plan", request.name)
+    plan = planned(work, request)
+    work.rows.put((request.name,), plan)
+    return plan
+
+
+def planned(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMigrationPlan:
+    """The plan of a request.
+
+    Raises:
+        Invalid: a version, a thread or a node that it names does not exist.
+    """
     old = work.rows.get(WfSpec, key_of(request.old_wfSpec))
     new = find_spec(work, request.old_wfSpec.name, request.major_version, request.revision)
     if old is None or new is None:
@@ -51,7 +62,6 @@ def put_plan(work: Work, request: PutWorkflowMigrationPlanRequest) -> WorkflowMi
         plan.thread_migrations[name].new_thread_name = thread.new_thread_name
         for node in thread.node_migrations:
             plan.thread_migrations[name].node_migrations[node].CopyFrom(thread.node_migrations[node])
-    work.rows.put((request.name,), plan)
     return plan
 
 

@@ -52,7 +52,7 @@ def put_spec(work: Work, request: PutWfSpecRequest) -> WfSpec:
     if last is None:
         return _stored(work, spec)
     for earlier in (latest, last):
-        if earlier is not None and same_but_for_time(earlier, spec, "id", "status"):
+        if earlier is not None and same_but_for_time(earlier, spec, "id", "status", "migration"):
             earlier.status = MetadataStatus.ACTIVE
             return _stored(work, earlier)
     breaking = _breaks(work, last, spec)
