@@ -11,7 +11,7 @@ from typing import TypeAlias
 import pytest
 
 from millpond.clock import ManualClock
-from millpond.errors import Unavailable
+from millpond.errors import Invalid, Unavailable
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.parts.part import PartFile
 from millpond.maps.parts.stream import PartStream
@@ -102,6 +102,32 @@ def test_one_at_a_time_sends_a_part(coming: Coming, monkeypatch: pytest.MonkeyPa
     first.leave()
     receive(receiver, part)
     assert receiver.begin(offer_of(part)) is None
+
+
+def test_an_upload_of_which_nothing_is_left_is_forgotten_and_still_has_one_sender(tmp_path: Path) -> None:
+    with open_pond(tmp_path / "pond", serve=True) as pond:
+        part = sealed(pond.create_map("m", kind="state", value="long").definition, tmp_path / "w")
+        receiver = Receiver(pond, LIMITS, pond.clock, decides=lambda: True)
+        sending: list[UploadSession] = []
+
+        def send(_number: int) -> None:
+            for _ in range(20):
+                session = receiver.begin(offer_of(part))
+                assert session is not None
+                sending.append(session)
+                session.write([begin_of(part)])
+                assert sending == [session]
+                sending.remove(session)
+                session.leave(Invalid("of no use", kind="upload_length"))
+
+        with ThreadPoolExecutor(4) as threads:
+            list(threads.map(send, range(4)))
+        assert receiver._uploads == {}
+        receive(receiver, part)
+        assert part.manifest.id in receiver._uploads, "here, it can expire"
+        shutil.rmtree(receiver.folder / part.manifest.id)
+        receiver.forget([part.manifest.id, "0" * 32])
+        assert receiver._uploads == {}
 
 
 def test_a_writer_that_lost_its_connection_learns_of_its_last_bytes(coming: Coming) -> None:

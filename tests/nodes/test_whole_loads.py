@@ -242,6 +242,7 @@ def test_parts_that_were_uploaded_before_are_entered(held: Served, tmp_path: Pat
     answer = bring(held, "l", *parts).json()
     assert (answer["parts"], answer["duplicate_parts"]) == (2, 0)
     assert left(held) == []
+    assert held.node.receiver._uploads == {}, "what a load took is forgotten"
 
 
 def test_a_node_that_is_away_has_not_entered_a_load(serve: Callable[..., Served], tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ class LoadCommit:
             self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
             unsynced=brought.keys(),
         )  # fmt: skip
+        self._receiver.forget(part for part in parts if part not in brought)
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + positions)
 
     def chain_at(self, position: int) -> str:

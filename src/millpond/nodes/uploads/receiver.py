@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -190,9 +190,7 @@ class Receiver:
         """
         place = self._place(offer.part)
         self._check(offer)
-        upload = self._of(offer.part)
-        if not upload.turn.acquire(timeout=TURN_SECONDS if patience is None else patience):
-            raise Unavailable("somebody else sends this part", kind="upload_busy", part=offer.part, hint="ask again")
+        upload = self._turn(offer.part, TURN_SECONDS if patience is None else patience)
         session = None
         try:
             session = self._begin(place, offer, upload)
@@ -201,8 +199,21 @@ class Receiver:
             raise
         finally:
             if session is None:
-                upload.turn.release()
+                self._leave(offer.part, upload)
         return session
+
+    def _turn(self, part: str, patience: float) -> _Upload:
+        """The upload of a part, whose turn is held; who waited while it was forgotten waits for the next one.
+
+        Raises: `Unavailable`, kind `upload_busy`.
+        """
+        while True:
+            upload = self._of(part)
+            if not upload.turn.acquire(timeout=patience):
+                raise Unavailable("somebody else sends this part", kind="upload_busy", part=part, hint="ask again")
+            if self._uploads.get(part) is upload:
+                return upload
+            upload.turn.release()
 
     def take(self, offer: UploadOffer, chunks: Sequence[bytes], patience: float) -> UploadState:
         """Take all that one request brings. `patience`: as of `begin`.
@@ -272,8 +283,23 @@ class Receiver:
     def _let_go(self, part: str, upload: _Upload, keep: bool) -> None:
         """End a writer's turn."""
         self._end(upload, keep=keep)
-        self._of(part, touched=True)
+        self._leave(part, upload)
+
+    def _leave(self, part: str, upload: _Upload) -> None:
+        """Give back the turn, and forget an upload of which nothing is here: a load took it, or it is of no use."""
+        here = (self.folder / part).exists()
+        with self._lock:
+            upload.seen_ms = self._clock.now_ms()
+            if upload.received is None and not here and self._uploads.get(part) is upload:
+                del self._uploads[part]
         upload.turn.release()
+
+    def forget(self, parts: Iterable[str]) -> None:
+        """Forget the uploads of parts that a load took, but for those that somebody sends again."""
+        for part in parts:
+            upload = self._uploads.get(part)
+            if upload is not None and upload.turn.acquire(blocking=False):
+                self._leave(part, upload)
 
     def _end(self, upload: _Upload, *, keep: bool) -> None:
         """Give back the room for what was to come. Without its head nothing of a part is retained."""
@@ -372,7 +398,7 @@ class Receiver:
             self._end(upload, keep=False)
             remove_tree(place)
         finally:
-            upload.turn.release()
+            self._leave(part, upload)
         return here or left is not None
 
     def recent_uploads(self, seconds: float) -> int:
