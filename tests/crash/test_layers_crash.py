@@ -1,27 +1,80 @@
-"""Layers that are damaged on the disk: readers refuse, and `verify` names the file."""
+"""A process killed anywhere while it writes or folds layers: every manifest is whole, and doing it again ends the same."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
-import millpond
-from millpond.errors import Corrupt, NotFound
+from millpond.maps.snapshots.manifest import list_manifests
+from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
+from millpond.stores.objects import FolderObjects
+from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.sampling import drawn
 
-if TYPE_CHECKING:
-    from pathlib import Path
+CHILD = """
+import sys
+from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.snapshots.layers import fold_layers, on_top, substitute, write_layer
+from millpond.maps.snapshots.manifest import LayerMode, store_manifest
+from millpond.stores.objects import FolderObjects
+from millpond.testing import faults
+from millpond.testing.rows import canonical_of
+
+armed = faults.arm()
+objects = FolderObjects(sys.argv[1])
+definition = MapDefinition(name="m", kind=Kind(sys.argv[2]), incarnation="0" * 16, value=parse_value_type("long"))
+ranged = not definition.kind.keyed
+head = None
+for version, mode in enumerate(("join", "fill", "join"), 1):
+    rows = [((n, n + 9, version % 2) if ranged else (f"k{n}", version % 2), version * 100 + n) for n in range(version, 9)]
+    layer = write_layer(objects, definition, [canonical_of(definition, rows)], LayerMode(mode))
+    head = on_top(objects, head, definition, layer, version=version, created_ms=version)
+    store_manifest(objects, head)
+head = substitute(objects, head, fold_layers(objects, head, head.layers), created_ms=4)
+store_manifest(objects, head)
+print(head.id)
+"""
+KINDS = ("temporal_state", "temporal_ranged_state")
 
 
-@pytest.mark.parametrize("folder", ["ranges", "indexes", "manifests"])
-def test_a_damaged_layer_is_refused_and_named(tmp_path: Path, folder: str) -> None:
-    with millpond.open(tmp_path / "pond") as pond:
-        layered = pond.create_map("m", kind="state", value="long", store="layers")
-        layered.load([{"key": "k", "value": 1}])
-        (place,) = (pond.folder / "snapshots").glob(f"m.*/{folder}/*")
-        place.write_bytes(place.read_bytes()[:-1])
-        assert [problem.subject for problem in pond.verify().problems] == ["snapshot file"]
-    with millpond.open(tmp_path / "pond") as pond:
-        for ask in (lambda: pond.map("m").lookup(["k"]), lambda: pond.map("m").get("k")):
-            with pytest.raises((Corrupt, NotFound)):
-                ask()
+def run_child(folder: Path, kind: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, **variables}
+    return subprocess.run(
+        [sys.executable, "-c", CHILD, str(folder), kind], env=environment, capture_output=True, text=True, check=False
+    )
+
+
+def states(folder: Path) -> dict[str, list[dict[str, object]]]:
+    """The rows of every manifest that can be seen."""
+    objects = FolderObjects(folder)
+    return {
+        manifest.id: sorted(
+            (row for batch in thaw(objects, manifest, GroupSpan()) for row in batch.to_pylist()), key=repr
+        )
+        for manifest in list_manifests(objects)
+    }
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_killed_at_any_step(kind: str, tmp_path: Path) -> None:
+    done = run_child(tmp_path / "whole", kind, **{STEPS_LOG: str(tmp_path / "log")})
+    assert done.returncode == 0, done.stderr
+    whole, moments = states(tmp_path / "whole"), occurrences(tmp_path / "log")
+    assert {"layers.layer_written", "layers.folded", "ranges.indexed"} <= {
+        moment.partition(":")[0] for moment in moments
+    }
+    assert len(whole) == 4
+    for number, moment in drawn(list(enumerate(moments)), 3, name=f"layers {kind}"):
+        folder = tmp_path / str(number)
+        killed = run_child(folder, kind, **{KILL_AT: moment})
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)
+        seen = states(folder) if folder.exists() else {}
+        assert seen.items() <= whole.items(), moment
+        again = run_child(folder, kind)
+        assert (again.returncode, again.stdout) == (0, done.stdout), (moment, again.stderr)
+        assert states(folder) == whole

@@ -41,8 +41,9 @@ def join_groups(
 
     A tombstone that nothing joins comes out as an empty group.
     """
-    if len(pieces) == 1:
-        yield pieces[0][1]
+    pieces = [(number, batch) for number, batch in pieces if batch.num_rows]
+    if len(pieces) < 2:
+        yield from (batch for _, batch in pieces)
         return
     keys, members = _union([batch for _, batch in pieces])
     rows = _Rows.of(definition, [batch for _, batch in pieces])
