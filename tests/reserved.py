@@ -11,8 +11,6 @@ RESERVED = {
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",
-    "maps/snapshots/layers.py:write_layer": "maps: the loads of a map whose store of record is its snapshot",
-    "maps/snapshots/layers.py:on_top": "maps: the loads of a map whose store of record is its snapshot",
     # What a test, a benchmark or a tool calls instead of the many steps in which what ships does the same.
     "arrays/warming.py:spelled": "tools/kernels.py",
     "client/snapshots/planned.py:open_remote": "tests of readers",

@@ -1,4 +1,4 @@
-"""A process killed anywhere while it writes or folds layers: every manifest is whole, and doing it again ends the same."""
+"""A process killed anywhere while it writes or folds layers: what is seen is whole, and a second try ends the same."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ definition = MapDefinition(name="m", kind=Kind(sys.argv[2]), incarnation="0" * 1
 ranged = not definition.kind.keyed
 head = None
 for version, mode in enumerate(("join", "fill", "join"), 1):
-    rows = [((n, n + 9, version % 2) if ranged else (f"k{n}", version % 2), version * 100 + n) for n in range(version, 9)]
+    key = (lambda n: (n, n + 9, version % 2)) if ranged else (lambda n: (f"k{n}", version % 2))
+    rows = [(key(n), version * 100 + n) for n in range(version, 9)]
     layer = write_layer(objects, definition, [canonical_of(definition, rows)], LayerMode(mode))
     head = on_top(objects, head, definition, layer, version=version, created_ms=version)
     store_manifest(objects, head)
