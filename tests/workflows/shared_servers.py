@@ -78,12 +78,12 @@ class SharedServer:
 
 
 @contextmanager
-def shared_servers(folder: Path, count: int) -> Iterator[list[SharedServer]]:
-    """Some processes with a broker of their own."""
+def shared_servers(folder: Path, count: int, **more: str) -> Iterator[list[SharedServer]]:
+    """Some processes with a broker of their own; `more` are settings by the names of their variables."""
     with ExitStack() as stack:
         broker = stack.enter_context(kafka_server.running(folder))
         servers = [
-            SharedServer(folder / f"pond-{number}", f"kafka://{broker}/runs", folder / "checkpoints")
+            SharedServer(folder / f"pond-{number}", f"kafka://{broker}/runs", folder / "checkpoints", **more)
             for number in range(count)
         ]
         for server in servers:

@@ -33,6 +33,7 @@ from millpond.workflows.partitions.entries import (
     ClockEntry,
     CommandEntry,
     LogEntry,
+    OutputEntry,
     SentEntry,
     StoryEntry,
     TimerEntry,
@@ -86,7 +87,8 @@ class Follower(Processor):
         self._read = self._place.position
         self._reading = WorkerThread(f"partition {number}", self._follow, clock, retry_seconds=RETRY_SECONDS)
 
-    def _opened(self, initialization: Initialization, stories: bool) -> FollowedPartition:
+    def _opened(self, initialization: Initialization, stories: bool, outputs: bool) -> FollowedPartition:
+        del outputs  # what a tenant is told is a function of the log
         return FollowedPartition(initialization, self.number, self._log.partitions, stories=stories)
 
     @property
@@ -129,6 +131,10 @@ class Follower(Processor):
         position = self._put(StoryEntry(*place, dropped)).result(_SEND_SECONDS)
         if dropped:
             self.wait_until(position, _SEND_SECONDS)
+
+    def note_outputs(self, place: tuple[int, int]) -> None:
+        """Note in the log up to which place records of output are in their topics, or dropped."""
+        self._put(OutputEntry(*place)).result(_SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:
         """Wait until an entry is applied.

@@ -22,6 +22,7 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
+from millpond.server.workflows.output_relay import relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService
 from millpond.server.workflows.shared.ownership import Ownership
@@ -96,6 +97,10 @@ class SharedWorkflows(WorkflowService):
             measures=self.measures, interval=settings.workflows.checkpoint_interval / 1000,
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
+            relay=lambda number, follower: relay_of(
+                settings.workflows, number, follower.space, node.clock, ended=follower.note_outputs,
+                dropped=self.outputs_dropped.add,
+            ),
         )  # fmt: skip
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
 
