@@ -98,7 +98,7 @@ class Pond:
                 self.relays[number] = self.relay()
         self.brokers.fault, self.dies = "", False
 
-    def waiting(self) -> int:
+    def queued(self) -> int:
         with self.space.read() as tx:
             return sum(1 for _ in tx.keys(EVERYTHING))
 
@@ -119,7 +119,7 @@ def test_each_record_is_written_once_and_in_order(script: list[tuple[str, int]],
                 pond.note(number)
             else:
                 pond.turn(number * rivals, act)
-        while pond.waiting():
+        while pond.queued():
             pond.turn(0)
         assert pond.brokers.records == pond.expected
         assert not sum(pond.dropped)
@@ -158,10 +158,10 @@ def test_the_oldest_beyond_the_limit_are_dropped_and_counted(
         pond.note(1, 400)
         pond.turn(0, "unreachable")
         pond.relays[0].drop()
-        assert (pond.waiting() == number + 1) == (not sum(pond.dropped))
-    assert pond.waiting() * 400 < 10_000
-    assert pond.waiting() + sum(pond.dropped) == 40
-    left = pond.waiting()
+        assert (pond.queued() == number + 1) == (not sum(pond.dropped))
+    assert pond.queued() * 400 < 10_000
+    assert pond.queued() + sum(pond.dropped) == 40
+    left = pond.queued()
     pond.turn(0)
     assert pond.brokers.records == pond.expected[-left:]
     assert "the oldest are dropped" in caplog.text

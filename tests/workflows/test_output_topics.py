@@ -40,6 +40,7 @@ from littlehorse.workflow import Workflow, WorkflowThread
 import millpond
 from millpond.clock import SystemClock
 from millpond.stores.memory import MemorySpace
+from millpond.workflows.logs import Entry
 from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.outputs import outputs_after
 from millpond.workflows.partitions.entries import OutputEntry, decode_entry
@@ -50,9 +51,11 @@ from tests.topic_records import committed
 from tests.workflows.conftest import SECONDS, WorkflowServer, code_of
 from tests.workflows.shared_servers import SharedServer, shared_servers
 
+pytestmark = pytest.mark.sample(1, of="file")
+
 TENANT = "default"
 CONFIG = OutputTopicConfig()
-Told = dict[str, list[tuple[str, bytes]]]
+Topic = dict[str, list[tuple[str, bytes]]]
 """The keys and records of a topic, by the root of their run or by themselves, in their order."""
 
 
@@ -99,32 +102,32 @@ def until_taken(call: Callable[..., Any], request: Message) -> None:
             return
 
 
-def told(records: Iterator[tuple[str, str, bytes]]) -> dict[str, Told]:
-    topics: dict[str, Told] = {"execution": defaultdict(list), "metadata": defaultdict(list)}
+def by_key(records: Iterator[tuple[str, str, bytes]]) -> dict[str, Topic]:
+    topics: dict[str, Topic] = {"execution": defaultdict(list), "metadata": defaultdict(list)}
     for topic, key, record in records:
         topics[topic][key].append((key, record))
     return {topic: dict(keys) for topic, keys in topics.items()}
 
 
-def read(broker: str, cluster: str) -> dict[str, Told]:
+def read(broker: str, cluster: str) -> dict[str, Topic]:
     """All that consumers see of the tenant."""
     topics = ("execution", "metadata")
-    return told(
+    return by_key(
         (topic, key, data) for topic in topics for _, key, data in committed(broker, f"{cluster}_{TENANT}_{topic}")
     )  # fmt: skip
 
 
-def noted(spaces: Sequence[MemorySpace]) -> dict[str, Told]:
+def noted(spaces: Sequence[MemorySpace]) -> dict[str, Topic]:
     """All that commands noted, that were applied once more."""
     records = []
     for space in spaces:
         with space.read() as tx:
             records += [output for _, output in outputs_after(tx, (0, 0), count=1_000_000, size=1 << 40)]
-    return told((output.topic, output.key, output.record) for output in records if output.topic)
+    return by_key((output.topic, output.key, output.record) for output in records if output.topic)
 
 
-def until_equal(broker: str, cluster: str, expected: dict[str, Told]) -> None:
-    clock, found = SystemClock(), dict[str, Told]()
+def until_equal(broker: str, cluster: str, expected: dict[str, Topic]) -> None:
+    clock, found = SystemClock(), dict[str, Topic]()
     until = clock.monotonic() + SECONDS
     while clock.monotonic() < until and found != expected:
         with suppress(KafkaException, KeyError):
@@ -133,8 +136,8 @@ def until_equal(broker: str, cluster: str, expected: dict[str, Told]) -> None:
     assert found == expected
 
 
-def of_own_log(folder: Path) -> dict[str, Told]:
-    """What the command log of a folder tells."""
+def of_own_log(folder: Path) -> dict[str, Topic]:
+    """The records that the command log of a folder tells."""
     space = MemorySpace()
     partition = Partition(space.write(lambda tx: initialize(tx, 0)), outputs=True)
     with millpond.open(folder) as pond, pond.space.read() as tx:
@@ -143,24 +146,25 @@ def of_own_log(folder: Path) -> dict[str, Told]:
     return noted([space])
 
 
-def of_shared_log(broker: str, topic: str) -> dict[str, Told]:
-    """What the partitions of a log tell."""
-    log, spaces = KafkaLog(broker, topic), list[MemorySpace]()
-    for number in range(log.partitions):
-        space, end = MemorySpace(), log.end(number)
-        partition = FollowedPartition(space.write(lambda tx: initialize(tx, 0)), number, log.partitions)
-        following = log.follow(number, 0)
-        while partition.place.position < end:
-            entries = following.next(1_000, 1)
-            # Positions that are left out are as good: an entry of output only deletes what is to be compared.
-            kept = [entry for entry in entries if not isinstance(decode_entry(entry.data), OutputEntry)]
-            space.write(lambda tx, kept=kept: partition.apply_entries(tx, kept))  # type: ignore[misc]
-            if entries and entries[-1].position >= end:
-                break
-        following.close()
-        spaces.append(space)
+def of_shared_log(broker: str, topic: str) -> dict[str, Topic]:
+    """The records that the partitions of a log tell."""
+    log = KafkaLog(broker, topic)
+    spaces = [replayed(log, number) for number in range(log.partitions)]
     log.close()
     return noted(spaces)
+
+
+def replayed(log: KafkaLog, number: int) -> MemorySpace:
+    """A store to which all entries of a partition were applied, but for those that only delete what is compared."""
+    space, entries, end = MemorySpace(), list[Entry](), log.end(number)
+    partition = FollowedPartition(space.write(lambda tx: initialize(tx, 0)), number, log.partitions)
+    following = log.follow(number, 0)
+    while not entries or entries[-1].position < end:
+        entries += following.next(1_000, 1)
+    following.close()
+    others = [entry for entry in entries if not isinstance(decode_entry(entry.data), OutputEntry)]
+    space.write(lambda tx: partition.apply_entries(tx, others))
+    return space
 
 
 NUMBERS = itertools.count()
@@ -205,7 +209,7 @@ def test_a_killed_server_loses_no_record_and_doubles_none(
     check_records(expected)
 
 
-def check_records(topics: dict[str, Told]) -> None:
+def check_records(topics: dict[str, Topic]) -> None:
     """Read the records as a client does."""
     for run, rows in topics["execution"].items():
         records = [OutputTopicRecord.FromString(data) for _, data in rows]

@@ -67,7 +67,7 @@ METADATA = {
 }  # fmt: skip
 SPECS = {**RUNS, "published": "", "masked": 'secret="s"'}
 Rows = dict[tuple[type[Message], Key], bytes]
-Told = tuple[str, bytes]
+Row = tuple[str, bytes]
 
 
 def published(wf: WorkflowThread) -> None:
@@ -80,19 +80,19 @@ def published(wf: WorkflowThread) -> None:
         own.assign(text)
 
 
-class ToldStage(Stage):
+class OutputStage(Stage):
     """A stage beside a partition with topics of output: what it tells is compared with all rows before and after."""
 
     def __init__(self, level: int = ALL) -> None:
         super().__init__()
-        self.space, self.level, self.expected = MemorySpace(), level, list[Told]()
+        self.space, self.level, self.expected = MemorySpace(), level, list[Row]()
         self.partition = Partition(self.space.write(lambda tx: initialize(tx, self.now)), outputs=True)
         config = OutputTopicConfig(default_recording_level=level)  # type: ignore[arg-type]
         self._command(PutTenantRequest(id=TENANT, output_topic_config=config), CLUSTER)
 
-    def copied(self) -> ToldStage:
+    def copied(self) -> OutputStage:
         """A stage with the same rows, on which nothing was told yet."""
-        other = ToldStage(self.level)
+        other = OutputStage(self.level)
         other.rows.bytes, other.commands = dict(self.rows.bytes), list(self.commands)
         with self.space.read() as tx:
             rows = list(tx.scan(EVERYTHING))
@@ -119,11 +119,11 @@ class ToldStage(Stage):
         self.expected += self.changes(before)
         return outcome
 
-    def changes(self, before: Rows) -> list[Told]:
-        """What a tenant is told, by all rows before a command and all rows behind it."""
-        first: list[Told] = []
-        others: list[Told] = []
-        last: list[Told] = []
+    def changes(self, before: Rows) -> list[Row]:
+        """The records that a tenant is told, by all rows before a command and all rows behind it."""
+        first: list[Row] = []
+        others: list[Row] = []
+        last: list[Row] = []
         for (kind, key), row in sorted(self.rows.bytes.items(), key=lambda item: (item[0][0].__name__, item[0][1])):
             old = before.get((kind, key))
             if old == row:
@@ -135,13 +135,13 @@ class ToldStage(Stage):
                     (f"metadata {METADATA[kind].upper()}/{name}", record.SerializeToString(deterministic=True))
                 )
             elif kind in EXECUTION and self.level == ALL:
-                told = self.of_run(kind, key, row, old)
-                if told is not None:
+                of_run = self.of_run(kind, key, row, old)
+                if of_run is not None:
                     status = WfRun.FromString(row).status if kind is WfRun else None
-                    (others if status is None else first if status == LHStatus.RUNNING else last).append(told)
+                    (others if status is None else first if status == LHStatus.RUNNING else last).append(of_run)
         return [*first, *others, *last]
 
-    def of_run(self, kind: type[Message], key: Key, row: bytes, old: bytes | None) -> Told | None:
+    def of_run(self, kind: type[Message], key: Key, row: bytes, old: bytes | None) -> Row | None:
         message = kind.FromString(row)
         if isinstance(message, WfRun) and old is not None and WfRun.FromString(old).status == message.status:
             return None
@@ -167,13 +167,13 @@ class ToldStage(Stage):
         with self.space.read() as tx:
             page = outputs_after(tx, (0, 0), count=100_000, size=1 << 30)
         assert [place for place, _ in page] == sorted({place for place, _ in page})
-        told = [(f"{output.topic} {output.key}", output.record) for _, output in page if output.topic]
-        assert told == self.expected
+        noted = [(f"{output.topic} {output.key}", output.record) for _, output in page if output.topic]
+        assert noted == self.expected
 
 
 @cache
-def _prepared(level: int) -> ToldStage:
-    stage = ToldStage(level)
+def _prepared(level: int) -> OutputStage:
+    stage = OutputStage(level)
     patched, test_scenarios.Stage = test_scenarios.Stage, lambda: stage  # type: ignore[misc, assignment]
     try:
         test_scenarios.prepared()
@@ -183,7 +183,7 @@ def _prepared(level: int) -> ToldStage:
     return stage
 
 
-def play(spec: str, script: list[str], level: int) -> ToldStage:
+def play(spec: str, script: list[str], level: int) -> OutputStage:
     """Play a script of commands, of which some fail, on one run."""
     stage = _prepared(level).copied()
     test_scenarios.perform(stage, f"run {spec} r {SPECS[spec]}")
@@ -205,10 +205,10 @@ def test_any_commands_tell_what_they_changed(spec: str, script: list[str]) -> No
 @pytest.mark.sample(4)
 @pytest.mark.parametrize("file", sorted(test_scenarios.FOLDER.glob("*.txt")), ids=lambda file: file.stem)
 def test_a_scenario_tells_what_it_changed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    stages: list[ToldStage] = []
+    stages: list[OutputStage] = []
 
     def begun() -> Stage:
-        stages.append(ToldStage())
+        stages.append(OutputStage())
         return stages[-1]
 
     monkeypatch.setattr(test_scenarios, "Stage", begun)
@@ -228,6 +228,6 @@ def test_without_events_of_runs_definitions_alone_are_told() -> None:
 def test_variables_that_others_may_see_are_told_and_no_others() -> None:
     stage = play("published", ['event r ready a "x"', 'event r ready b "y"'], ALL)
     records = [OutputTopicRecord.FromString(record) for name, record in stage.expected if name == "execution r"]
-    told = [(record.variable.id.name, record.variable.value.str) for record in records if record.HasField("variable")]
-    assert told == [("seen", "nothing"), ("seen", "x"), ("seen", "y")]
+    values = [(record.variable.id.name, record.variable.value.str) for record in records if record.HasField("variable")]
+    assert values == [("seen", "nothing"), ("seen", "x"), ("seen", "y")]
     assert next(record.WhichOneof("payload") for record in records) == "wf_run"

@@ -65,7 +65,7 @@ class OutputRelay:
         self._newest, self._dropped = newest, dropped
         self._ended = ended or (lambda place: space.write(lambda tx: delete_outputs(tx, place)))
         self._after: OutputPlace = (0, 0)
-        self._seen, self._waiting = (0, 0), 0
+        self._seen, self._queued = (0, 0), 0
         self._worker = WorkerThread("topics of output", self._write_all, clock, retry_seconds=RETRY_SECONDS)
 
     def start(self) -> None:
@@ -95,7 +95,7 @@ class OutputRelay:
         self._newest = None if self._newest is None else max(self._newest, place[0])
         self._topics.write(records, place)
         step("workflows.output_written")
-        self._after, self._seen, self._waiting = place, place, 0
+        self._after, self._seen, self._queued = place, place, 0
         for output in large:
             _LOG.error("a record is too large for its topic, and left out. tenant=%s topic=%s key=%s bytes=%s",
                        output.tenant, output.topic, output.key[:100], len(output.record))  # fmt: skip
@@ -106,14 +106,14 @@ class OutputRelay:
         """Drop the oldest records beyond the limit. It reads those that came since it was called before."""
         with self._space.read() as tx:
             for place, size in output_sizes(tx, max(self._seen, self._after)):
-                self._seen, self._waiting = place, self._waiting + size
-            if self._waiting <= OUTPUT_BYTES_WAITING_MAX:
+                self._seen, self._queued = place, self._queued + size
+            if self._queued <= OUTPUT_BYTES_WAITING_MAX:
                 return
             count, most = 0, OUTPUT_BYTES_WAITING_MAX - OUTPUT_BYTES_WAITING_MAX // _DROPPED_AT_ONCE
             for place, size in output_sizes(tx, self._after):
-                if self._waiting <= most:
+                if self._queued <= most:
                     break
-                self._after, self._waiting, count = place, self._waiting - size, count + 1
+                self._after, self._queued, count = place, self._queued - size, count + 1
         _LOG.error("more records of output wait than may: the oldest are dropped. records=%s waiting_max=%s", count,
                    OUTPUT_BYTES_WAITING_MAX)  # fmt: skip
         self._dropped(count)

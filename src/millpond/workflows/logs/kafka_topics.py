@@ -25,7 +25,7 @@ from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord  # noqa
 
 __all__ = ("KafkaTopics",)
 
-_SECONDS = 10.0
+_SECONDS = 5.0
 
 
 class KafkaTopics:

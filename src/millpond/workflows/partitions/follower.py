@@ -126,15 +126,11 @@ class Follower(Processor):
         for command in () if owning else list(self._claims):
             self._give_back(command)
 
-    def note_stories(self, place: tuple[int, int], dropped: bool) -> None:
-        """Note in the log up to which place stories are told, or dropped: then every process forgets them."""
-        position = self._put(StoryEntry(*place, dropped)).result(_SEND_SECONDS)
-        if dropped:
+    def note(self, entry: StoryEntry | OutputEntry) -> None:
+        """Note in the log up to which place stories are told, or records written: then every process forgets them."""
+        position = self._put(entry).result(_SEND_SECONDS)
+        if isinstance(entry, StoryEntry) and entry.dropped:
             self.wait_until(position, _SEND_SECONDS)
-
-    def note_outputs(self, place: tuple[int, int]) -> None:
-        """Note in the log up to which place records of output are in their topics, or dropped."""
-        self._put(OutputEntry(*place)).result(_SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:
         """Wait until an entry is applied.

@@ -237,7 +237,7 @@ class Partition:
         if self._stories and (facts := facts_of(outcome.writes, rows.get)):
             note_facts(tx, command.tenant, facts, now, place)
         if self._outputs:
-            note_outputs(tx, self._told(tx, command.tenant, outcome.writes, rows, now), place)
+            note_outputs(tx, self._outputs_of(tx, command.tenant, outcome.writes, rows, now), place)
         queued = rows.write(outcome.writes, place)
         for effect in outcome.effects:
             match effect:
@@ -281,7 +281,7 @@ class Partition:
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._searched, tx, tenant))
 
-    def _told(
+    def _outputs_of(
         self, tx: Transaction, tenant: str, writes: Sequence[Write | RunDeleted], rows: WriteRows, now: int
     ) -> list[Output]:  # fmt: skip
         """The records of what a command changes, if its tenant has topics of output."""

@@ -144,8 +144,7 @@ class Processor:
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
         self.measures = measures or Measures()
         self._ends: Ends | None = None
-        self._queues = TaskQueues()
-        self._recent = RecentRows()
+        self._queues, self._recent = TaskQueues(), RecentRows()
         self._queue: deque[Incoming] = deque()
         self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
@@ -20,6 +21,7 @@ from millpond.kernel.worker import WorkerThread
 from millpond.server.workflows.event_publisher import Teller
 from millpond.server.workflows.output_relay import OutputRelay
 from millpond.workflows.partitions import METADATA, Follower, open_store
+from millpond.workflows.partitions.entries import StoryEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.partitions import Checkpoints
     from millpond.workflows.processor import Applied, Measures
+    from millpond.workflows.stories import StoryPlace
     from millpond.workflows.tasks.queues import Workers
 
 __all__ = ("CHECKPOINT_ENTRIES", "Ownership")
@@ -114,7 +117,7 @@ class Ownership:
         follower.own(True)
         relays = self._relays.setdefault(number, [])
         if self._append is not None:
-            relays.append(Teller(follower.space, self._clock, self._append, follower.note_stories, self._dropped))
+            relays.append(Teller(follower.space, self._clock, self._append, partial(_note, follower), self._dropped))
         if self._relay is not None:
             relays.append(self._relay(number, follower))
         for relay in relays:
@@ -171,3 +174,7 @@ class Ownership:
             before = self._checkpoints.save(number, follower.space)
             self._saved[number] = now, reached
             self._log.trim(number, before)
+
+
+def _note(follower: Follower, place: StoryPlace, dropped: bool) -> None:
+    follower.note(StoryEntry(*place, dropped))

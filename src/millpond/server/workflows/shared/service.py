@@ -34,6 +34,7 @@ from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.partitions.entries import OutputEntry
 from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
@@ -98,8 +99,8 @@ class SharedWorkflows(WorkflowService):
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
             relay=lambda number, follower: relay_of(
-                settings.workflows, number, follower.space, node.clock, ended=follower.note_outputs,
-                dropped=self.outputs_dropped.add,
+                settings.workflows, number, follower.space, node.clock,
+                ended=lambda place: follower.note(OutputEntry(*place)), dropped=self.outputs_dropped.add,
             ),
         )  # fmt: skip
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
