@@ -49,11 +49,14 @@ def test_what_is_dropped_is_dropped_by_all_who_follow(monkeypatch: pytest.Monkey
     def refuse(batches: Sequence[EventBatch]) -> object:
         raise Unavailable("no Redis", kind="redis_unreachable")
 
+    def note(place: tuple[int, int], dropped: bool) -> None:
+        follower.note(StoryEntry(*place, dropped))
+
     do(PutTaskDefRequest(name="work"))
     do(request("retried"))
     for number in range(25):
         do(RunWfRequest(wf_spec_name="retried", id=f"r{number}"))
-    Teller(follower.space, clock, refuse, follower.note_stories, tally.add).drop()
+    Teller(follower.space, clock, refuse, note, tally.add).drop()
     with follower.space.read() as tx:
         rows = stories_after(tx, (0, 0), 100)
         own = {key: row for key, row in tx.scan(EVERYTHING) if key not in INITIALIZED}

@@ -79,7 +79,7 @@ class SharedServer:
 
 @contextmanager
 def shared_servers(folder: Path, count: int, **more: str) -> Iterator[list[SharedServer]]:
-    """Some processes with a broker of their own, and more settings."""
+    """Some processes with a broker of their own; `more` are settings by the names of their variables."""
     with ExitStack() as stack:
         broker = stack.enter_context(kafka_server.running(folder))
         servers = [

@@ -229,12 +229,17 @@ class Workflows(_Group):
         "the pond's folder, for one process",
     )  # fmt: skip
     log_config: str = Field(
-        "", description="file with more settings for the brokers of workflows.log, for encryption and credentials: "
+        "", description="file with more settings for these brokers, for encryption and credentials: "
         "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
     )  # fmt: skip
     partitions: int = Field(8, ge=1, le=1_000, description="partitions of runs, when the topic is made")
     checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
     checkpoint_interval: Duration = Field(300_000, ge=100, description="how often changed partitions get one")
+    output: str = Field(
+        "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100})?$",
+        description="brokers for tenants' topics of output, and what the names of these begin with, which no other "
+        "pond uses: kafka://host:9092/cluster; by default those of workflows.log"
+    )  # fmt: skip
     events: bool = Field(False, description="tell each run's story as events: queue = tenant, job set = run")
 
     @model_validator(mode="after")

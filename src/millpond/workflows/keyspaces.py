@@ -8,8 +8,8 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "PLACE", "QUEUED", "RECEIVED",
-    "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
+    "COMMANDS", "DEFINITION", "DELETION", "FAILED", "GROUP", "INITIALIZED", "OUTBOX", "OUTPUT", "PLACE", "QUEUED",
+    "RECEIVED", "SENDING", "STORY", "TAG", "TIMER", "TIMER_TIME",
 )  # fmt: skip
 
 # A clone copies maps; the runs of a folder stay with the folder.
@@ -68,6 +68,10 @@ SENDING = REGISTRY.register(
 )  # fmt: skip
 RECEIVED = REGISTRY.register(
     "workflows", "received", ("partition",), _FOLDER, "a number", "how many entries of a partition were applied"
+)  # fmt: skip
+OUTPUT = REGISTRY.register(
+    "workflows", "output", ("position", "number"), _FOLDER, "tenant, topic, key, then a record",
+    "a record that is yet to be written to a topic of output of its tenant",
 )  # fmt: skip
 STORY = REGISTRY.register(
     "workflows", "story", ("position", "number"), _FOLDER, "JSON: tenant, milliseconds, events",

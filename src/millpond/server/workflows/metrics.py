@@ -15,6 +15,8 @@
 | `millpond_workflows_log_ahead_seconds` | | by how much the last command is ahead of the clock, which was wrong |
 | `millpond_workflows_stories_queued` | | commands whose events are in no stream yet, at most 1,000 |
 | `millpond_workflows_stories_dropped_total` | | commands whose events had no room while they could not be appended |
+| `millpond_workflows_outputs_queued` | | records that are in no topic of output yet, at most 1,000 |
+| `millpond_workflows_outputs_dropped_total` | | records that had no room, or were too large |
 | `millpond_workflows_position` | partition | of a shared log: the last entry applied, where this process is the owner |
 
 Calls are counted as those of HTTP are, with their method: label `route="/littlehorse.LittleHorse/RunWf"`.
@@ -72,6 +74,7 @@ class WorkflowMetrics(Collector):
         yield GaugeMetricFamily("millpond_workflows_commands_queued", "Commands that wait for a write.", value=queued)
         for name, said, value in (
             ("stories_dropped", "Commands whose events were dropped.", self._service.stories_dropped.number),
+            ("outputs_dropped", "Records of output that were dropped.", self._service.outputs_dropped.number),
             ("commands", "Commands that were applied.", measures.commands),
             ("claims", "Tasks handed to workers.", measures.claims),
             ("timers", "Timers that fired.", measures.timers),
@@ -100,10 +103,7 @@ class WorkflowMetrics(Collector):
         for name, said, value in (
             ("log_ahead_seconds", "By how much the last command is ahead of the clock.", max(0, last - now) / 1000),
             ("timer_late_seconds", "How long the next timer has been due.", max(0, now - due) / 1000),
-            (
-                "stories_queued",
-                "Commands whose events are in no stream yet.",
-                sum(partition.stories for partition in backlogs),
-            ),
+            ("stories_queued", "Commands whose events are in no stream yet.", sum(part.stories for part in backlogs)),
+            ("outputs_queued", "Records that are in no topic of output yet.", sum(part.outputs for part in backlogs)),
         ):
             yield GaugeMetricFamily(f"millpond_workflows_{name}", said, value=value)

@@ -26,10 +26,11 @@ from littlehorse.model import (
     WorkflowEvent,
 )
 
-from millpond.errors import Conflict
+from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.event_publisher import Tally, Teller
+from millpond.server.workflows.output_relay import OutputRelay, relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, run_path
 from millpond.workflows.processor import Applied, Measures, Processor, ReadRows, read_rows
@@ -69,10 +70,11 @@ class WorkflowService:
     def __init__(self, node: Node) -> None:
         self._node, self.clock = node, node.clock
         self._teller: Teller | None = None
+        self._relay: OutputRelay | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._beginning = asyncio.Lock()
         self.workers = Workers()
-        self.stories_dropped = Tally()
+        self.stories_dropped, self.outputs_dropped = Tally(), Tally()
         self.registered = Registrations(node.clock)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
@@ -99,8 +101,16 @@ class WorkflowService:
         return self.processors[OWN]
 
     def _open(self) -> Processor:
-        space, stories = self._find_space(), self._node.settings.workflows.events
-        processor = Processor(space, self.clock, self._pass_on, self.workers, self.measures, stories=stories)
+        space, settings = self._find_space(), self._node.settings.workflows
+        processor = Processor(
+            space, self.clock, self._pass_on, self.workers, self.measures, stories=settings.events,
+            outputs=bool(settings.output),
+        )  # fmt: skip
+        if settings.output:
+            with space.read() as tx:
+                newest = processor.partition.log.head(tx).position
+            self._relay = relay_of(settings, OWN, space, self.clock, newest=newest, dropped=self.outputs_dropped.add)
+            self._relay.start()
         processor.start()
         # Also when it was turned off since: what waits is told, and its rows are gone then.
         append, dropped = self._node.pond.events.volumes.of("workflows"), self.stories_dropped.add
@@ -143,15 +153,24 @@ class WorkflowService:
                 await run_sync(processor.stop)
                 if self._teller is not None:
                     await run_sync(self._teller.stop)
+                if self._relay is not None:
+                    await run_sync(self._relay.stop)
                 if processor.space is not self._node.pond.space:
                     await run_sync(processor.space.close)
 
     async def submit(self, tenant: str, request: Request) -> Message | None:
         """The reply of a request, once it is applied and durable.
 
-        Raises: as `Processor.submit`.
+        Raises: as `Processor.submit`; `Invalid` for topics of output where no brokers are named.
         """
+        if isinstance(request, PutTenantRequest) and request.HasField("output_topic_config") and not self._has_output:
+            raise Invalid("no brokers are named for topics of output", kind="output_topics", tenant=request.id,
+                          hint="set workflows.output, or leave output_topic_config out")  # fmt: skip
         return await self._posted(await self._own(), tenant, request)
+
+    @property
+    def _has_output(self) -> bool:
+        return bool(self._node.settings.workflows.output)
 
     async def _own(self) -> Processor:
         return self.processors.get(OWN) or await self.begin()

@@ -24,7 +24,8 @@ need("confluent_kafka")
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition  # noqa: E402
 from confluent_kafka.admin import AdminClient  # noqa: E402
-from confluent_kafka.cimpl import NewTopic  # noqa: E402
+
+from millpond.workflows.logs.kafka_topic import CALL_SECONDS, ensure_topic  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -33,9 +34,9 @@ __all__ = ("ENTRY_BYTES_MAX", "KafkaLog")
 
 ENTRY_BYTES_MAX = 1_000_000
 """A broker takes 1 MiB by default, with what Kafka adds."""
-_CALL_SECONDS = 15.0
 _APPEND_MS = 20_000
 _START_SECONDS = 60.0
+_RETAINED = {"retention.ms": "-1", "retention.bytes": "-1"}
 # librdkafka's own codes begin with an underscore, and are public all the same.
 _UNMADE = frozenset({
     KafkaError._QUEUE_FULL, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION,  # noqa: SLF001
@@ -65,7 +66,8 @@ class KafkaLog:
         self.topic = topic
         self.config: dict[str, Any] = {**(config or {}), "bootstrap.servers": servers, "log_level": 0}
         self._admin = AdminClient(self.config)
-        self._partitions = self._ensured(partitions)
+        with _translated():
+            self._partitions = ensure_topic(self._admin, topic, partitions, _RETAINED, _START_SECONDS)
         self._producer = Producer(
             {**self.config, "acks": "all", "enable.idempotence": True, "linger.ms": 0, "compression.type": "none",
              "message.max.bytes": ENTRY_BYTES_MAX + 4_096, "delivery.timeout.ms": _APPEND_MS}
@@ -125,7 +127,7 @@ class KafkaLog:
             return
         target = TopicPartition(self.topic, partition, offset)
         with _translated():
-            for done in self._admin.delete_records([target], request_timeout=_CALL_SECONDS).values():
+            for done in self._admin.delete_records([target], request_timeout=CALL_SECONDS).values():
                 done.result()
 
     def close(self) -> None:
@@ -156,7 +158,7 @@ class KafkaLog:
         for _ in range(_MOVED_TRIES):
             try:
                 watermarks = self._reading.get_watermark_offsets(
-                    TopicPartition(self.topic, partition), timeout=_CALL_SECONDS
+                    TopicPartition(self.topic, partition), timeout=CALL_SECONDS
                 )  # fmt: skip
             except KafkaException as error:
                 if error.args[0].code() not in _MOVED:
@@ -167,31 +169,6 @@ class KafkaLog:
                     raise _unavailable("no answer in time")
                 return int(watermarks[0]), int(watermarks[1])
         raise _unavailable("the partition has no leader")
-
-    def _ensured(self, partitions: int) -> int:
-        """The number of partitions of the topic, made if it is missing."""
-        with _translated():
-            topic = self._admin.list_topics(timeout=_START_SECONDS).topics.get(self.topic)
-            if topic is None or not topic.partitions:
-                new = NewTopic(self.topic, partitions, config={"retention.ms": "-1", "retention.bytes": "-1"})
-                made = self._admin.create_topics([new], operation_timeout=_CALL_SECONDS)[self.topic]
-                try:
-                    made.result()
-                except KafkaException as error:
-                    if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
-                        raise
-                return self._seen()
-        return len(topic.partitions)
-
-    def _seen(self) -> int:
-        """The partitions of a topic that was made a moment ago: brokers hear of it one after another."""
-        pause = threading.Event()
-        for _ in range(150):
-            topic = self._admin.list_topics(self.topic, timeout=_CALL_SECONDS).topics[self.topic]
-            if topic.error is None and all(part.leader >= 0 for part in topic.partitions.values()) and topic.partitions:
-                return len(topic.partitions)
-            pause.wait(0.1)
-        raise _unavailable("the new topic has no leader")
 
 
 class _Following:

@@ -1,11 +1,12 @@
-"""Entries of a partition's log, as bytes: commands, timers that fired, commands of other partitions, what was sent or
-told.
+"""Entries of a partition's log, as bytes: commands, timers that fired, commands of other partitions, what was sent,
+told or written.
 
     "command"  tenant  id  ms  request
     "timer"    tenant  ms  instant  name…
     "caused"   partition  number  tenant  id  ms  request
     "sent"     position  number
     "story"    position  number
+    "output"   position  number
     "clock"    ms
 
 Invariants:
@@ -30,6 +31,7 @@ __all__ = (
     "ClockEntry",
     "CommandEntry",
     "LogEntry",
+    "OutputEntry",
     "SentEntry",
     "TimerEntry",
     "StoryEntry",
@@ -84,13 +86,21 @@ class StoryEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputEntry:
+    """All records of output up to a place are in their topics, or dropped, for they had no room."""
+
+    position: int
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class ClockEntry:
     """The owner's time, when earlier entries have later ones: timers that they set are set anew."""
 
     ms: int
 
 
-LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry | ClockEntry
+LogEntry: TypeAlias = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry | OutputEntry | ClockEntry
 
 
 def encode_entry(entry: LogEntry) -> bytes:
@@ -108,6 +118,8 @@ def encode_entry(entry: LogEntry) -> bytes:
             return encode(("sent", position, number))
         case StoryEntry(position, number, dropped):
             return encode(("dropped" if dropped else "story", position, number))
+        case OutputEntry(position, number):
+            return encode(("output", position, number))
         case ClockEntry(ms):
             return encode(("clock", ms))
 
@@ -136,6 +148,9 @@ def decode_entry(data: bytes) -> LogEntry:
             case "story" | "dropped":
                 position, number = cast("tuple[int, int]", parts)
                 return StoryEntry(position, number, kind == "dropped")
+            case "output":
+                position, number = cast("tuple[int, int]", parts)
+                return OutputEntry(position, number)
             case "clock":
                 (ms,) = cast("tuple[int]", parts)
                 return ClockEntry(ms)

@@ -22,10 +22,12 @@ from millpond.kernel.keys import decode, encode
 from millpond.kernel.log import Head
 from millpond.kernel.scans import delete_rows
 from millpond.workflows.keyspaces import OUTBOX, PLACE, RECEIVED, SENDING
+from millpond.workflows.outputs import delete_outputs
 from millpond.workflows.partitions.entries import (
     CausedEntry,
     ClockEntry,
     CommandEntry,
+    OutputEntry,
     SentEntry,
     StoryEntry,
     TimerEntry,
@@ -49,6 +51,7 @@ if TYPE_CHECKING:
 
 __all__ = ("Ended", "FollowedPartition", "Place", "put_out", "read_place")
 
+_Other = CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry | OutputEntry
 _LOG = logging.getLogger(__name__)
 
 
@@ -90,7 +93,7 @@ class FollowedPartition(Partition):
     """A partition whose positions are those of a log outside of its space."""
 
     def __init__(self, initialization: Initialization, number: int, partitions: int, *, stories: bool = False) -> None:
-        super().__init__(initialization, stories=stories)
+        super().__init__(initialization, stories=stories, outputs=True)
         self.number, self._partitions = number, partitions
         self.share = number, partitions - 1
         self._position, self._out = 0, 0
@@ -133,9 +136,7 @@ class FollowedPartition(Partition):
         ms, ends = self._apply_command(tx, entry, last.ms)
         return Place(data.position, ms, max(last.latest_ms, ms)), ends
 
-    def _apply_command(
-        self, tx: Batch, entry: CommandEntry | TimerEntry | CausedEntry | SentEntry | StoryEntry, last: int
-    ) -> tuple[int, list[Ended]]:
+    def _apply_command(self, tx: Batch, entry: _Other, last: int) -> tuple[int, list[Ended]]:
         match entry:
             case CommandEntry(command, ms):
                 now = instant_after(last, ms)
@@ -153,6 +154,9 @@ class FollowedPartition(Partition):
                 return last, []
             case StoryEntry(position, number, dropped):
                 (drop_stories if dropped else delete_stories)(tx, (position, number))
+                return last, []
+            case OutputEntry(position, number):
+                delete_outputs(tx, (position, number))
                 return last, []
 
     def _command(self, tx: Batch, command: LoggedCommand, now: int) -> Ended:
@@ -178,6 +182,10 @@ class FollowedPartition(Partition):
         return self._apply_chain(tx, command, now, Head(self._position - 1))[0]
 
     # -- what differs from a partition that has its own log -----------------------------------------------
+
+    @property
+    def _has_metadata(self) -> bool:
+        return self.number == METADATA
 
     def _sent_away(self, tx: Transaction, key: str | None, command: LoggedCommand, now: int) -> bool:
         target = METADATA if key is None else partition_of_key(command.tenant, key, self._partitions)

@@ -33,6 +33,7 @@ from millpond.workflows.partitions.entries import (
     ClockEntry,
     CommandEntry,
     LogEntry,
+    OutputEntry,
     SentEntry,
     StoryEntry,
     TimerEntry,
@@ -86,7 +87,8 @@ class Follower(Processor):
         self._read = self._place.position
         self._reading = WorkerThread(f"partition {number}", self._follow, clock, retry_seconds=RETRY_SECONDS)
 
-    def _opened(self, initialization: Initialization, stories: bool) -> FollowedPartition:
+    def _opened(self, initialization: Initialization, stories: bool, outputs: bool) -> FollowedPartition:
+        del outputs  # what a tenant is told is a function of the log
         return FollowedPartition(initialization, self.number, self._log.partitions, stories=stories)
 
     @property
@@ -124,10 +126,10 @@ class Follower(Processor):
         for command in () if owning else list(self._claims):
             self._give_back(command)
 
-    def note_stories(self, place: tuple[int, int], dropped: bool) -> None:
-        """Note in the log up to which place stories are told, or dropped: then every process forgets them."""
-        position = self._put(StoryEntry(*place, dropped)).result(_SEND_SECONDS)
-        if dropped:
+    def note(self, entry: StoryEntry | OutputEntry) -> None:
+        """Note in the log up to which place stories are told, or records written: then every process forgets them."""
+        position = self._put(entry).result(_SEND_SECONDS)
+        if isinstance(entry, StoryEntry) and entry.dropped:
             self.wait_until(position, _SEND_SECONDS)
 
     def wait_until(self, position: int, seconds: float) -> None:

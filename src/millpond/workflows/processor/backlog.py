@@ -1,4 +1,4 @@
-"""The backlog of a partition, as its rows have it: queued tasks by definition, timers, stories that wait.
+"""The backlog of a partition, as its rows have it: queued tasks by definition, timers, stories and records that wait.
 
 Invariant: it reads a bounded number of rows, however long the queues are.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, cast
 from littlehorse.model import ScheduledTask
 
 from millpond.kernel.keys import KeyRange, decode
-from millpond.workflows.keyspaces import QUEUED, STORY
+from millpond.workflows.keyspaces import OUTPUT, QUEUED, STORY
 from millpond.workflows.processor.timers import next_due
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ class Backlog:
     queues: dict[tuple[str, str], Depth] = field(default_factory=dict)
     due_ms: int | None = None
     stories: int = 0
+    outputs: int = 0
     stamp_ms: int = 0
 
 
@@ -51,8 +52,8 @@ def backlog_of(tx: ReadTransaction, partition: Partition) -> Backlog:
     Raises:
         Corrupt: a row is damaged.
     """
-    stories = sum(1 for _ in islice(tx.keys(STORY.range()), COUNTED_MAX))
-    backlog = Backlog(due_ms=next_due(tx), stories=stories, stamp_ms=partition.last_ms(tx))
+    stories, outputs = (sum(1 for _ in islice(tx.keys(kind.range()), COUNTED_MAX)) for kind in (STORY, OUTPUT))
+    backlog = Backlog(due_ms=next_due(tx), stories=stories, outputs=outputs, stamp_ms=partition.last_ms(tx))
     every = QUEUED.range()
     first = next(tx.scan(every), None)
     while first is not None and len(backlog.queues) < QUEUES_MAX:

@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from littlehorse.model import Variable, WfSpec
+from littlehorse.model import Tenant, Variable, WfRunVariableAccessLevel, WfSpec
 
 from millpond.errors import AlreadyExists, Closed, Conflict, Internal, Invalid, MillpondError, NotFound, Unavailable
 from millpond.json_forms import to_json
@@ -46,7 +46,9 @@ from millpond.workflows.engine import (
     key_of,
     run_id,
 )
+from millpond.workflows.engine.metadata.tenancy import CLUSTER
 from millpond.workflows.keyspaces import COMMANDS, FAILED
+from millpond.workflows.outputs import EXECUTION, note_outputs, opened_topics, outputs_of
 from millpond.workflows.processor.batch import Batch, batched
 from millpond.workflows.processor.codec import LoggedCommand, decode_command, encode_command
 from millpond.workflows.processor.rows import ReadRows, WriteRows
@@ -60,6 +62,8 @@ if TYPE_CHECKING:
     from google.protobuf.message import Message
 
     from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.workflows.engine import RunDeleted
+    from millpond.workflows.outputs import Output
     from millpond.workflows.store import Initialization
     from millpond.workflows.store.addresses import RunPath
 
@@ -99,12 +103,12 @@ class Applied:
 class Partition:
     """The rows of one partition: what a command does to them, within a transaction of its space."""
 
-    def __init__(self, initialization: Initialization, *, stories: bool = False) -> None:
-        """With `stories`, each command notes what it tells of its run."""
-        self.initialization, self._stories, self._now = initialization, stories, 0
+    def __init__(self, initialization: Initialization, *, stories: bool = False, outputs: bool = False) -> None:
+        """With `stories`, each command notes what it tells of its run; with `outputs`, what it tells its tenant."""
+        self.initialization, self._stories, self._outputs, self._now = initialization, stories, outputs, 0
         self.number, self.share = 0, (1, 1)
         self.log: Log[LoggedCommand] = Log(COMMANDS, encode_command, decode_command)
-        self._searchable: dict[tuple[str, object], dict[str, tuple[str, ...]]] = {}
+        self._variables: dict[tuple[str, object], dict[str, tuple[tuple[str, ...], bool]]] = {}
 
     def reads(self, tx: ReadTransaction, tenant: str) -> ReadRows:
         """The rows of a tenant, to be read."""
@@ -232,6 +236,8 @@ class Partition:
         outcome = apply(rows, Command(command.id, command.request), now)
         if self._stories and (facts := facts_of(outcome.writes, rows.get)):
             note_facts(tx, command.tenant, facts, now, place)
+        if self._outputs:
+            note_outputs(tx, self._outputs_of(tx, command.tenant, outcome.writes, rows, now), place)
         queued = rows.write(outcome.writes, place)
         for effect in outcome.effects:
             match effect:
@@ -242,7 +248,7 @@ class Partition:
                 case TimersOfRunCancelled():
                     cancel_timers_of(tx, command.tenant, effect.run)
         if any(isinstance(write, Write) and write.kind is WfSpec for write in outcome.writes):
-            self._searchable.clear()
+            self._variables.clear()
         return outcome, queued
 
     def _delete_run(self, tx: Transaction, store: RunStore, run: RunPath) -> None:
@@ -275,25 +281,48 @@ class Partition:
     def _store(self, tx: Transaction, tenant: str) -> RunStore:
         return RunStore(tenant, self.initialization, partial(self._searched, tx, tenant))
 
+    def _outputs_of(
+        self, tx: Transaction, tenant: str, writes: Sequence[Write | RunDeleted], rows: WriteRows, now: int
+    ) -> list[Output]:  # fmt: skip
+        """The records of what a command changes, if its tenant has topics of output."""
+        if tenant == CLUSTER:
+            outputs = opened_topics(writes)
+        else:
+            row = self.reads(tx, CLUSTER).get(Tenant, (tenant,))
+            if row is None or not row.HasField("output_topic_config"):
+                return []
+            outputs = outputs_of(writes, rows.get, row, now, lambda variable: self._variable(tx, tenant, variable)[1])
+        # Every partition applies the commands of metadata: that of metadata tells of them.
+        return [output for output in outputs if output.topic == EXECUTION or self._has_metadata]
+
+    @property
+    def _has_metadata(self) -> bool:
+        """True for the partition where definitions and tenants belong; this one is that of all."""
+        return True
+
     def _searched(self, tx: Transaction, tenant: str, variable: Variable) -> tuple[str, ...]:
         """The paths of a variable that its specification lets be searched for; the empty one is the whole of it."""
+        return self._variable(tx, tenant, variable)[0]
+
+    def _variable(self, tx: Transaction, tenant: str, variable: Variable) -> tuple[tuple[str, ...], bool]:
+        """The paths by which a variable is searched for, and if others than its run may see it."""
         place = (tenant, key_of(variable.wf_spec_id))
-        names = self._searchable.get(place)
+        names = self._variables.get(place)
         if names is None:
             spec = self.reads(tx, tenant).get(WfSpec, key_of(variable.wf_spec_id))
             threads = () if spec is None else spec.thread_specs.values()
             definitions = (definition for thread in threads for definition in thread.variable_defs)
             names = {
                 def_.var_def.name: (
-                    *([""] if def_.searchable else ()),
-                    *(index.field_path for index in def_.json_indexes),
+                    (*([""] if def_.searchable else ()), *(index.field_path for index in def_.json_indexes)),
+                    def_.access_level != WfRunVariableAccessLevel.PRIVATE_VAR,
                 )
                 for def_ in definitions
             }
-            if len(self._searchable) >= _SPECS_CACHED:
-                self._searchable.clear()
-            self._searchable[place] = names
-        return names.get(variable.id.name, ())
+            if len(self._variables) >= _SPECS_CACHED:
+                self._variables.clear()
+            self._variables[place] = names
+        return names.get(variable.id.name, ((), False))
 
 
 def _caused(applied: Applied) -> list[CommandCaused]:

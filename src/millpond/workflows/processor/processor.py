@@ -131,20 +131,20 @@ class Processor:
 
     def __init__(
         self, space: Space, clock: Clock, passed_on: Callable[[Sequence[Applied]], None],
-        workers: Workers | None = None, measures: Measures | None = None, *, stories: bool = False, owning: bool = True,
+        workers: Workers | None = None, measures: Measures | None = None, *, stories: bool = False,
+        outputs: bool = False, owning: bool = True,
     ) -> None:  # fmt: skip
         """Open the partition. `workers` are those that wait for a task; several processors may share them, and counts.
 
-        With `stories`, commands note what they tell of their runs, for a `Teller`.
+        Commands note what they tell of their runs with `stories`, and what they tell their tenants with `outputs`.
         """
         self.space, self._clock, self._passed_on = space, clock, passed_on
         self.workers = workers or Workers()
-        self.partition = self._opened(space.write(lambda tx: initialize(tx, clock.now_ms())), stories)
+        self.partition = self._opened(space.write(lambda tx: initialize(tx, clock.now_ms())), stories, outputs)
         self._legacy = ROWS.start if self.partition.initialization.legacy else None
         self.measures = measures or Measures()
         self._ends: Ends | None = None
-        self._queues = TaskQueues()
-        self._recent = RecentRows()
+        self._queues, self._recent = TaskQueues(), RecentRows()
         self._queue: deque[Incoming] = deque()
         self._callers: dict[str, tuple[LoggedCommand, Future[Message | None] | None]] = {}
         self._joined: set[Queue] = set()
@@ -156,8 +156,8 @@ class Processor:
         self._thread: threading.Thread | None = None
         self.own(owning)
 
-    def _opened(self, initialization: Initialization, stories: bool) -> Partition:
-        return Partition(initialization, stories=stories)
+    def _opened(self, initialization: Initialization, stories: bool, outputs: bool) -> Partition:
+        return Partition(initialization, stories=stories, outputs=outputs)
 
     def start(self) -> None:
         """Begin to apply commands."""

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
 from millpond.kernel.worker import WorkerThread
 from millpond.server.workflows.event_publisher import Teller
+from millpond.server.workflows.output_relay import OutputRelay
 from millpond.workflows.partitions import METADATA, Follower, open_store
+from millpond.workflows.partitions.entries import StoryEntry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,6 +32,7 @@ if TYPE_CHECKING:
     from millpond.workflows.logs import CommandLog
     from millpond.workflows.partitions import Checkpoints
     from millpond.workflows.processor import Applied, Measures
+    from millpond.workflows.stories import StoryPlace
     from millpond.workflows.tasks.queues import Workers
 
 __all__ = ("CHECKPOINT_ENTRIES", "Ownership")
@@ -50,15 +54,17 @@ class Ownership:
         assigned: Callable[[], frozenset[int]], passed_on: Callable[[Sequence[Applied]], None], workers: Workers,
         measures: Measures, interval: float, append: Callable[[Sequence[EventBatch]], object] | None = None,
         dropped: Callable[[int], object] = lambda _: None,
+        relay: Callable[[int, Follower], OutputRelay] | None = None,
     ) -> None:  # fmt: skip
         """Open the metadata. With `append`, the stories of the runs that are owned here are told to it.
 
-        `dropped` gets the number of those that had no room.
+        `dropped` gets the number of those that had no room. `relay` makes that of a partition's output.
         """
         self._log, self._folder, self._checkpoints, self._clock = log, folder, checkpoints, clock
         self._wanted, self._interval = assigned, interval
         self._for_followers = clock, passed_on, workers, measures
-        self._append, self._dropped, self._tellers = append, dropped, dict[int, Teller]()
+        self._append, self._dropped, self._relay = append, dropped, relay
+        self._relays: dict[int, list[Teller | OutputRelay]] = {}
         self._open: dict[int, tuple[Follower, RocksSpace]] = {}
         self._saved: dict[int, tuple[float, int]] = {}
         self.owned: dict[int, Follower] = {}
@@ -109,10 +115,13 @@ class Ownership:
             _LOG.warning("partition %s cannot be opened: %s", number, error, exc_info=None if is_ours else error)
             return False
         follower.own(True)
+        relays = self._relays.setdefault(number, [])
         if self._append is not None:
-            teller = Teller(follower.space, self._clock, self._append, follower.note_stories, self._dropped)
-            self._tellers[number] = teller
-            teller.start()
+            relays.append(Teller(follower.space, self._clock, self._append, partial(_note, follower), self._dropped))
+        if self._relay is not None:
+            relays.append(self._relay(number, follower))
+        for relay in relays:
+            relay.start()
         self.owned[number] = follower
         return True
 
@@ -135,9 +144,8 @@ class Ownership:
         return follower
 
     def _stop_telling(self, number: int) -> None:
-        teller = self._tellers.pop(number, None)
-        if teller is not None:
-            teller.stop()
+        for relay in self._relays.pop(number, []):
+            relay.stop()
 
     def _close(self, number: int) -> None:
         follower, space = self._open.pop(number)
@@ -166,3 +174,7 @@ class Ownership:
             before = self._checkpoints.save(number, follower.space)
             self._saved[number] = now, reached
             self._log.trim(number, before)
+
+
+def _note(follower: Follower, place: StoryPlace, dropped: bool) -> None:
+    follower.note(StoryEntry(*place, dropped))

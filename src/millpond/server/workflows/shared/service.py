@@ -22,6 +22,7 @@ from millpond.errors import Unavailable, Uncertain
 from millpond.kernel.keys import encode
 from millpond.server.rpc.dispatch import Call, Row, Service
 from millpond.server.workflows.access import need_tenant
+from millpond.server.workflows.output_relay import relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.server.workflows.service import WorkflowService
 from millpond.server.workflows.shared.ownership import Ownership
@@ -33,6 +34,7 @@ from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
 from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.partitions.entries import OutputEntry
 from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
 
@@ -96,6 +98,10 @@ class SharedWorkflows(WorkflowService):
             measures=self.measures, interval=settings.workflows.checkpoint_interval / 1000,
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
+            relay=lambda number, follower: relay_of(
+                settings.workflows, number, follower.space, node.clock,
+                ended=lambda place: follower.note(OutputEntry(*place)), dropped=self.outputs_dropped.add,
+            ),
         )  # fmt: skip
         self.processors = cast("dict[int, Processor]", self._ownership.owned)
 

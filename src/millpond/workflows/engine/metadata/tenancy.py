@@ -100,18 +100,19 @@ def is_admin(principal: Principal) -> bool:
 
 
 def put_tenant(work: Work, request: PutTenantRequest) -> Tenant:
-    """Make a tenant. One that is there stays as it is.
+    """Make a tenant, or say anew if it has topics of output, and what is written there.
 
-    Raises: `Invalid` for a name that is none, and for topics of output, which are not written here.
+    Raises: `Invalid` for a name that is none.
     """
     check_tenant(request.id)
+    tenant = Tenant(id=TenantId(id=request.id), created_at=work.instant())
     if request.HasField("output_topic_config"):
-        raise Invalid("topics of output are not written here", kind="output_topics", tenant=request.id,
-                      hint="leave output_topic_config out, and watch events instead")  # fmt: skip
+        tenant.output_topic_config.CopyFrom(request.output_topic_config)
     old = work.rows.get(Tenant, (request.id,))
     if old is not None:
-        return old
-    tenant = Tenant(id=TenantId(id=request.id), created_at=work.instant())
+        tenant.created_at.CopyFrom(old.created_at)
+        if old == tenant:
+            return old
     work.rows.put((request.id,), tenant)
     return tenant
 
