@@ -176,7 +176,7 @@ def test_a_scan_gives_the_rows_a_condition_takes(
         assert presented_rows(definition, scan_shard(shard, definition, text).read_all()) == expected, text
         expression = predicate(definition, text).expression
         assert presented_rows(definition, scan_shard(shard, definition, expression).read_all()) == expected, expression
-        scanned = scan_elsewhere(partial(scan, shard, definition), definition, expression, None).read_all()
+        scanned = scan_elsewhere(partial(scan_shard, shard, definition), definition, expression, None).read_all()
         assert presented_rows(definition, scanned) == expected, worded(definition, expression)
     if "\0" not in text:
         answer = query(OneMap(definition, shard), f"select * from m where {text}")
