@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from millpond.cli import maps as commands
-from millpond.maps.model.definition import Kind, Scheme
+from millpond.maps.model.definition import Kind, Scheme, Store
 from tests.cli.conftest import Shell
 
 
@@ -53,6 +53,20 @@ def test_maps_are_listed_and_shown(weather: Shell) -> None:
     assert shown["rows"] == 3
     assert shown["value"] == "temp double, wind_speed double"
     assert "rows" in weather("maps", "WEATHER").out
+
+
+@pytest.mark.usefixtures("processor")
+def test_a_map_in_layers_is_made_loaded_and_shown(millpond: Shell) -> None:
+    assert [str(store) for store in commands.StoreChoice] == [str(store) for store in Store]
+    made = millpond("create", "planes", "--kind", "state", "--value", "long", "--store", "layers", "--json").object
+    assert made["store"] == "layers"
+    Path("planes.csv").write_text("key,value\nN1,1999\nN2,2013\n")
+    assert millpond("load", "planes", "planes.csv", "--json").object["rows"] == 2
+    assert "1999" in millpond("get", "planes", "N1").out
+    assert "layers" in millpond("maps").out
+    assert millpond("maps", "planes", "--json").object["store"] == "layers"
+    refused = millpond("create", "p", "--kind", "state", "--store", "layers", "--retain-by", "update_time", code=5).err
+    assert "update_time" in refused
 
 
 def test_a_new_pond_says_what_to_do(millpond: Shell) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 import millpond
 from millpond.clock import ManualClock
+from millpond.errors import Invalid
 from tests.harness.contracts.ponds import PondContract
 from tests.nodes.conftest import BEGIN, Served
 from tests.ports import free_ports
@@ -75,6 +76,11 @@ class TestCluster(PondContract):
                 served(nodes, clock, server_data=str(folder / str(port)), server_port=port, nodes_urls=urls)
             with millpond.open(urls[1], **client(folder)) as pond:
                 yield pond
+
+    def test_layers_are_not_replicated(self, pond: PondLike, fresh: str) -> None:
+        with pytest.raises(Invalid) as refused:
+            pond.create_map(fresh, kind="state", store="layers")
+        assert (refused.value.kind, refused.value.values["operation"]) == ("store_unsupported", "replication")
 
 
 def in_layers(pond: Any) -> Any:

@@ -18,7 +18,6 @@ from millpond.maps.inputs.single_key import single_key
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
-from millpond.maps.model.one_value import python_value
 from millpond.maps.model.store_limits import unsupported
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
@@ -139,12 +138,8 @@ class Map(MapFace):
         Raises: `Invalid` for a key or time that the map cannot have.
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
-        value = None if encoded is None else self.rows.get(encoded, time)
-        if value is None:
-            return None
-        if isinstance(value, tuple):
-            return {"start": _moment(value[0]), "end": _moment(value[1])}
-        return python_value(value, self.definition.value)
+        value = None if encoded is None else self.rows.value(encoded, time)
+        return {"start": _moment(value[0]), "end": _moment(value[1])} if isinstance(value, tuple) else value
 
     def _instant(self, at: object) -> int | None:
         if not self.kind.timed:

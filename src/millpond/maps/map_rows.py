@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond.deferred import opened_once
+from millpond.maps.model.one_value import python_value
 from millpond.maps.shard.shard import ShardStats
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ class MapRows(Protocol):
 
     def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss."""
+
+    def value(self, address: bytes | int, at: int | None) -> Any:
+        """The same as a Python value, a session as `(start, end)`; None on a miss."""
 
     def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
         """Canonical rows that hold every row a condition takes, all of one moment."""
@@ -78,6 +82,11 @@ class ShardRows:
     def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number at a time."""
         return self.shard.get(address, at)
+
+    def value(self, address: bytes | int, at: int | None) -> Any:
+        """The same as a Python value."""
+        value = self.shard.get(address, at)
+        return python_value(value, self.shard.definition.value) if isinstance(value, bytes) else value
 
     def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""
@@ -133,6 +142,10 @@ class LayeredRows:
     def get(self, address: bytes | int, at: int | None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number at a time, from the snapshot that is open."""
         return self._snapshot().get(address, at)
+
+    def value(self, address: bytes | int, at: int | None) -> Any:
+        """The same as a Python value."""
+        return self._snapshot().value(address, at)
 
     def rows(self, condition: Predicate) -> Generator[pa.RecordBatch]:
         """The candidate rows of a condition."""

@@ -49,6 +49,8 @@ __all__ = ("carry_out", "collect_files", "compact", "fold_due", "fold_loaded", "
 
 ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
+LAYERS_AFTER_LOAD = 4
+"""A lookup asks each of them; with fewer, small loads would spend their time folding."""
 COLLECT_EVERY_MS = 60_000
 
 
@@ -58,6 +60,9 @@ def fold_loaded(loading: Loading, names: Iterable[str]) -> None:
         layers = loading.layers_of(name)
         if layers is not None:
             with suppress(Unavailable, NotFound, Corrupt):
+                head = layers.head().manifest
+                if head is None or len(head.layers) <= LAYERS_AFTER_LOAD:
+                    continue
                 if fold_due(layers, wait_seconds=0) and _collecting_due(loading, name):
                     collect_files(layers)
 

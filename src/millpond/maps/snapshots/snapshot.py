@@ -26,7 +26,7 @@ from millpond.arrays.byte_columns import to_list
 from millpond.errors import Closed
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
-from millpond.maps.model.one_value import NULL
+from millpond.maps.model.one_value import NULL, python_value
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.finder import Finder, Found
@@ -129,7 +129,25 @@ class Snapshot:
 
         Raises: as `lookup`.
         """
-        result, finder = self.find([key], None if at is None else clear_instant(at)), self._open_finder()
+        stored = self._stored(key, at)
+        if isinstance(stored, pa.Array):
+            return to_list(encode_values(stored, self.definition.value))[0]
+        return stored
+
+    def value(self, key: bytes | int, at: int | None = None) -> Any:
+        """The same as a Python value, a session as `(start, end)`; None on a miss.
+
+        Raises: as `lookup`.
+        """
+        stored = self._stored(key, at)
+        if isinstance(stored, bytes):
+            return python_value(stored, None)
+        return stored[0].as_py() if isinstance(stored, pa.Array) else stored
+
+    def _stored(self, key: bytes | int, at: int | None) -> pa.Array | bytes | tuple[int, int] | None:
+        """The answer in the form that it has in the layers."""
+        finder, keys = self._open_finder(), pa.array([key], pa.binary() if self.definition.kind.keyed else pa.int64())
+        result = finder.find(keys, None if at is None else clear_instant(at))
         if not result.hits:
             return None
         if self.definition.kind is Kind.SESSION:
@@ -138,7 +156,7 @@ class Snapshot:
         if self.definition.value is None:
             encoded: bytes = finder.take(result, "value", pa.binary())[0].as_py()
             return encoded
-        return to_list(encode_values(self.take(result), self.definition.value))[0]
+        return self.take(result)
 
     def find(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> Found:
         """The places of the answers, for `take`, which reads all of an answer or one field.
