@@ -53,6 +53,13 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
     return pa.string() if definition.value is None else value_arrow(definition.value)
 
 
+def _has_instants(kind: pa.DataType) -> bool:
+    """True for a type whose values Arrow gives another zone than Millpond does."""
+    return pa.types.is_timestamp(kind) or (
+        pa.types.is_struct(kind) and any(_has_instants(field.type) for field in kind)
+    )
+
+
 class Snapshot:
     """An open snapshot, from `Map.snapshot`. Use it as a context manager, or `close` it; or let it be collected."""
 
@@ -129,10 +136,7 @@ class Snapshot:
 
         Raises: as `lookup`.
         """
-        stored = self._stored(key, at)
-        if isinstance(stored, pa.Array):
-            return to_list(encode_values(stored, self.definition.value))[0]
-        return stored
+        return self._encoded(self._stored(key, at))
 
     def value(self, key: bytes | int, at: int | None = None) -> Any:
         """The same as a Python value, a session as `(start, end)`; None on a miss.
@@ -140,9 +144,13 @@ class Snapshot:
         Raises: as `lookup`.
         """
         stored = self._stored(key, at)
-        if isinstance(stored, bytes):
-            return python_value(stored, None)
-        return stored[0].as_py() if isinstance(stored, pa.Array) else stored
+        if isinstance(stored, pa.Array) and not _has_instants(stored.type):
+            return stored[0].as_py()
+        encoded = self._encoded(stored)
+        return python_value(encoded, self.definition.value) if isinstance(encoded, bytes) else encoded
+
+    def _encoded(self, stored: pa.Array | bytes | tuple[int, int] | None) -> bytes | tuple[int, int] | None:
+        return to_list(encode_values(stored, self.definition.value))[0] if isinstance(stored, pa.Array) else stored
 
     def _stored(self, key: bytes | int, at: int | None) -> pa.Array | bytes | tuple[int, int] | None:
         """The answer in the form that it has in the layers."""
