@@ -55,7 +55,11 @@ def check_refusal(error: MillpondError, kind: str, known: int) -> None:
 
 def test_the_page_lists_the_numbers_that_the_code_writes() -> None:
     rows = re.findall(r"^\| .*? \| (.*?) \| .*? \| `(\w+)` \|$", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
-    snapshots = f"{snapshot_manifest.FORMAT}; {snapshot_manifest.SUBSET_FORMAT} when it is a subset"
+    snapshots = (
+        f"{snapshot_manifest.FORMAT}; {snapshot_manifest.SUBSET_FORMAT}: a subset; "
+        f"{snapshot_manifest.SECTIONS_FORMAT}: of ranges; "
+        f"{snapshot_manifest.LAYERS_FORMAT}: with [layers](format/layers.md) that join or fill"
+    )
     assert rows == [
         (str(POND_FORMAT), "pond_format"), (str(SHARD_FORMAT), "shard_format"), (str(PART_FORMAT), "part_format"),
         (str(ids.FORMAT), "range_format"), (snapshots, "snapshot_format"), (str(published.FORMAT), "snapshot_format"),
@@ -108,7 +112,7 @@ def test_a_snapshot_of_another_format(pond: Pond) -> None:
     payload = json.loads(manifest.to_bytes()) | {"format": OTHER}
     with pytest.raises(Invalid) as caught:
         SnapshotManifest.from_bytes(json.dumps(payload).encode())
-    check_refusal(caught.value, "snapshot_format", snapshot_manifest.SECTIONS_FORMAT)
+    check_refusal(caught.value, "snapshot_format", snapshot_manifest.LAYERS_FORMAT)
 
 
 @pytest.mark.parametrize("row", [b"", b"{", b"[]", b"5", b'{"format": 1}', b'{"format": 1, "maps": 5}'])

@@ -91,6 +91,7 @@ _CHANGED: Final = {
     VariableMutationType.REMOVE_KEY: ("JSON_OBJ", "MAP"),
 }
 """The types that an operation changes, where it is none on numbers or truths."""
+_GROWING: Final = (VariableMutationType.ADD, VariableMutationType.EXTEND)
 _OUTPUTS: Final = {
     "start_thread": _INT,
     "start_multiple_threads": TypeDefinition(primitive_type=VariableType.JSON_ARR),
@@ -242,7 +243,7 @@ class Types:
         if operation == VariableMutationType.ASSIGN:
             return right
         self._require(left, _CHANGED[operation], _OPERAND, operation=name)
-        return left
+        return _grown(left, right) if operation in _GROWING else left
 
     def _entered(self, type_: TypeDefinition, path: LHPath) -> TypeDefinition:
         """The type at a path of keys and indices."""
@@ -278,6 +279,16 @@ class Types:
         name = type_name(type_).partition(" ")[0]
         if name not in (*names, "ANY"):
             self.fail(problem, given=type_name(type_), **values)
+
+
+def _grown(left: TypeDefinition, right: TypeDefinition) -> TypeDefinition:
+    """The type of a value that took in another one: an array or a map takes what is not of its type, too."""
+    match left.WhichOneof("defined_type"):
+        case "inline_array_def" if right not in (left, left.inline_array_def.array_type):
+            return TypeDefinition(inline_array_def={})
+        case "inline_map_def" if right != left:
+            return TypeDefinition(inline_map_def={})
+    return left
 
 
 def output_of(node: Node) -> VariableAssignment | None:
