@@ -3,15 +3,16 @@
 A job takes a session and its arguments as JSON holds them, and gives a result of the same kind.
 
 Invariants:
-* a job that is run again with the same key does the same, and what it did before stays done once: a load is entered
-  once under its key, and rows are written once to the folder of the key;
+* a job that is run again with the same key does the same, and what it did before stays done once: of its attempts one
+  load is entered, see `tickets`, and rows are written once to the folder of the key;
+* a load that fails leaves no map behind that it made;
 * a job leaves nothing in the session: its views are in a session of its own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +25,7 @@ from millpond.client.location import parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
+from millpond.maps.model.definition import parse_value_type
 from millpond.pipelines.requests import (
     KeyRule,
     Rows,
@@ -35,10 +37,12 @@ from millpond.pipelines.requests import (
     parse_target,
 )
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
+from millpond.pipelines.tickets import earlier_load, ticket_of
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
+    from millpond.maps.model.definition import MapDefinition
     from millpond.pond import Pond
 
 __all__ = ("JOBS", "Job", "frame_of")
@@ -49,13 +53,17 @@ Job = Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]
 def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Load the rows of a query into a map, once under the key."""
     rows, target = parse_rows(arguments["rows"]), parse_target(arguments["options"])
-    key, name = str(arguments["key"]), str(arguments["map"])
+    key, name, attempt = str(arguments["key"]), str(arguments["map"]), int(arguments["attempt"])
     with parse_location(arguments["pond"]).open_existing() as pond:
-        _ensure_map(pond, name, target)
-        result = spark.load(
-            frame_of(session, rows), pond, name, load_id=key, max_rejects=target.max_rejects, source=key,
-            synchronise=True,
-        )  # fmt: skip
+        entered = earlier_load(pond, key, attempt)
+        if entered is not None:
+            return entered
+        frame = frame_of(session, rows)
+        with _map_for_load(pond, name, target):
+            result = spark.load(
+                frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
+                synchronise=True,
+            )  # fmt: skip
     return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position}
 
 
@@ -85,6 +93,7 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     questions, key, attempt = parse_questions(arguments["lookups"]), str(arguments["key"]), int(arguments["attempt"])
     out = Path(arguments["out"]).absolute()
     whole, staging = out / key, out / f".{key}-{attempt}"
+    out.mkdir(parents=True, exist_ok=True)
     lookups = [
         spark.Lookup(
             question.map,
@@ -99,7 +108,6 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     observed = Observation()
     matches = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
     counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *matches)
-    out.mkdir(parents=True, exist_ok=True)
     counted.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
     _publish(staging, whole)
@@ -129,13 +137,45 @@ def _url(path: str) -> str:
     return path if "://" in path else f"file://{Path(path).absolute()}"
 
 
-def _ensure_map(pond: Pond | RemotePond, name: str, target: Target) -> None:
+@contextmanager
+def _map_for_load(pond: Pond | RemotePond, name: str, target: Target) -> Iterator[None]:
+    """Make the map of a target when it is missing; when the load fails, it goes again, unless it has rows.
+
+    Raises: `Invalid` when the map that is there is another than the target says.
+    """
     try:
-        pond.map(name)
+        _refuse_other(pond.map(name).definition, target)
+        made = False
     except NotFound:
         if not target.kind:
             raise
         pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
+        made = True
+    try:
+        yield
+    except Exception:
+        if made:
+            _drop_empty(pond, name)
+        raise
+
+
+def _refuse_other(definition: MapDefinition, target: Target) -> None:
+    for what, there, stated in (
+        ("kind", definition.kind.value, target.kind),
+        ("value", str(definition.value or ""), str(parse_value_type(target.value) if target.value else "")),
+    ):
+        if stated and stated != there:
+            raise Invalid("the map is another than the target of the load", kind="pipeline_target",
+                          map=definition.name, **{what: there, "target": stated},
+                          hint="change the target, or load another map")  # fmt: skip
+
+
+def _drop_empty(pond: Pond | RemotePond, name: str) -> None:
+    """Drop a map without rows: who still writes parts for it is refused, and makes it anew."""
+    with suppress(NotFound):
+        info = pond.map(name).info()
+        if not info["rows"] and not info["parts_queued"]:
+            pond.drop_map(name)
 
 
 def _publish(staging: Path, whole: Path) -> None:

@@ -70,6 +70,13 @@ class Step:
         """The result of work on the open pond, once."""
         return await self.once(lambda: _with_pond(self.pond, work))
 
+    async def outside(self, work: Callable[[Pond | RemotePond], Any]) -> Any:
+        """The result of work on the open pond that no checkpoint holds: what ends an attempt.
+
+        Raises: what the work raises.
+        """
+        return await asyncio.to_thread(_with_pond, self.pond, work)
+
 
 async def attempt(
     context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], **about: str
@@ -86,6 +93,10 @@ async def attempt(
         await asyncio.to_thread(_with_pond, pond, story.running)
         result = await work(Step(context, pond, key))
         await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
+    except asyncio.CancelledError:
+        stopped = Closed("the step was stopped", kind="step_stopped")
+        await _report_failure(pond, story, stopped, retryable=True)
+        raise
     except Failed as failed:
         error = Internal(failed.message, kind=failed.name.replace("-", "_"))
         await _report_failure(pond, story, error, retryable=False)

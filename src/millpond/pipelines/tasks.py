@@ -6,6 +6,7 @@ task run, see `step`. The pond is that of the worker.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from millpond.json_forms import plain, stable_json
 from millpond.pipelines.driver import SparkDriver
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
+from millpond.pipelines.tickets import ticket_of, void
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
@@ -91,8 +93,17 @@ async def notify(
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": step.context.attempt_number}
-    result: dict[str, Any] = await step.once(lambda: _driver().run(step.key, name, whole))
+    attempt_number = step.context.attempt_number
+    ticket = ticket_of(step.key, attempt_number)
+    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": attempt_number}
+    try:
+        result: dict[str, Any] = await step.once(lambda: _driver().run(ticket, name, whole))
+    except asyncio.CancelledError:
+        # The run was stopped or deleted, or the timeout is over: nothing of it enters a map afterwards.
+        await asyncio.to_thread(_driver().cancel, ticket)
+        if name == "load":
+            await step.outside(lambda pond: void(pond, ticket))
+        raise
     return result
 
 
