@@ -28,10 +28,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.wire_errors import from_wire, to_wire
-from millpond.error_values import shown
 from millpond.errors import Closed, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
+from millpond.pipelines.step import understood
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -44,7 +44,6 @@ _MAIN = "import sys; from millpond.pipelines.driver import main; main(sys.argv[1
 _ERROR_STATUS = 400
 _END_SECONDS = 10.0
 _CANCELS, _CANCEL_SECONDS = 8, 0.25
-_MISTAKES = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError)
 
 
 class SparkDriver:
@@ -254,14 +253,5 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
     if is_of_spark(error):
         cause = error_behind(error)
         return cause, cause.kind != "spark_failed"
-    if isinstance(error, OSError):
-        reason = error.strerror or type(error).__name__
-        if isinstance(error, _MISTAKES):
-            return Invalid("the system refused", kind="pipeline_place", reason=reason, path=error.filename,
-                           hint="name a place that the worker may read or write"), True  # fmt: skip
-        # It may be the connection to a JVM that is gone.
-        return Unavailable("the system refused", kind="system", reason=reason, path=error.filename), False
-    return Internal(
-        f"unexpected {type(error).__name__}: {shown(str(error))}", kind="unexpected",
-        hint="this is our mistake: report it with the worker's log",
-    ), False  # fmt: skip
+    ours = understood(error)
+    return ours, isinstance(ours, Invalid)  # an error of the system may be the connection to a JVM that is gone

@@ -11,10 +11,10 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
@@ -25,25 +25,21 @@ from millpond.client.location import parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
-from millpond.maps.model.definition import parse_value_type
+from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.queries import bound, is_table
 from millpond.pipelines.requests import (
     KeyRule,
     Rows,
     Rules,
-    Target,
     parse_questions,
     parse_rows,
     parse_rules,
     parse_target,
 )
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
+from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, ticket_of
 from millpond.stores.files import remove_tree
-
-if TYPE_CHECKING:
-    from millpond.client.pond import RemotePond
-    from millpond.maps.model.definition import MapDefinition
-    from millpond.pond import Pond
 
 __all__ = ("JOBS", "Job", "frame_of")
 
@@ -59,7 +55,7 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
         if entered is not None:
             return entered
         frame = frame_of(session, rows)
-        with _map_for_load(pond, name, target):
+        with map_for_load(pond, name, target):
             result = spark.load(
                 frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
                 synchronise=True,
@@ -116,7 +112,41 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     return {"path": str(whole), "rows": rows, "found": counts}
 
 
-JOBS: dict[str, Job] = {"load": _load, "check": _check, "enrich": _enrich}
+def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of a query as Parquet in the folder `out/key`; with `first_rows`, so many of them instead."""
+    inputs: dict[str, Any] = arguments["inputs"]
+    session = session.newSession()
+    spark.register(session, arguments["pond"])
+    for name, value in inputs.items():
+        if is_table(value):
+            reader = session.read.format("millpond").option("map", value.get("map", ""))
+            frame = session.read.parquet(_url(value["path"])) if "path" in value else reader.load()
+            frame.createOrReplaceTempView(name)
+    parameters = {name: value for name, value in inputs.items() if not is_table(value)}
+    frame = session.sql(bound(arguments["query"], inputs, ":{}".format), args=parameters)
+    if arguments["first_rows"]:
+        return {"first": [str(row.asDict()) for row in frame.take(arguments["first_rows"])]}
+    whole = Path(arguments["out"]).absolute() / arguments["key"]
+    staging = whole.with_name(f".{whole.name}-{arguments['attempt']}")
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    observed = Observation()
+    counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"))
+    counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
+    _publish(staging, whole)
+    return {"path": str(whole), "rows": observed.get["rows"]}
+
+
+def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a function of a program, which is called with a session of its own."""
+    declared = pipelines_of(arguments["program"])[arguments["pipeline"]]
+    session = session.newSession()
+    spark.register(session, arguments["pond"])
+    return {"result": declared.functions[arguments["step"]](session, *arguments["arguments"])}
+
+
+JOBS: dict[str, Job] = {
+    "load": _load, "check": _check, "enrich": _enrich, "query": _query, "function": _function,
+}  # fmt: skip
 
 
 def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
@@ -135,47 +165,6 @@ def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
 def _url(path: str) -> str:
     """A path of this machine, whatever file system Spark takes for its own."""
     return path if "://" in path else f"file://{Path(path).absolute()}"
-
-
-@contextmanager
-def _map_for_load(pond: Pond | RemotePond, name: str, target: Target) -> Iterator[None]:
-    """Make the map of a target when it is missing; when the load fails, it goes again, unless it has rows.
-
-    Raises: `Invalid` when the map that is there is another than the target says.
-    """
-    try:
-        _refuse_other(pond.map(name).definition, target)
-        made = False
-    except NotFound:
-        if not target.kind:
-            raise
-        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
-        made = True
-    try:
-        yield
-    except Exception:
-        if made:
-            _drop_empty(pond, name)
-        raise
-
-
-def _refuse_other(definition: MapDefinition, target: Target) -> None:
-    for what, there, stated in (
-        ("kind", definition.kind.value, target.kind),
-        ("value", str(definition.value or ""), str(parse_value_type(target.value) if target.value else "")),
-    ):
-        if stated and stated != there:
-            raise Invalid("the map is another than the target of the load", kind="pipeline_target",
-                          map=definition.name, **{what: there, "target": stated},
-                          hint="change the target, or load another map")  # fmt: skip
-
-
-def _drop_empty(pond: Pond | RemotePond, name: str) -> None:
-    """Drop a map without rows: who still writes parts for it is refused, and makes it anew."""
-    with suppress(NotFound):
-        info = pond.map(name).info()
-        if not info["rows"] and not info["parts_queued"]:
-            pond.drop_map(name)
 
 
 def _publish(staging: Path, whole: Path) -> None:

@@ -16,6 +16,7 @@ from littlehorse.worker import WorkerContext
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
 from millpond.pipelines.tickets import ticket_of, void
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("check", "condense", "enrich", "load", "notify", "retain")
-
-CHECK_FAILED = "check-failed"
-"""The exception of a check whose rules do not all hold."""
+__all__ = ("check", "condense", "enrich", "load", "notify", "retain", "step")
 
 
 async def load(map: str, rows: dict[str, Any], options: dict[str, Any], context: WorkerContext) -> dict[str, Any]:
@@ -90,6 +88,17 @@ async def notify(
         return {"queue": queue, "job_set": job_set, "kind": kind}
 
     return await attempt(context, work)
+
+
+async def step(
+    planned: dict[str, Any], values: dict[str, Any], program: dict[str, Any], context: WorkerContext
+) -> dict[str, Any]:  # fmt: skip
+    """A step of a pipeline that is a function: its output."""
+
+    async def work(own: Step) -> dict[str, Any]:
+        return await carried_out(own, planned, values, program, _job)
+
+    return await attempt(context, work, pipeline_step=planned["name"])
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

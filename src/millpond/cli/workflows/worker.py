@@ -87,6 +87,8 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 
     from millpond.errors import Invalid
 
+    if hasattr(module, "__tasks__"):
+        return {function.__name__: function for function in module.__tasks__}
     listed = getattr(module, "__all__", None)
     functions = {
         name: function for name, function in vars(module).items()

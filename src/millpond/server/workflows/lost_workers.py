@@ -16,16 +16,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from contextlib import suppress
-from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from anyio.to_thread import run_sync
-from littlehorse.model import LHErrorType, LHTaskError, ReportTaskRun, ScheduledTask, TaskRun, TaskRunId, TaskStatus
+from littlehorse.model import ReportTaskRun, ScheduledTask, TaskRunId
 
 from millpond.errors import MillpondError
 from millpond.workflows.engine import run_path
-from millpond.workflows.keyspaces import TIMER_TIME
-from millpond.workflows.processor import ReadRows, read_rows
+from millpond.workflows.processor.running import RunningAttempt, running_attempts
 from millpond.workflows.tasks.queues import BEATING
 
 if TYPE_CHECKING:
@@ -113,12 +111,8 @@ class LostWorkers:
         if attempts:
             _LOG.warning("the worker %s is gone: %d attempts that it had are over", name, len(attempts))
         for (_, _, number), task in attempts.items():
-            message = f"its worker is gone: nothing was heard of {name} for {LOST_SECONDS:g} s"
-            report = ReportTaskRun(
-                task_run_id=task, attempt_number=number, status=TaskStatus.TASK_TIMEOUT,
-                error=LHTaskError(type=LHErrorType.TIMEOUT, message=message),
-            )  # fmt: skip
-            report.time.FromMilliseconds(self._service.clock.now_ms())
+            reason = f"its worker is gone: nothing was heard of {name} for {LOST_SECONDS:g} s"
+            report = RunningAttempt(tenant, name, task, number).lost(reason, self._service.clock.now_ms())
             with suppress(MillpondError):  # its run was deleted
                 await self._service.submit(tenant, report)
 
@@ -129,25 +123,10 @@ class LostWorkers:
         for number, processor in list(owned.items()):
             if number not in self._read:
                 self._read[number] = processor
-                for tenant, worker, task, attempt in await run_sync(_running, processor):
-                    self._note(tenant, worker, task, attempt)
+                for attempt in await run_sync(running_attempts, processor):
+                    if attempt.worker.endswith(BEATING):
+                        self._note(*attempt)
 
 
 def _attempt(task: TaskRunId, number: int) -> _Attempt:
     return run_path(task.wf_run_id), task.task_guid, number
-
-
-def _running(processor: Processor) -> list[tuple[str, str, TaskRunId, int]]:
-    """The attempts of workers that beat which run, by the timers of a partition: tenant, worker, task run, number."""
-    with processor.space.read() as tx:
-        names = [cast("tuple[str, ...]", TIMER_TIME.unpack(key)) for key in tx.keys(TIMER_TIME.range())]
-    running = []
-    for tenant, *name in names:
-        if len(name) == 4 and name[1] == "attempt":
-            task = read_rows(processor, tenant, partial(ReadRows.get, kind=TaskRun, key=(name[0], name[2])))
-            number = int(name[3])
-            attempt = None if task is None or number >= len(task.attempts) else task.attempts[number]
-            is_running = attempt is not None and attempt.status == TaskStatus.TASK_RUNNING
-            if task is not None and attempt is not None and is_running and attempt.task_worker_id.endswith(BEATING):
-                running.append((tenant, attempt.task_worker_id, task.id, number))
-    return running
