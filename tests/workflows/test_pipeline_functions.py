@@ -78,8 +78,8 @@ def assert_done_once(folder: Path) -> None:
     with millpond.open(folder / "pond") as pond:
         assert pond.map("weather").get("JFK") == {"temp": 39.0}
         assert sum(entry.kind == "load" and bool(entry.body["rows"]) for entry in pond.log.entries(0)) == 1
-        (told,) = pond.events.read("etl", "nightly")
-    assert json.loads(told.payload) == {
+        (event,) = pond.events.read("etl", "nightly")
+    assert json.loads(event.payload) == {
         "rows": 1, "answer": {"twice": 2, "day": "2026-01-01"}, "text": "2 on 01.01.",
     }  # fmt: skip
     (table,) = (folder / "files").glob("*/*.parquet")
@@ -196,12 +196,12 @@ def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) 
 
 
 def test_a_step_takes_values_of_steps_before_it_alone() -> None:
-    kept: list[Any] = []
+    retained: list[Any] = []
 
     def body() -> None:
-        if not kept:
-            kept.append(sql("select 1 as a", name="first"))
-        later(kept[0])
+        if not retained:
+            retained.append(sql("select 1 as a", name="first"))
+        later(retained[0])
 
     declared(body)
     with pytest.raises(Invalid, match="takes=first"):

@@ -52,7 +52,7 @@ def yesterday(instant: datetime) -> date:
 COMPUTED: dict[str, Callable[[datetime], date]] = {"today": today, "yesterday": yesterday}
 
 
-class Recording:
+class _Recording:
     """The steps that a function has called so far, and the functions that steps of Python call."""
 
     def __init__(self) -> None:
@@ -86,7 +86,7 @@ class Recording:
         return next(name for name in names if self.prefix + name not in taken)
 
 
-_RECORDING: ContextVar[Recording | None] = ContextVar("recording", default=None)
+_RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
 
 
 class Declared:
@@ -100,7 +100,7 @@ class Declared:
         if schedule:
             next_instant(schedule, 0)  # refused when it never fires
         parameters = tuple(_parameters(function))
-        recording, failed = Recording(), Recording()
+        recording, failed = _Recording(), _Recording()
         _recorded(recording, function, **{parameter.name: Value((parameter.name,)) for parameter in parameters})
         if on_failure is not None:
             _recorded(failed, on_failure, Value(("failure",)))
@@ -141,7 +141,7 @@ def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     return Declared(function, **options)
 
 
-def _recorded(recording: Recording, function: Callable[..., Any], *inputs: Any, **named: Any) -> None:
+def _recorded(recording: _Recording, function: Callable[..., Any], *inputs: Any, **named: Any) -> None:
     token = _RECORDING.set(recording)
     try:
         function(*inputs, **named)
@@ -149,7 +149,7 @@ def _recorded(recording: Recording, function: Callable[..., Any], *inputs: Any, 
         _RECORDING.reset(token)
 
 
-def _recording(what: str) -> Recording:
+def _recording(what: str) -> _Recording:
     recording = _RECORDING.get()
     if recording is None:
         raise Invalid("a step stands in the function of a pipeline", kind="pipeline_plan", step=what,

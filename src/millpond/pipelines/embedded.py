@@ -160,9 +160,9 @@ class EmbeddedRuns:
 
     async def _until_ended(self, run: str) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
-        waiting = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
+        idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
-        for worker in waiting:
+        for worker in idle:
             self._processor.workers.wait(worker)
         try:
             while not self.is_over(run):
@@ -175,7 +175,7 @@ class EmbeddedRuns:
                 if working and self._handed.empty():
                     await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
         finally:
-            for worker in waiting:
+            for worker in idle:
                 self._processor.workers.withdraw(worker)
             for task in tuple(working):
                 task.cancel()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import json
 import os
 import subprocess
 import traceback
@@ -19,7 +18,7 @@ import urllib3
 from millpond.clock import SystemClock
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
-from millpond.json_forms import plain, stable_json
+from millpond.json_forms import parse_list, plain, stable_json
 from millpond.pipelines.declare import COMPUTED
 from millpond.pipelines.programs import pipelines_of
 from millpond.pipelines.queries import is_table, query_rows, write_rows
@@ -94,11 +93,15 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
     return values
 
 
+def _json(text: str) -> Any:
+    return parse_list(f"[{text}]")[0]
+
+
 _READ: dict[str, Callable[[str], Any]] = {
     "int": int, "float": float, "bool": lambda text: {"true": True, "false": False}[text.lower()],
     "date": lambda text: date.fromisoformat(text).isoformat(),
     "datetime": lambda text: datetime.fromisoformat(text).isoformat(),
-    "list": json.loads, "dict": json.loads,
+    "list": _json, "dict": _json,
 }  # fmt: skip
 _HELD: dict[str, tuple[type, ...]] = {
     "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "dict": (dict,),
@@ -170,13 +173,13 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
         return rows
 
     if inputs["engine"] == "spark":
-        found = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
+        odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
     else:
-        found = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first))
-    if bool(found) is inputs["finds_nothing"]:
-        what = f"the check finds rows: {'; '.join(found)}" if found else "the check finds no rows"
-        raise Failed(CHECK_FAILED, f"{planned['name']}: {what}", {"passed": False, "first": found})
-    return {"passed": True, "rows": len(found)}
+        odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first))
+    if bool(odd) is inputs["finds_nothing"]:
+        what = f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"
+        raise Failed(CHECK_FAILED, f"{planned['name']}: {what}", {"passed": False, "first": odd})
+    return {"passed": True, "rows": len(odd)}
 
 
 async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def bound(query: str, inputs: Mapping[str, Any], parameter: Callable[[str], str]
 def query_rows(
     pond: Pond | RemotePond, query: str, inputs: Mapping[str, Any], take: Callable[[pa.RecordBatchReader], Any]
 ) -> Any:  # fmt: skip
-    """What a function makes of the rows of a query.
+    """The result of a function of the rows of a query.
 
     Raises: `Invalid` for a query that fails.
     """

@@ -145,7 +145,7 @@ def names_in(template: Any) -> Iterator[str]:
 
 
 def filled(template: Any, values: Mapping[str, Any]) -> Any:
-    """What a template is with the values of a run.
+    """A template with the values of a run in it.
 
     >>> filled({"$text": ["raw/", {"$value": ["day"], "format": "%Y"}]}, {"day": "2026-01-01"})
     'raw/2026'

@@ -117,15 +117,15 @@ class TaskWorker:
     async def _beat(self) -> None:
         """Show every process of the server that this worker is there, and poll those that are not polled."""
         hosts = {self._config.bootstrap_server, *(host for host, _ in self._polls)}
-        found: set[str] = set()
+        places: set[str] = set()
         for host in sorted(hosts):
             with suppress(grpc.RpcError):
-                found |= await self._registered(host)
-        if self._stopping.is_set() or not found:
+                places |= await self._registered(host)
+        if self._stopping.is_set() or not places:
             return
-        for place in [place for place, poll in self._polls.items() if poll.done() or place[0] not in found]:
+        for place in [place for place, poll in self._polls.items() if poll.done() or place[0] not in places]:
             self._polls.pop(place).cancel()
-        for host in found:
+        for host in places:
             for name, task in self._tasks.items():
                 if (host, name) not in self._polls:
                     self._polls[host, name] = asyncio.create_task(self._poll(host, task))
@@ -292,10 +292,10 @@ def _reason_of(cancelled: asyncio.Future[Any]) -> str:
     return ""
 
 
-async def _within(waiting: Awaitable[Any], seconds: float) -> None:
+async def _within(work: Awaitable[Any], seconds: float) -> None:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):
-            await waiting
+            await work
 
 
 async def _pause(seconds: float) -> None:
