@@ -48,6 +48,7 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
+from millpond.refs.face import RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off, optional_duration
 from millpond.workflows.keyspaces import INITIALIZED
@@ -127,7 +128,7 @@ def reports_wanted(stated: bool | str | None) -> bool:
     return not (is_off(value) or value in (False, "0", "false"))
 
 
-class Pond(PondFace):
+class Pond(PondFace, RefsFace):
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see

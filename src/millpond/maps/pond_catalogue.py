@@ -131,10 +131,12 @@ class PondCatalogue:
         if place.parent.name == "snapshots":
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
+                from millpond.maps.layered.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms())
+                named = named_in(self._loading.space, place.name)
+                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)

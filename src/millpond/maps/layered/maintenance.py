@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.named import named_manifests
 from millpond.maps.layered.retained import retained_rows
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
     from millpond.maps.shard.shard import ShardStats
     from millpond.maps.snapshots.manifest import Layer
 
-__all__ = ("carry_out", "collect_files", "compact", "fold_due", "fold_loaded", "maintain", "tidy")
+__all__ = ("LAYERS_AFTER_LOAD", "carry_out", "collect_files", "compact", "fold_due", "fold_loaded", "maintain", "tidy")
 
 ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
@@ -147,7 +148,7 @@ def collect_files(layers: Layers) -> Collected | None:
         if not free:
             return None
         manifest, now = layers.head().manifest, layers.clock.now_ms()
-        collected = collect(layers.objects, manifest, now_ms=now)
+        collected = collect(layers.objects, manifest, now_ms=now, named=named_manifests(layers.space, layers.definition))
     if manifest is not None and isinstance(layers.objects, FolderObjects):
         collect_subsets(layers.objects, manifest, now_ms=now)
     return collected

@@ -8,7 +8,7 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "LOADS", "LOG", "MAINTENANCE", "NODE_LIST",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "LOADS", "LOG", "MAINTENANCE", "NAMED", "NODE_LIST",
     "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED",
     "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
@@ -63,6 +63,10 @@ QUARANTINE = REGISTRY.register(
 SNAPSHOT = REGISTRY.register(
     "maps", "snapshot", ("map",), _LOCAL, "head",
     "the manifest that bulk lookups answer from, the incarnation of its map and the version of the shard",
+)  # fmt: skip
+NAMED = REGISTRY.register(
+    "maps", "named", ("folder", "manifest"), _LOCAL, "text",
+    "a manifest that commits or branches name: its files stay; the value is another with each naming",
 )  # fmt: skip
 CLONED = REGISTRY.register(
     "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"

@@ -1,0 +1,50 @@
+"""The doors of a pond to its refs. A pond that has no branches imports none of what they need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.deferred import opened_once
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    from millpond.refs.pond import BranchPond, RefPond
+    from millpond.refs.refs import OpenPond, Refs
+
+__all__ = ("RefsFace",)
+
+
+class RefsFace:
+    """The doors of a pond to its refs."""
+
+    @opened_once
+    def refs(self: OpenPond) -> Refs:  # type: ignore[misc]
+        """Branches, commits and tags of layered maps."""
+        from millpond.refs.refs import Refs
+
+        return Refs(self)
+
+    def branch(self, name: str, *, source: str | None = None) -> BranchPond:
+        """A pond of a branch, to read and to load; with a `source`, a ref, the branch is made there.
+
+        Raises: `NotFound`; `AlreadyExists` for a branch that is to be made; `Invalid` for a name, and for `main`, which
+        is the pond itself.
+        """
+        from millpond.refs.pond import BranchPond
+
+        if name == "main":
+            raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
+        if source is None:
+            self.refs.repository.branch(name).staging.record()
+        else:
+            self.refs.create_branch(name, source)
+        return BranchPond(self.refs, name)
+
+    def at(self, ref: str) -> RefPond:
+        """A pond as it was at a ref, to read: `main~3`, a tag, a commit, or a time such as `2026-11-01T00:00Z`.
+
+        Raises: `NotFound`; `Invalid` for text that is no ref.
+        """
+        from millpond.refs.pond import RefPond
+
+        return RefPond(self.refs, self.refs.resolve(ref))
