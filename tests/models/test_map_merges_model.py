@@ -12,7 +12,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -37,13 +36,12 @@ if TYPE_CHECKING:
     from millpond.testing.strategies import Pools
 
 State = tuple[SnapshotManifest, MapModel]
-CHOICES = {Choice.OURS: 1, Choice.THEIRS: 2, Choice.BASE: 0}
 
 
 def differing(old: MapModel, new: MapModel) -> dict[object, tuple[object, object]]:
     """The addresses that differ, with what each state has there."""
     return {
-        address: (sides := (cell(old, address), cell(new, address)))
+        address: (cell(old, address), cell(new, address))
         for address in {**old.rows, **new.rows} if cell(old, address) != cell(new, address)
     }  # fmt: skip
 
@@ -59,16 +57,13 @@ def merged_model(base: MapModel, ours: MapModel, theirs: MapModel, choice: Choic
         sides = [cell(model, address) for model in (base, ours, theirs)]
         if sides[0] == sides[2] or sides[1] == sides[2]:
             continue
-        source = theirs
+        taken: MapModel | None = theirs
         if sides[1] != sides[0]:
             conflicts.add(address)
-            source = {Choice.BASE: base, Choice.OURS: ours}.get(choice, theirs)
+            taken = {Choice.BASE: base, Choice.OURS: ours, Choice.THEIRS: theirs}.get(choice)
         merged.rows.pop(address, None)
-        if address in source.rows and choice is not Choice.NONE or (source is theirs and sides[1] == sides[0]):
-            if address in source.rows:
-                merged.rows[address] = source.rows[address]
-        if sides[1] != sides[0] and choice is Choice.NONE:
-            merged.rows.pop(address, None)
+        if taken is not None and address in taken.rows:
+            merged.rows[address] = taken.rows[address]
     return merged, conflicts
 
 

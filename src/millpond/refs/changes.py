@@ -111,9 +111,10 @@ def tree_with(tree: Tree, index: str, states: Mapping[str, MapEntry | None]) -> 
 def commit_changes(
     tree: Tree, branch: str, changes: Iterable[StateChange], *, allow_empty: bool = False,
     parents: Callable[[Commit], list[Commit]] = lambda head: [head], clean: bool = False,
-    besides: Callable[[Transaction, Commit], None] | None = None,
+    rest: Callable[[str], str] = str, besides: Callable[[Transaction, Commit], None] | None = None,
 ) -> Commit:  # fmt: skip
-    """Commit new states of maps, and what is staged on the branch, as one commit.
+    """Commit new states of maps, and what is staged on the branch, as one commit. `rest` makes of the index of that
+    the one that is committed.
 
     Raises: `Conflict`, kind `head_moved`, when a map is not what its change was made of; `Invalid`, kinds `no_changes`
     and, with `clean`, `branch_dirty`; `NotFound`, `Denied`; what `besides` raises.
@@ -127,6 +128,7 @@ def commit_changes(
             _check_seen(site, index, change)
         if listed:
             index = tree_with(tree, index, {_name(change): change.state for change in listed})
+        index = rest(index)
         if not allow_empty and same_state(site, moving.head.tree, index):
             raise Invalid("no changes", kind="no_changes", branch=branch, commit=moving.head.id)
         return Built(tree.message.commit(site, index, parents(moving.head)))

@@ -10,8 +10,13 @@ from millpond.errors import Invalid
 if TYPE_CHECKING:
     from millpond.refs.pond import BranchPond, RefPond
     from millpond.refs.refs import OpenPond, Refs
+    from millpond.versions.repository import Repository
+    from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("RefsFace",)
+__all__ = ("POND", "RefsFace")
+
+POND = "pond"
+"""The name of the repository that the maps of a pond are in."""
 
 
 class RefsFace:
@@ -23,6 +28,16 @@ class RefsFace:
         from millpond.refs.refs import Refs
 
         return Refs(self)
+
+    def open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
+        """The object of a repository: of `pond` the one that knows maps."""
+        from millpond.versions.repository import Repository
+
+        if record.name != POND or site.space is not self.space:  # type: ignore[attr-defined]
+            return Repository(site, record)
+        from millpond.refs.repository import MapsRepository
+
+        return MapsRepository(site, record, lambda: self.refs)
 
     def branch(self, name: str, *, source: str | None = None) -> BranchPond:
         """A pond of a branch, to read and to load; with a `source`, a ref, the branch is made there.

@@ -116,8 +116,9 @@ class NewHead:
 
 
 def publish(
-    tree: Tree, loading: Loading, layers_for: LayersFor, changes: Sequence[StateChange], heads: Mapping[str, NewHead], *,
-    source: str, parents: Callable[[Commit], list[Commit]], allow_empty: bool = False,
+    tree: Tree, loading: Loading, layers_for: LayersFor, changes: Sequence[StateChange],
+    heads: Mapping[str, NewHead], *, source: str, parents: Callable[[Commit], list[Commit]], allow_empty: bool = False,
+    rest: Callable[[str], str] = str,
 ) -> Commit:  # fmt: skip
     """Commit states of maps on `main`, and let them count, all together.
 
@@ -144,7 +145,7 @@ def publish(
                 layers.swap(tx, _seen(head), head.manifest)
 
     commit = commit_changes(
-        tree, MAIN, changes, allow_empty=allow_empty, parents=parents, clean=True, besides=move
+        tree, MAIN, changes, allow_empty=allow_empty, parents=parents, clean=True, rest=rest, besides=move
     )  # fmt: skip
     step("refs.published")
     loading.loads.announce()

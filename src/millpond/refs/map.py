@@ -143,9 +143,7 @@ class RefMap(Map):
             duplicate_parts=int(duplicate), maps={self.name: rows}, seconds=clock.monotonic() - began,
         )  # fmt: skip
 
-    def _place(
-        self, layers: RefLayers, written: Sequence[WrittenLayer], again: bool, commit: bool, words: str
-    ) -> bool:
+    def _place(self, layers: RefLayers, written: Sequence[WrittenLayer], again: bool, commit: bool, words: str) -> bool:
         """Put the layer on what the branch has by now; False when it lies there already."""
         assert self.at.change is not None
         if not written:
@@ -170,9 +168,7 @@ class RefMap(Map):
                     raise
             return fresh
 
-    def _on_top(
-        self, layers: RefLayers, head: SnapshotManifest | None, layer: Layer, version: int
-    ) -> SnapshotManifest:
+    def _on_top(self, layers: RefLayers, head: SnapshotManifest | None, layer: Layer, version: int) -> SnapshotManifest:
         """A layer on a state; what that made due is folded."""
         now, spill = layers.clock.now_ms(), layers.spill()
         manifest = on_top(layers.objects, head, self.definition, layer, version=version, created_ms=now, spill=spill)

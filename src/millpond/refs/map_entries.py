@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, parse_object, stable_json
+from millpond.kernel.keys import starting
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.manifest import manifest_name
+from millpond.ranges import scan
 from millpond.versions.objects.entries import Entry, entries_of
 from millpond.versions.reference import Reference
 
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.versions.repository_context import Site
 
-__all__ = ("MAPS", "MapEntry", "map_path", "maps_of")
+__all__ = ("MAPS", "MapEntry", "map_path", "maps_of", "states_in")
 
 MAPS = "maps/"
 FORMAT = 1
@@ -98,6 +100,15 @@ def maps_of(site: Site, expression: str) -> dict[str, MapEntry]:
     Raises: `NotFound`, `Invalid` for the ref; as `MapEntry.of`.
     """
     return {entry.name: entry for entry in _entries(site, expression)}
+
+
+def states_in(site: Site, index: str) -> dict[str, MapEntry]:
+    """All maps of an index, by name.
+
+    Raises: as `MapEntry.of`.
+    """
+    batches = scan(site.ranges, site.index(index), *starting(MAPS))
+    return {entry.name: entry for batch in batches for entry in map(MapEntry.of, entries_of(batch))}
 
 
 def _entries(site: Site, expression: str) -> Iterator[MapEntry]:

@@ -14,16 +14,17 @@ must be alike on both.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Invalid
 from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
-from millpond.versions.merges import Strategy, Take
+from millpond.refs.map_entries import MAPS, map_path
+from millpond.versions.merges import MergeConflict, Resolution, Strategy, Take
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -43,36 +44,49 @@ _STRATEGIES = {
 }  # fmt: skip
 
 
-class MapMergeConflict(Conflict):
+class MapMergeConflict(MergeConflict):
     """Both sides changed addresses of maps, and not to the same. `conflicts` has the first of each map.
 
-    Resolve them by key, prefix or map, or choose a strategy.
+    Its `paths` are those of the keys: `maps/weather/JFK`. Resolve them by key, prefix or map, or choose a strategy.
     """
 
-    kind = "map_merge_conflict"
     conflicts: Mapping[str, Sequence[Conflicts]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyResolution:
-    """The side to take of conflicts in a map (None: any), at a key or below a prefix of keys; the first that fits."""
+    """The side to take of conflicts in a map, at a key or below a prefix of keys; None: at any."""
 
     take: Take
-    map: str | None = None
-    key: str | int | None = None
+    map: str
+    key: str | None = None
     prefix: str | None = None
+
+    @classmethod
+    def of(cls, rule: Resolution) -> KeyResolution | None:
+        """What a resolution of paths says about maps; None when it is about files.
+
+        >>> KeyResolution.of(Resolution(Take.SOURCE, path="maps/weather/JFK"))
+        KeyResolution(take=<Take.SOURCE: 'source'>, map='weather', key='JFK', prefix=None)
+        """
+        text = rule.path if rule.path is not None else rule.prefix or ""
+        name, slash, key = text.removeprefix(MAPS).partition("/")
+        if not text.startswith(MAPS) or not (slash or rule.path is not None):
+            return None
+        if not slash:
+            return cls(rule.take, name)
+        return cls(rule.take, name, key=key) if rule.path is not None else cls(rule.take, name, prefix=key)
 
     def fits(self, definition: MapDefinition, address: Mapping[str, Any]) -> bool:
         """True when it is about an address."""
-        if self.map is not None and self.map != definition.name:
+        if self.map != definition.name:
             return False
         if definition.kind.keyed:
             key = address["key"].decode()
             return (self.key is None or key == self.key) and (self.prefix is None or key.startswith(self.prefix))
-        number = self.key
-        return self.prefix is None and (
-            number is None or (isinstance(number, int) and address["key_start"] <= number <= address["key_end"])
-        )
+        if self.key is None:
+            return not self.prefix
+        return self.key.lstrip("-").isdigit() and address["key_start"] <= int(self.key) <= address["key_end"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +121,7 @@ class _Maps:
     layers_for: Callable[[MapDefinition], Layers]
     head_of: Callable[[MapEntry], SnapshotManifest | None]
     strategy: Strategy
-    resolutions: Sequence[KeyResolution]
+    resolutions: Sequence[Resolution]
     conflicts: dict[str, Sequence[Conflicts]] = field(default_factory=dict)
 
     def merged(self, name: str) -> MergedMap | None:
@@ -164,13 +178,15 @@ class _Maps:
     def _differ(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> Invalid:
         shown = ["not there" if side is None else side.definition.summary for side in (ours, theirs)]
         return Invalid(
-            "both sides changed what the map is", kind="maps_differ", map=name,
-            hint="let both be alike first, or restore the map of one side", **dict(zip(("ours", "theirs"), shown, strict=True)),
+            "both sides changed what the map is", kind="maps_differ", map=name, ours=shown[0], theirs=shown[1],
+            hint="let both be alike first, or restore the map of one side",
         )  # fmt: skip
 
     def _resolve(self, definition: MapDefinition) -> Resolve:
         otherwise = _STRATEGIES[self.strategy]
-        rules = [rule for rule in self.resolutions if rule.map in (None, definition.name)]
+        rules = [
+            rule for rule in map(KeyResolution.of, self.resolutions) if rule is not None and rule.map == definition.name
+        ]
 
         def choose(addresses: pa.RecordBatch) -> np.ndarray:
             if not rules:
@@ -190,14 +206,13 @@ def _alike(left: MapEntry | None, right: MapEntry | None) -> bool:
 
 
 def _numbered(manifest: SnapshotManifest, version: int, created_ms: int) -> SnapshotManifest:
-    from dataclasses import replace
-
     return replace(manifest, shard_version=version, created_ms=created_ms)
 
 
 def merge_maps(
-    sides: Sides, layers_for: Callable[[MapDefinition], Layers], head_of: Callable[[MapEntry], SnapshotManifest | None], *,
-    strategy: Strategy = Strategy.DEFAULT, resolutions: Sequence[KeyResolution] = (),
+    sides: Sides, layers_for: Callable[[MapDefinition], Layers],
+    head_of: Callable[[MapEntry], SnapshotManifest | None], *, strategy: Strategy = Strategy.DEFAULT,
+    resolutions: Sequence[Resolution] = (),
 ) -> list[MergedMap]:  # fmt: skip
     """The maps that a merge changes on our side; their manifests are stored. Hold `writing` of all around it.
 
@@ -217,6 +232,10 @@ def merge_maps(
             hint="resolve them by key, prefix or map, or merge with a strategy",
         )  # fmt: skip
         error.conflicts = merging.conflicts
+        error.paths = tuple(dict.fromkeys(
+            f"{map_path(name)}/{_shown(address).partition(' ')[0]}"
+            for name, listed in merging.conflicts.items() for each in listed for address in each.addresses.to_pylist()
+        ))  # fmt: skip
         raise error
     return [change for change in merged if change is not None and not _is_same(change)]
 

@@ -21,9 +21,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.map import Map
-    from millpond.refs.merges import KeyResolution
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.merges import Strategy
+    from millpond.versions.merges import Resolution, Strategy
 
 __all__ = ("BranchPond", "RefPond")
 
@@ -125,7 +124,8 @@ class BranchPond(RefPond):
         settings = {"condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite}
         definition = MapDefinition(
             name=check_name(name), kind=Kind(kind), incarnation=self.refs.clock.random_id(),
-            value=parse_value_type(value) if isinstance(value, str) else value, store=Store.LAYERS, **durations(settings),
+            value=parse_value_type(value) if isinstance(value, str) else value, store=Store.LAYERS,
+            **durations(settings),
         )  # fmt: skip
         self.refs.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
@@ -139,7 +139,7 @@ class BranchPond(RefPond):
 
     def merge(
         self, into: str = MAIN, *, message: str = "", strategy: str | Strategy = "",
-        resolutions: Sequence[KeyResolution] = (),
+        resolutions: Sequence[Resolution] = (),
     ) -> Commit:  # fmt: skip
         """Merge the branch into another one, each map by key; the merge commit.
 

@@ -1,8 +1,8 @@
 """The refs of a pond's maps: the repository `pond`, what is committed there, and merges between its branches.
 
-    refs = pond.refs
-    refs.create_branch("fix", "main")
-    refs.merge("fix", into="main")
+refs = pond.refs
+refs.create_branch("fix", "main")
+refs.merge("fix", into="main")
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -17,18 +18,20 @@ from typing import TYPE_CHECKING, Protocol
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.maps.layered.head import Head, Layers
 from millpond.maps.model.definition import MapDefinition
-from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change
+from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change, tree_with
+from millpond.refs.face import POND
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
-from millpond.refs.map_entries import MapEntry, maps_of
-from millpond.refs.merges import KeyResolution, MergedMap, Sides, merge_maps
+from millpond.refs.map_entries import MapEntry, maps_of, states_in
+from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
+from millpond.refs.repository import reset_main
 from millpond.stores.objects import open_objects
 from millpond.times.instants import parse_instant
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import get_commit
 from millpond.versions.graph.history import Window, log
-from millpond.versions.merges import STRATEGY_NAME, Strategy, common_base, pick
+from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
 from millpond.versions.resets import reset_all, reset_hard
 
 if TYPE_CHECKING:
@@ -42,10 +45,8 @@ if TYPE_CHECKING:
     from millpond.versions.repositories import Repositories
     from millpond.versions.repository import Repository
 
-__all__ = ("POND", "OpenPond", "Refs")
+__all__ = ("OpenPond", "Refs")
 
-POND = "pond"
-"""The name of the repository that the maps of a pond are in."""
 TRIES_MAX = 100
 
 
@@ -59,6 +60,26 @@ class OpenPond(Protocol):
 
     @property
     def repositories(self) -> Repositories: ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A merge into a branch: from its head, the base, the other side, and the parents of the commit besides the head.
+
+    `words` name base, ours and theirs for people. `only`: no other maps, and no files.
+    """
+
+    sides_at: Callable[[Commit], tuple[Commit, Commit, list[Commit]]]
+    words: tuple[str, str, str]
+    options: Merging = field(default_factory=Merging)
+    only: frozenset[str] | None = None
+
+    def sides(self, states: Sequence[Mapping[str, MapEntry]]) -> Sides:
+        """The states of the maps that are merged, on base, ours and theirs."""
+        base, ours, theirs = (
+            {name: state for name, state in side.items() if self.only is None or name in self.only} for side in states
+        )  # fmt: skip
+        return Sides(base, ours, theirs, self.words)
 
 
 class Refs:
@@ -197,9 +218,13 @@ class Refs:
 
     def merge(
         self, source: str, into: str = MAIN, *, message: str = "", strategy: str | Strategy = Strategy.DEFAULT,
-        resolutions: Sequence[KeyResolution] = (),
+        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        committer: str = "", squash: bool = False, allow_empty: bool = False,
     ) -> Commit:  # fmt: skip
-        """Merge the commits of a ref into a branch, each map by key; the merge commit.
+        """Merge the commits of a ref into a branch, each map by key, files by path; the merge commit.
+
+        A resolution whose path or prefix is `maps/weather` is about a map, `maps/weather/JFK` about a key, and others
+        about files. The rest is as in `Branch.merge`.
 
         Raises: `MapMergeConflict`; `Invalid`, kinds `maps_differ`, `branch_dirty`, `no_changes`.
         """
@@ -210,33 +235,40 @@ class Refs:
             with site.space.read() as tx:
                 theirs = site.graph.commit(tx, source)
             base = common_base(site, theirs.id, head.id)
-            if theirs.id == base.id:
+            if theirs.id == base.id and not allow_empty:
                 raise no_changes(into, head.id)
-            return base, theirs, [theirs]
+            return base, theirs, [] if squash or theirs.id == head.id else [theirs]
 
-        words = Message(message or f"Merge '{source}' into '{into}'", metadata={STRATEGY_NAME: chosen.value})
-        return self._merged(into, words, sides, chosen, resolutions, (f"{source} and {into}", into, source))
+        about = {**(metadata or {}), STRATEGY_NAME: chosen.value}
+        words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
+        named = f"{source} and {into}", into, source
+        return self._merged(into, _Merge(sides, named, Merging(chosen, resolutions)), words)
 
-    def revert(self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None) -> Commit:
+    def revert(
+        self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,
+        metadata: Mapping[str, str] | None = None, committer: str = "",
+    ) -> Commit:  # fmt: skip
         """Undo a commit by a new one: each address becomes what it was before, where it is still what the commit made.
 
         Raises: `MapMergeConflict`; `Conflict`, kind `revert_parent`, for a merge without a parent's number;
         `Invalid`, kinds `branch_dirty`, `no_changes`.
         """
         commit, parent = self._picked(ref, parent_number, "revert")
-        words = Message(message or f"Revert {commit.id}")
-        return self._merged(branch, words, lambda _: (commit, parent, []), words=(ref, branch, f"{ref}^"))
+        words = Message(message or f"Revert {commit.id}", committer, metadata or {})
+        return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, f"{ref}^")), words)
 
     def cherry_pick(
-        self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None
-    ) -> Commit:
+        self, ref: str, branch: str = MAIN, *, message: str | None = None, parent_number: int | None = None,
+        metadata: Mapping[str, str] | None = None, committer: str = "",
+    ) -> Commit:  # fmt: skip
         """Make the changes of a commit again on a branch.
 
         Raises: as `revert`.
         """
         commit, parent = self._picked(ref, parent_number, "cherry-pick")
-        words = Message(message or commit.message, metadata={"cherry-pick-origin": commit.id})
-        return self._merged(branch, words, lambda _: (parent, commit, []), words=(f"{ref}^", branch, ref))
+        about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
+        words = Message(commit.message if message is None else message, committer, about)
+        return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
 
     def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
         """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.
@@ -252,7 +284,8 @@ class Refs:
         site = self.repository.site
         with site.space.read() as tx:
             theirs = get_commit(tx, site.graph.commits, commit)
-        return self._merged(branch, words, lambda head: (head, theirs, []), words=(branch, branch, ref), only=chosen)
+        merge = _Merge(lambda head: (head, theirs, []), (branch, branch, ref), only=frozenset(chosen))
+        return self._merged(branch, merge, words)
 
     def reset(self, branch: str, ref: str | None = None) -> None:
         """Take back what is staged on a branch; with a `ref`, also move its head there: `main` is restored instead.
@@ -261,10 +294,7 @@ class Refs:
         """
         site = self.repository.site
         if ref is not None and branch == MAIN:
-            raise Invalid(
-                "the head of main is not moved back", kind="reset_main", ref=ref,
-                hint="revert the commits, or restore maps from a ref: each is a new commit",
-            )  # fmt: skip
+            raise reset_main(ref)
         reset_all(site, branch, force=True)
         if ref is not None:
             reset_hard(site, branch, self.resolve(ref), force=True)
@@ -281,29 +311,23 @@ class Refs:
 
     # -- merging --------------------------------------------------------------------------------------
 
-    def _merged(
-        self, branch: str, message: Message, sides_at: Callable[[Commit], tuple[Commit, Commit, list[Commit]]],
-        strategy: Strategy = Strategy.DEFAULT, resolutions: Sequence[KeyResolution] = (),
-        words: tuple[str, str, str] = ("base", "ours", "theirs"), only: set[str] | None = None,
-    ) -> Commit:  # fmt: skip
-        """Merge maps into a branch, from the states that `sides_at` its head names: base, theirs, more parents."""
+    def _merged(self, branch: str, merge: _Merge, message: Message) -> Commit:
+        """Merge maps, and files, into a branch, from the states that the merge names."""
         site = self.repository.site
         for _ in range(TRIES_MAX):
             heads = self._heads(branch)
             with site.space.read() as tx:
                 head = site.graph.commit(tx, f"{branch}@")
-            base, theirs, more = sides_at(head)
-            states = [maps_of(site, commit.id) for commit in (base, head, theirs)]
-            if only is not None:
-                states = [{name: state for name, state in side.items() if name in only} for side in states]
-            sides = Sides(*states, words)
+            base, theirs, more = merge.sides_at(head)
+            sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
             try:
                 with self._writing(sides):
                     merged = merge_maps(
-                        sides, self.layers_for, partial(self._manifest, heads=heads, ref=words[1]),
-                        strategy=strategy, resolutions=resolutions,
+                        sides, self.layers_for, partial(self._manifest, heads=heads, ref=branch),
+                        strategy=merge.options.strategy, resolutions=merge.options.resolutions,
                     )  # fmt: skip
-                    return self._committed(branch, message, merged, heads, more)
+                    rest = partial(self._with_files, base.tree, theirs.tree, merge)
+                    return self._committed(branch, message, merged, heads, more, rest)
             except Conflict as error:
                 if error.kind != "head_moved":
                     raise
@@ -338,9 +362,24 @@ class Refs:
             return head.manifest
         return manifest_of(self.layers_for(entry.definition), entry, ref)
 
+    def _with_files(self, base: str, theirs: str, merge: _Merge, ours: str) -> str:
+        """The index of ours, whose maps are those of the outcome, with what theirs changed of files."""
+        site = self.repository.site
+        outcome = states_in(site, ours)
+        if merge.only is not None or all(
+            site.index(index).count == len(states_in(site, index)) for index in (base, theirs)
+        ):
+            return ours  # there are no files
+
+        def alike(index: str) -> str:
+            states: dict[str, MapEntry | None] = dict.fromkeys(states_in(site, index))
+            return tree_with(self._tree(), index, {**states, **outcome})
+
+        return merge_trees(site, alike(base), ours, alike(theirs), merge.options)
+
     def _committed(
         self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
-        more: list[Commit],
+        more: list[Commit], rest: Callable[[str], str],
     ) -> Commit:  # fmt: skip
         tree, changes = self._tree(message), [_state_change(change) for change in merged]
 
@@ -348,7 +387,7 @@ class Refs:
             return [head, *more]
 
         if branch != MAIN:
-            return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True)
+            return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True, rest=rest)
         new = {}
         for change in merged:
             if change.definition is None:
@@ -360,7 +399,7 @@ class Refs:
             new[change.name] = NewHead(change.definition, before, change.manifest, change.changed or 0)
         return publish(
             tree, self.loading, self.layers_for, changes, new, source=message.text, parents=parents,
-            allow_empty=bool(more),
+            allow_empty=bool(more), rest=rest,
         )  # fmt: skip
 
 

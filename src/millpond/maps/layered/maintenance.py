@@ -148,7 +148,9 @@ def collect_files(layers: Layers) -> Collected | None:
         if not free:
             return None
         manifest, now = layers.head().manifest, layers.clock.now_ms()
-        collected = collect(layers.objects, manifest, now_ms=now, named=named_manifests(layers.space, layers.definition))
+        collected = collect(
+            layers.objects, manifest, now_ms=now, named=named_manifests(layers.space, layers.definition)
+        )
     if manifest is not None and isinstance(layers.objects, FolderObjects):
         collect_subsets(layers.objects, manifest, now_ms=now)
     return collected

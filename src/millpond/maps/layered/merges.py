@@ -26,10 +26,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.maps.layered.differences import (
+    I64,
     AddressRows,
     ChangedKeys,
     Difference,
-    I64,
     Mask,
     changed_keys,
     check_alike,
@@ -177,9 +177,7 @@ class _Merging:
             ))  # fmt: skip
         return choices
 
-    def _apart(
-        self, put: pa.Table, changed: pa.Array, ours: AddressRows, gone: I64
-    ) -> Iterator[pa.RecordBatch]:
+    def _apart(self, put: pa.Table, changed: pa.Array, ours: AddressRows, gone: I64) -> Iterator[pa.RecordBatch]:
         """The rows that only join; those of groups that lose a row are laid aside, with the rest of their groups."""
         if not len(gone):
             yield from put.to_batches()
