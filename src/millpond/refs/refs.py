@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -111,7 +111,8 @@ class Refs:
         return repositories.get(POND)
 
     def _tree(self, words: Message | None = None) -> Tree:
-        return Tree(self.repository.site, self.folder, words or Message())
+        site = replace(self.repository.site, composed="")  # maps are written here, and nowhere else
+        return Tree(site, self.folder, words or Message())
 
     def layers_for(self, definition: MapDefinition) -> Layers:
         """The layers of `main` of a map, which others share the files of."""

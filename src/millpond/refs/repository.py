@@ -6,10 +6,12 @@ Whoever works with repositories works with maps by this: the API of lakeFS, the 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.refs.main import MAIN
+from millpond.refs.map_entries import MAPS
 from millpond.versions.branch import Branch, Staging
 from millpond.versions.merges import Resolution, Strategy
 from millpond.versions.reference import Reference
@@ -31,7 +33,7 @@ class MapsRepository(Repository):
     """The repository that maps are in."""
 
     def __init__(self, site: Site, record: RepositoryRecord, refs: Callable[[], Refs]) -> None:
-        super().__init__(site, record)
+        super().__init__(replace(site, composed=MAPS), record)
         self._refs = refs
 
     def branch(self, name: str) -> Branch:
