@@ -10,7 +10,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
 from millpond.maps.layered.maintenance import collect_files, fold_due
-from millpond.maps.layered.named import named_manifests
+from millpond.maps.layered.named import named_in
 from millpond.refs.merges import MapMergeConflict
 from millpond.refs.named import HISTORY_DAYS, release
 from millpond.versions.merges import Resolution, Take
@@ -202,11 +202,13 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     pond.refs.record()
     assert release(pond.repository("pond").site) > 0
     old.close()
+    fix.close()
     collect_files(layers)
     with pytest.raises((NotFound, Corrupt)):
         values(pond.at(old.ref).map("m"), "a")
     assert values(pond.at("main~1").map("m"), "a", "b") == [1, 8]
-    assert len(named_manifests(pond.space, layered.definition)) == 2
+    with pond.space.read() as tx:
+        assert len(named_in(tx, f"m.{layered.definition.incarnation}")) == 2
 
 
 def test_a_map_that_is_dropped_stays_where_commits_name_it(pond: Pond, clock: ManualClock) -> None:

@@ -135,7 +135,8 @@ class PondCatalogue:
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                named = named_in(self._loading.space, place.name)
+                with self._loading.space.read() as tx:
+                    named = named_in(tx, place.name)
                 discard_snapshots(FolderObjects(place), self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.

@@ -138,11 +138,11 @@ def publish(
         if not contents:
             return
         body = load_body(tx, loading.clock.random_id(), contents, source=source, rejected=0, stream=None)
-        record(tx, "load", tuple(body["maps"]), body, now)
+        entry = record(tx, "load", tuple(body["maps"]), body, now)
         for head in heads.values():
             if head.manifest is not None:
                 layers = layers_for(head.definition)
-                layers.swap(tx, _seen(head), head.manifest)
+                layers.swap(tx, _seen(head), head.manifest, entry)
 
     commit = commit_changes(
         tree, MAIN, changes, allow_empty=allow_empty, parents=parents, clean=True, rest=rest, besides=move

@@ -55,7 +55,7 @@ class RefRows(LayeredRows):
         super().__init__(definition, loading, objects, snapshot)
         self.snapshots = RefLayers(  # type: ignore[assignment]
             space=loading.space, clock=loading.clock, objects=objects(), definition=definition,
-            memory_max=loading.memory_max, ref=at.ref, state_now=at.state,
+            memory_max=loading.memory_max, history_ms=loading.history_ms, ref=at.ref, state_now=at.state,
         )  # fmt: skip
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:

@@ -123,7 +123,7 @@ class Refs:
             return layers
         objects = open_objects(self.folder / "snapshots" / f"{definition.name}.{definition.incarnation}")
         loading = self.loading
-        return Layers(loading.space, loading.clock, objects, definition, loading.memory_max)
+        return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.layered.named import named_manifests
+from millpond.maps.layered.history import forget_aged, manifests_named
 from millpond.maps.layered.retained import retained_rows
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
@@ -110,7 +110,7 @@ def _alone(layers: Layers, seconds: float) -> AbstractContextManager[None]:
     return alone(layers.objects.root / "fold.lock", seconds, busy)
 
 
-def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], object] | None = None) -> None:
+def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], Entry] | None = None) -> None:
     """Let one layer count in the place of others, over whatever the head is by now. With an `entry`, which is made in
     the same write, the map is changed; a fold changes nothing, and the version stays.
 
@@ -118,9 +118,7 @@ def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction]
     """
 
     def swap(tx: Transaction) -> None:
-        layers.swap(tx, head, manifest)
-        if entry is not None:
-            entry(tx)
+        layers.swap(tx, head, manifest, None if entry is None else entry(tx))
 
     while True:
         head = layers.head()
@@ -148,9 +146,11 @@ def collect_files(layers: Layers) -> Collected | None:
         if not free:
             return None
         manifest, now = layers.head().manifest, layers.clock.now_ms()
-        collected = collect(
-            layers.objects, manifest, now_ms=now, named=named_manifests(layers.space, layers.definition)
-        )
+        forget_aged(layers.space, layers.definition, now - layers.history_ms)
+        step("collect.history_forgotten")
+        with layers.space.read() as tx:
+            named = manifests_named(tx, layers.definition)
+        collected = collect(layers.objects, manifest, now_ms=now, reachable=named)
     if manifest is not None and isinstance(layers.objects, FolderObjects):
         collect_subsets(layers.objects, manifest, now_ms=now)
     return collected
@@ -212,10 +212,11 @@ def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> En
     """
     entries: list[Entry] = []
 
-    def enter(tx: Transaction) -> None:
+    def enter(tx: Transaction) -> Entry:
         current = same_map(tx, layers.definition)
         body = {"incarnation": current.incarnation, "before": before_ms, "settings": settings_of(current)}
         entries.append(record(tx, what, (current.name,), body, loading.clock.now_ms()))
+        return entries[-1]
 
     with loading.writing(), _alone(layers, ACT_SECONDS), layers.writing():
         head = layers.head()

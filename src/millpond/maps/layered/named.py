@@ -7,18 +7,11 @@ from typing import TYPE_CHECKING
 from millpond.maps.model.keyspaces import NAMED
 
 if TYPE_CHECKING:
-    from millpond.kernel.space import Space
-    from millpond.maps.model.definition import MapDefinition
+    from millpond.kernel.space import ReadTransaction
 
-__all__ = ("named_in", "named_manifests")
-
-
-def named_manifests(space: Space, definition: MapDefinition) -> set[str]:
-    """The ids of the manifests of a map that are named."""
-    return named_in(space, f"{definition.name}.{definition.incarnation}")
+__all__ = ("named_in",)
 
 
-def named_in(space: Space, folder: str) -> set[str]:
-    """The same, by the folder of the map's files: also of a map that was dropped."""
-    with space.read() as tx:
-        return {str(NAMED.unpack(key)[1]) for key in tx.keys(NAMED[folder].range())}
+def named_in(tx: ReadTransaction, folder: str) -> set[str]:
+    """The ids of the manifests that are named, of the map whose files lie in this folder; it may be dropped."""
+    return {str(NAMED.unpack(key)[1]) for key in tx.keys(NAMED[folder].range())}

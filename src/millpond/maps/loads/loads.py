@@ -320,10 +320,11 @@ class Loads:
         self._check_maps(tx, [*manifests, *contents])
         body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
-        if layered is not None:
-            layered.enter(tx, body.get("layers", ()))
         if body["parts"] or body.get("layers") or stream is not None:
-            position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
+            entry = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms())
+            position = entry.position
+            if layered is not None:
+                layered.enter(tx, entry)
         return Committed.of(RememberedLoad.of(body, position))
 
     def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:

@@ -167,7 +167,7 @@ def discard_snapshots(objects: FolderObjects, now_ms: int, named: Collection[str
     """
     removed = [_remove(folder, now_ms) for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
     with suppress(Corrupt, NotFound):  # one that somebody reads is damaged: it goes with the rest, when they let go
-        collect(objects, None, now_ms=now_ms, keep_ms=0, named=named)
+        collect(objects, None, now_ms=now_ms, keep_ms=0, reachable=named)
     if not all(removed) or next(list_manifests(objects), None) is not None:
         return False
     step("drop.snapshots_ended")
