@@ -290,7 +290,7 @@ class Pond(PondFace, RefsFace):
             opened.callback(background.close)
             repositories = Repositories(
                 place.space, self.clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace, reports=self.reports, open_repository=self.open_repository,
+                namespace=place.namespace, reports=self.reports, open_repository=self._open_repository,
             )  # fmt: skip
             opened.callback(repositories.close)
             self._versions.push(opened.pop_all())

@@ -54,9 +54,9 @@ def test_a_load_on_a_branch_is_a_commit_that_others_do_not_see(pond: Pond) -> No
     assert fix.map("m").get("c") == 2
     assert fix.sql("select sum(value) as total from m").to_pylist() == [{"total": 5}]
     assert sorted(fix.map("m").scan("value = 2").read_all()["key"].to_pylist()) == ["b", "c"]
-    assert [commit.message for commit in pond.refs.log("fix")][:2] == ["Load m", "Change m, n"]
+    assert [commit.message for commit in pond.refs.log("fix")][::2] == ["Load m", "Load m"]
     put(fix.map("m"), 2, "b", "c")
-    assert len(list(pond.refs.log("fix"))) == 3, "the same data again is no commit"
+    assert len(list(pond.refs.log("fix"))) == 4, "the same data again is no commit"
 
 
 def test_staged_loads_of_several_maps_are_one_commit(pond: Pond) -> None:
@@ -66,7 +66,7 @@ def test_staged_loads_of_several_maps_are_one_commit(pond: Pond) -> None:
     assert values(fix.map("m"), "a") == [1]
     assert values(pond.at("fix").map("m"), "a") == [None], "a commit is asked, and there is none yet"
     commit = fix.commit("both")
-    assert pond.refs.maps(commit.id)["m"].version == pond.refs.maps(commit.id)["n"].version == 1
+    assert pond.refs.states.maps(commit.id)["m"].version == pond.refs.states.maps(commit.id)["n"].version == 1
     with pytest.raises(Invalid, match="no changes"):
         fix.commit()
     merged = fix.merge()
@@ -77,11 +77,11 @@ def test_staged_loads_of_several_maps_are_one_commit(pond: Pond) -> None:
 
 def test_refs_name_states(pond: Pond, clock: ManualClock) -> None:
     put(pond.map("m"), 1, "a")
-    pond.refs.record()
+    pond.refs.states.record()
     pond.repository("pond").create_tag("v1", "main")
     clock.advance(DAY_MS)
     put(pond.map("m"), 2, "a")
-    pond.refs.record()
+    pond.refs.states.record()
     clock.advance(DAY_MS)
     put(pond.map("m"), 3, "a")
     for ref, value in (("main", 3), ("main~1", 2), ("main~2", 1), ("v1", 1), ("2023-11-16T00:00Z", 2)):
@@ -182,6 +182,7 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     layers = layered.layers
     assert layers is not None
     put(layered, 1, "a")
+    first = pond.refs.states.record().id
     fix = pond.branch("fix", source="main")
     put(fix.map("m"), 2, "a")
     for value in range(3, 9):
@@ -190,7 +191,8 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     clock.advance(DAY_MS)
     layered.close()
     collect_files(layers)
-    assert values(pond.at("main~1").map("m"), "a", "b") == [1, None]
+    assert values(pond.at(first).map("m"), "a", "b") == [1, None]
+    assert values(pond.at("main~1").map("m"), "a", "b") == [1, 7]
     assert values(fix.map("m"), "a", "b") == [2, None]
     old = pond.at("fix")
     pond.refs.delete_branch("fix")
@@ -199,7 +201,7 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     assert values(old.map("m"), "a") == [2]
     clock.advance((HISTORY_DAYS + 1) * DAY_MS)
     put(layered, 9, "b")
-    pond.refs.record()
+    pond.refs.states.record()
     assert release(pond.repository("pond").site) > 0
     old.close()
     fix.close()
@@ -218,7 +220,7 @@ def test_a_map_that_is_dropped_stays_where_commits_name_it(pond: Pond, clock: Ma
     clock.advance(DAY_MS)
     pond.catalogue.finish_drops()
     assert values(fix.map("m"), "a") == [1]
-    assert "m" not in pond.refs.maps(pond.refs.record().id)
+    assert "m" not in pond.refs.states.maps(pond.refs.states.record().id)
 
 
 def test_the_objects_of_maps_are_only_read_as_objects(pond: Pond) -> None:
@@ -261,3 +263,40 @@ def test_a_load_on_main_between_the_look_and_the_merge_is_not_lost(pond: Pond) -
         put(pond.map("m"), 4, "d")
         fix.merge()
     assert values(pond.map("m"), "a", "b", "c", "d") == [1, 2, 3, 4]
+
+
+def test_differences_are_a_table(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a", "b")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "b", "c")
+    put(pond.map("m"), 3, "d")
+    fix.create_map("s", kind="session", commit=False)
+    fix.map("s").load([{"key": "x", "start": 1_600_000_000_000, "end": 1_600_000_000_001}], commit=False)
+    table = pond.refs.diff("main", "fix", map="m")
+    assert table.to_pydict() == {
+        "map": ["m"] * 3, "change": ["changed", "added", "removed"], "key": ["b", "c", "d"], "old": [1, None, 3],
+        "new": [2, 2, None],
+    }  # fmt: skip
+    assert pond.refs.diff("main", "fix", map="m", three_dots=True)["key"].to_pylist() == ["b", "c"]
+    assert pond.refs.diff("main", "fix")["new"].to_pylist() == ["2", "2", None]
+    staged = pond.refs.diff("fix")
+    assert staged["map"].to_pylist() == ["s"] and "start" in staged.column_names
+    assert pond.refs.diff("fix", "fix").num_rows == 0
+    with pytest.raises(NotFound):
+        pond.refs.diff("main", "fix", map="nothing")
+
+
+def test_each_load_on_main_is_a_commit_with_its_time(pond: Pond, clock: ManualClock) -> None:
+    for number, source in enumerate(("x.csv", "y.csv", "z.csv")):
+        clock.advance(60_000)
+        put(pond.map("m"), number, "a", source=source)
+    clock.advance(60_000)
+    pond.map("n").load([{"key": "a", "effective_time": 5_000_000_000_000, "value": 2}])
+    told = pond.history("m")
+    assert told["source"].to_pylist() == ["z.csv", "y.csv", "x.csv"]
+    assert told["rows"].to_pylist() == [1, 1, 1]
+    assert told["version"].to_pylist() == [3, 2, 1]
+    assert [moment.minute - told["time"][2].as_py().minute for moment in told["time"].to_pylist()] == [2, 1, 0]
+    assert values(pond.at("main~1").map("m"), "a") == [2]
+    assert values(pond.at("main~2").map("m"), "a") == [1]
+    assert len(list(pond.refs.log())) == 5, "the first of all, and four loads"

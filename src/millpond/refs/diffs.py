@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from millpond.json_forms import to_json
+from millpond.json_forms import plain, stable_json
 from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.display import present
@@ -41,7 +41,7 @@ ADDRESS_TYPES = {
 def map_differences(
     old: Mapping[str, MapEntry], new: Mapping[str, MapEntry], layers_for: Callable[[MapDefinition], Layers]
 ) -> Iterator[tuple[MapDefinition, Difference]]:
-    """What differs between two states of maps, by name, some keys at a time.
+    """The differences between two states of maps, by name, some keys at a time.
 
     Raises: `Invalid`, kind `maps_differ`; `NotFound`, `Corrupt`.
     """
@@ -108,12 +108,12 @@ def _table(definition: MapDefinition, difference: Difference, *, typed: bool) ->
         for name, side, places in (
             ("old", difference.old, difference.old_places), ("new", difference.new, difference.new_places),
         ):  # fmt: skip
-            values = side_values(side, places)
+            values = _side_values(side, places)
             columns[name] = values if typed else _as_text(values)
     return pa.table(columns)
 
 
-def side_values(side: AddressRows, places: I64) -> pa.Array:
+def _side_values(side: AddressRows, places: I64) -> pa.Array:
     """The values at some places, null where there is no row."""
     values = side.rows.column("value").take(pa.array(places, mask=places < 0))
     return values if side.definition.value is not None else present_values(values.fill_null(NULL))[1]
@@ -122,5 +122,7 @@ def side_values(side: AddressRows, places: I64) -> pa.Array:
 def _as_text(values: pa.Array) -> pa.Array:
     if pa.types.is_string(values.type):
         return values
-    texts = [None if value is None else to_json(value, default=str).decode() for value in values.to_pylist()]
+    texts = [
+        None if value is None else stable_json(plain(value), compact=True).decode() for value in values.to_pylist()
+    ]
     return pa.array(texts, pa.string())

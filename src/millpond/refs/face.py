@@ -8,8 +8,11 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millpond.refs.pond import BranchPond, RefPond
-    from millpond.refs.refs import OpenPond, Refs
+    from millpond.refs.refs import Refs
+    from millpond.refs.states import OpenPond
     from millpond.versions.repository import Repository
     from millpond.versions.repository_context import RepositoryRecord, Site
 
@@ -23,13 +26,13 @@ class RefsFace:
     """The doors of a pond to its refs."""
 
     @opened_once
-    def refs(self: OpenPond) -> Refs:  # type: ignore[misc]
+    def refs(self: OpenPond) -> Refs:
         """Branches, commits and tags of layered maps."""
         from millpond.refs.refs import Refs
 
         return Refs(self)
 
-    def open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
+    def _open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
         """The object of a repository: of `pond` the one that knows maps."""
         from millpond.versions.repository import Repository
 
@@ -50,10 +53,17 @@ class RefsFace:
         if name == "main":
             raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
         if source is None:
-            self.refs.repository.branch(name).staging.record()
+            self.refs.states.repository.branch(name).staging.record()
         else:
             self.refs.create_branch(name, source)
         return BranchPond(self.refs, name)
+
+    def history(self, map: str, ref: str = "main") -> pa.Table:
+        """The commits that changed a map, newest first: time, commit, message, version, rows and source.
+
+        Raises: `NotFound` for the ref.
+        """
+        return self.refs.history(map, ref)
 
     def at(self, ref: str) -> RefPond:
         """A pond as it was at a ref, to read: `main~3`, a tag, a commit, or a time such as `2026-11-01T00:00Z`.
@@ -62,4 +72,4 @@ class RefsFace:
         """
         from millpond.refs.pond import RefPond
 
-        return RefPond(self.refs, self.refs.resolve(ref))
+        return RefPond(self.refs, self.refs.states.resolve(ref))

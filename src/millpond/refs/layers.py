@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.refs.map_entries import MapEntry
 
-__all__ = ("RefLayers", "manifest_of")
+__all__ = ("RefLayers", "manifest_of", "ref_unsupported")
 
 
 def manifest_of(layers: Layers, entry: MapEntry, ref: str) -> SnapshotManifest | None:

@@ -16,6 +16,7 @@ from millpond.maps.map_rows import LayeredRows
 from millpond.maps.snapshots.layers import fold, on_top
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import RefLayers, ref_unsupported
+from millpond.versions.commits import Message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,10 +43,10 @@ class MapAtRef:
 
     ref: str
     state: Callable[[], MapEntry]
-    change: Callable[[StateChange, bool, str], object] | None = None
+    change: Callable[[StateChange, bool, Message], object] | None = None
 
 
-class RefRows(LayeredRows):
+class _RefRows(LayeredRows):
     """The rows of a map at a ref."""
 
     def __init__(
@@ -53,7 +54,7 @@ class RefRows(LayeredRows):
         snapshot: Callable[[], Snapshot], at: MapAtRef,
     ) -> None:  # fmt: skip
         super().__init__(definition, loading, objects, snapshot)
-        self.snapshots = RefLayers(  # type: ignore[assignment]
+        self.snapshots = RefLayers(
             space=loading.space, clock=loading.clock, objects=objects(), definition=definition,
             memory_max=loading.memory_max, history_ms=loading.history_ms, ref=at.ref, state_now=at.state,
         )  # fmt: skip
@@ -79,7 +80,7 @@ class RefMap(Map):
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
         self.at = at
         super().__init__(definition, loading, None, folder)
-        self.rows = RefRows(definition, loading, lambda: self.objects, self._whole, at)
+        self.rows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
@@ -133,11 +134,12 @@ class RefMap(Map):
                 times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
             written: list[WrittenLayer] = brought  # type: ignore[assignment]
-            words = f"Load {self.name}" + (f" from {source}" if source else "")
+            rows = sum(layer.rows for layer in written)
+            about = {"rows": str(rows)} | ({"source": source} if source else {})
+            words = Message(f"Load {self.name}" + (f" from {source}" if source else ""), metadata=about)
             duplicate = not self._place(layers, written, again, commit, words)
         finally:
             writer.close()
-        rows = sum(layer.rows for layer in written)
         return LoadResult(
             load=written[0].id if written else "", rows=rows, rejected=rejected, parts=len(written) - duplicate,
             duplicate_parts=int(duplicate), maps={self.name: rows}, seconds=clock.monotonic() - began,

@@ -64,7 +64,7 @@ class MapEntry:
 
     def with_manifest(self, manifest: SnapshotManifest) -> MapEntry:
         """The same map with another state."""
-        return replace(self, manifest=manifest.id, version=manifest.shard_version, size=manifest.size)
+        return replace(self, manifest=manifest.id, version=manifest.shard_version, size=len(manifest.to_bytes()))
 
     def to_entry(self, folder: Path, seconds: int) -> Entry:
         """The object, for a pond in a folder."""

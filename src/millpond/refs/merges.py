@@ -64,7 +64,7 @@ class KeyResolution:
 
     @classmethod
     def of(cls, rule: Resolution) -> KeyResolution | None:
-        """What a resolution of paths says about maps; None when it is about files.
+        """The meaning of a resolution of paths for maps; None when it is about files.
 
         >>> KeyResolution.of(Resolution(Take.SOURCE, path="maps/weather/JFK"))
         KeyResolution(take=<Take.SOURCE: 'source'>, map='weather', key='JFK', prefix=None)
@@ -224,7 +224,7 @@ def merge_maps(
     names = sorted({*sides.base, *sides.ours, *sides.theirs})
     merged = [merging.merged(name) for name in names]
     if merging.conflicts:
-        count = sum(each.addresses.num_rows for listed in merging.conflicts.values() for each in listed)
+        count = sum(part.addresses.num_rows for listed in merging.conflicts.values() for part in listed)
         first, listed = next(iter(merging.conflicts.items()))
         error = MapMergeConflict(
             "both sides changed the same keys", conflicts=count, map=first, maps=sorted(merging.conflicts),
@@ -234,7 +234,7 @@ def merge_maps(
         error.conflicts = merging.conflicts
         error.paths = tuple(dict.fromkeys(
             f"{map_path(name)}/{_shown(address).partition(' ')[0]}"
-            for name, listed in merging.conflicts.items() for each in listed for address in each.addresses.to_pylist()
+            for name, listed in merging.conflicts.items() for part in listed for address in part.addresses.to_pylist()
         ))  # fmt: skip
         raise error
     return [change for change in merged if change is not None and not _is_same(change)]

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.map import Map
+    from millpond.versions.commits import Message
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution, Strategy
 
@@ -54,10 +55,10 @@ class RefPond(PondFace):
 
         Raises: `NotFound` when the ref is not there.
         """
-        return [self._opened(entry) for _, entry in sorted(self.refs.maps(self.ref).items())]
+        return [self._opened(entry) for _, entry in sorted(self.refs.states.maps(self.ref).items())]
 
     def _entry(self, name: str) -> MapEntry:
-        entry = self.refs.map(self.ref, name)
+        entry = self.refs.states.map(self.ref, name)
         if entry is None:
             raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=self.ref)
         return entry
@@ -71,7 +72,7 @@ class RefPond(PondFace):
 
     def _open(self, entry: MapEntry) -> RefMap:
         folder = self.refs.folder / "snapshots" / entry.folder
-        return RefMap(entry.definition, self.refs.loading, folder, self._place(entry))
+        return RefMap(entry.definition, self.refs.states.loading, folder, self._place(entry))
 
     def _place(self, entry: MapEntry) -> MapAtRef:
         return MapAtRef(self.ref, lambda: entry)  # a commit never changes
@@ -110,8 +111,8 @@ class BranchPond(RefPond):
         name = entry.name
         return MapAtRef(self.ref, lambda: self._entry(name), self._change)
 
-    def _change(self, change: StateChange, commit: bool, words: str) -> Commit | None:
-        return self.refs.change(self.ref, change, commit, words)
+    def _change(self, change: StateChange, commit: bool, words: Message) -> Commit | None:
+        return self.refs.states.change(self.ref, change, commit, words)
 
     def create_map(
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,
@@ -127,7 +128,7 @@ class BranchPond(RefPond):
             value=parse_value_type(value) if isinstance(value, str) else value, store=Store.LAYERS,
             **durations(settings),
         )  # fmt: skip
-        self.refs.create_map(self.ref, definition, commit=commit)
+        self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:

@@ -7,59 +7,41 @@ refs.merge("fix", into="main")
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from itertools import islice
+from typing import TYPE_CHECKING
 
-from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
-from millpond.maps.layered.head import Head, Layers
-from millpond.maps.model.definition import MapDefinition
-from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change, tree_with
-from millpond.refs.face import POND
+import pyarrow as pa
+
+from millpond.errors import Conflict, Invalid, NotFound
+from millpond.maps.layered.head import Head
+from millpond.refs.changes import StateChange, commit_changes, tree_with
+from millpond.refs.diffs import difference_table, map_differences
 from millpond.refs.layers import manifest_of
 from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
 from millpond.refs.repository import reset_main
-from millpond.stores.objects import open_objects
-from millpond.times.instants import parse_instant
+from millpond.refs.states import RefStates
 from millpond.versions.commits import Message, no_changes
 from millpond.versions.graph.commits import get_commit
-from millpond.versions.graph.history import Window, log
 from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
 from millpond.versions.resets import reset_all, reset_hard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.clock import Clock
-    from millpond.kernel.space import Space
-    from millpond.maps.loads.loading import Loading
     from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.refs.states import OpenPond
     from millpond.versions.graph.commits import Commit
-    from millpond.versions.repositories import Repositories
-    from millpond.versions.repository import Repository
 
-__all__ = ("OpenPond", "Refs")
+__all__ = ("Refs",)
 
 TRIES_MAX = 100
-
-
-class OpenPond(Protocol):
-    """The part of an open pond that refs stand on."""
-
-    folder: Path
-    clock: Clock
-    space: Space
-    loading: Loading
-
-    @property
-    def repositories(self) -> Repositories: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,131 +71,36 @@ class Refs:
     """
 
     def __init__(self, pond: OpenPond) -> None:
-        self._pond = pond
-        self.loading, self.folder, self.clock = pond.loading, pond.folder, pond.clock
-
-    @property
-    def repository(self) -> Repository:
-        """The repository `pond`, made when it is first asked for.
-
-        Raises: `Invalid`, kind `refs_place`, where the repositories of the pond are in a database of their own.
-        """
-        repositories = self._pond.repositories
-        if repositories.space is not self._pond.space:
-            raise Invalid(
-                "maps have branches where the repositories are in the pond's own folder", kind="refs_place",
-                folder=self.folder, hint="leave versions_space out",
-            )  # fmt: skip
-        with suppress(NotFound):
-            return repositories.get(POND)
-        with suppress(AlreadyExists):
-            repositories.create(POND, default_branch=MAIN)
-        return repositories.get(POND)
-
-    def _tree(self, words: Message | None = None) -> Tree:
-        site = replace(self.repository.site, composed="")  # maps are written here, and nowhere else
-        return Tree(site, self.folder, words or Message())
-
-    def layers_for(self, definition: MapDefinition) -> Layers:
-        """The layers of `main` of a map, which others share the files of."""
-        layers = None
-        with suppress(NotFound):
-            layers = self.loading.layers_of(definition.name)
-        if layers is not None and layers.definition == definition:
-            return layers
-        objects = open_objects(self.folder / "snapshots" / f"{definition.name}.{definition.incarnation}")
-        loading = self.loading
-        return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
-
-    # -- reading --------------------------------------------------------------------------------------
-
-    def record(self) -> Commit:
-        """The head commit of `main`, after a commit of what loads changed since the last."""
-        return record_main(self._tree(), self.layers_for)
-
-    def resolve(self, ref: str) -> str:
-        """The id of the commit of a ref: `main~3`, a tag, a commit; or an instant: the last commit of `main` by then.
-
-        Raises: `NotFound`, kind `ref_not_found`, for an instant before the first commit.
-        """
-        if ref == MAIN or ref.startswith((f"{MAIN}~", f"{MAIN}^", f"{MAIN}@")) or _is_instant(ref):
-            self.record()
-        site = self.repository.site
-        if _is_instant(ref):
-            return self._at_instant(parse_instant(ref) // 1000, ref)
-        with site.space.read() as tx:
-            return site.graph.commit(tx, ref).id
-
-    def _at_instant(self, seconds: int, ref: str) -> str:
-        for commit in self.log(MAIN, first_parent=True):
-            if commit.created <= seconds and commit.parents:
-                return commit.id
-        raise NotFound("there was no commit yet", kind="ref_not_found", ref=ref, hint="ask of a later time")
+        self.states = RefStates(pond)
+        self.folder, self.clock = pond.folder, pond.clock
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
         """The commits from a ref back, the newest first."""
-        site = self.repository.site
-        with site.space.read() as tx:
-            start = site.graph.commit(tx, ref).id
-            commits = site.graph.load(tx)
-            yield from list(log(commits, start, Window(first_parent=first_parent)))
-
-    def maps(self, ref: str) -> dict[str, MapEntry]:
-        """The states of all maps at a ref; of a branch with what is staged."""
-        return maps_of(self.repository.site, ref)
-
-    def map(self, ref: str, name: str) -> MapEntry | None:
-        """The state of a map at a ref; None when it is not there."""
-        return entry_at_ref(self.repository.site, ref, name)
-
-    # -- changing -------------------------------------------------------------------------------------
-
-    def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
-        """Enter a map on a branch.
-
-        Raises: `AlreadyExists`.
-        """
-        if self.map(branch, definition.name) is not None:
-            raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint="choose another name")
-        change = StateChange(None, MapEntry(definition))
-        self.change(branch, change, commit, f"Create {definition.name}")
+        return self.states.log(self.states.resolve(ref), first_parent=first_parent)
 
     def create_branch(self, name: str, source: str = MAIN) -> None:
         """A new branch at the commit of a ref. Nothing is copied.
 
         Raises: `AlreadyExists`; `Invalid` for a name.
         """
-        commit = self.resolve(source)
-        self.repository.create_branch(name, commit)
+        commit = self.states.resolve(source)
+        self.states.repository.create_branch(name, commit)
 
     def delete_branch(self, name: str) -> None:
         """Delete a branch with what is staged on it. Tasks that read it end with `NotFound`, or what they hold open.
 
         Raises: `Denied` for `main`.
         """
-        self.repository.delete_branch(name)
-        release(self.repository.site)
-
-    def change(self, branch: str, change: StateChange, commit: bool, words: str) -> Commit | None:
-        """Put a new state of a map on a branch; with `commit` as one commit, with what is staged.
-
-        Raises: `Conflict`, kind `head_moved`.
-        """
-        state = change.state or change.seen
-        assert state is not None, "nothing becomes nothing"
-        with self.layers_for(state.definition).writing():
-            if commit:
-                return commit_changes(self._tree(Message(words)), branch, [change])
-            stage_change(self._tree(), branch, change)
-        return None
+        self.states.repository.delete_branch(name)
+        release(self.states.repository.site)
 
     def commit(self, branch: str, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged on a branch; on `main`, what loads changed.
 
         Raises: `Invalid`, kind `no_changes`.
         """
-        tree = self._tree(Message(message or "Commit"))
-        return record_main(tree, self.layers_for) if branch == MAIN else commit_changes(
+        tree = self.states.tree(Message(message or "Commit"))
+        return record_main(tree, self.states.layers_for) if branch == MAIN else commit_changes(
             tree, branch, [], allow_empty=allow_empty
         )  # fmt: skip
 
@@ -232,9 +119,8 @@ class Refs:
         chosen = Strategy.parse(strategy)
 
         def sides(head: Commit) -> tuple[Commit, Commit, list[Commit]]:
-            site = self.repository.site
-            with site.space.read() as tx:
-                theirs = site.graph.commit(tx, source)
+            site = self.states.repository.site
+            theirs = self.states.commit(source)
             base = common_base(site, theirs.id, head.id)
             if theirs.id == base.id and not allow_empty:
                 raise no_changes(into, head.id)
@@ -276,13 +162,13 @@ class Refs:
 
         Raises: `NotFound` for a map that is not there; `Invalid`, kinds `branch_dirty`, `no_changes`.
         """
-        commit, states = self.resolve(ref), self.maps(self.resolve(ref))
+        commit, states = self.states.resolve(ref), self.states.maps(self.states.resolve(ref))
         for name in maps:
             if name not in states:
                 raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=ref)
         chosen = set(maps or states)
         words = Message(message or f"Restore {', '.join(sorted(chosen))} from {ref}")
-        site = self.repository.site
+        site = self.states.repository.site
         with site.space.read() as tx:
             theirs = get_commit(tx, site.graph.commits, commit)
         merge = _Merge(lambda head: (head, theirs, []), (branch, branch, ref), only=frozenset(chosen))
@@ -293,28 +179,74 @@ class Refs:
 
         Raises: `Invalid`, kind `reset_main`.
         """
-        site = self.repository.site
+        site = self.states.repository.site
         if ref is not None and branch == MAIN:
             raise reset_main(ref)
         reset_all(site, branch, force=True)
         if ref is not None:
-            reset_hard(site, branch, self.resolve(ref), force=True)
+            reset_hard(site, branch, self.states.resolve(ref), force=True)
         release(site)
 
     def _picked(self, ref: str, parent_number: int | None, act: str) -> tuple[Commit, Commit]:
         def refused() -> Conflict:
             return Conflict(f"to {act} a merge, say the number of a parent", kind="revert_parent", ref=ref)
 
-        picked = pick(self.repository.site, self.resolve(ref), parent_number, refused)
+        picked = pick(self.states.repository.site, self.states.resolve(ref), parent_number, refused)
         if picked.parent is None:
             raise Invalid("the first commit has no parent", kind="parent_number", ref=ref, hint="name a later commit")
         return picked.commit, picked.parent
+
+    # -- comparing ------------------------------------------------------------------------------------
+
+    def diff(
+        self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
+
+        `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
+        `limit`: at most so many.
+
+        Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
+        """
+        states = self.states
+        if right is None:
+            old, new = states.maps(f"{left}@"), states.maps(left)
+        else:
+            before, after = states.commit(left), states.commit(right)
+            if three_dots:
+                before = common_base(states.repository.site, before.id, after.id)
+            old, new = states.maps(before.id), states.maps(after.id)
+        only = None
+        if map is not None:
+            entry = new.get(map) or old.get(map)
+            if entry is None:
+                raise NotFound("the map is not there", kind="map_not_found", map=map, left=left, right=right)
+            only = entry.definition
+            old, new = ({name: state for name, state in side.items() if name == map} for side in (old, new))
+        return difference_table(map_differences(old, new, states.layers_for), only, limit)
+
+    def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
+        """The commits that changed a map, back from a ref along first parents, the newest first.
+
+        Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded (null: not known), `source`.
+        """
+        rows = list(islice(self._changes_of(map, ref), limit))
+        return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
+
+    def _changes_of(self, map: str, ref: str) -> Iterator[tuple[object, ...]]:
+        after: tuple[Commit, MapEntry | None] | None = None
+        for commit in self.log(ref, first_parent=True):
+            entry = self.states.map(commit.id, map)
+            if after is not None and after[1] is not None and not after[1].same_state(entry):
+                yield _told(*after)
+            after = commit, entry
 
     # -- merging --------------------------------------------------------------------------------------
 
     def _merged(self, branch: str, merge: _Merge, message: Message) -> Commit:
         """Merge maps, and files, into a branch, from the states that the merge names."""
-        site = self.repository.site
+        site = self.states.repository.site
         for _ in range(TRIES_MAX):
             heads = self._heads(branch)
             with site.space.read() as tx:
@@ -324,7 +256,7 @@ class Refs:
             try:
                 with self._writing(sides):
                     merged = merge_maps(
-                        sides, self.layers_for, partial(self._manifest, heads=heads, ref=branch),
+                        sides, self.states.layers_for, partial(self._manifest, heads=heads, ref=branch),
                         strategy=merge.options.strategy, resolutions=merge.options.resolutions,
                     )  # fmt: skip
                     rest = partial(self._with_files, base.tree, theirs.tree, merge)
@@ -338,12 +270,12 @@ class Refs:
         """The heads of the maps on `main`, all recorded; none for another branch."""
         if branch != MAIN:
             return {}
-        self.record()
-        with self.loading.space.read() as tx:
+        self.states.record()
+        with self.states.loading.space.read() as tx:
             states = heads_now(tx)
         heads = {}
         for name, (entry, pointer) in states.items():
-            manifest = manifest_of(self.layers_for(entry.definition), entry, MAIN)
+            manifest = manifest_of(self.states.layers_for(entry.definition), entry, MAIN)
             heads[name] = Head(pointer, manifest)
         return heads
 
@@ -353,7 +285,7 @@ class Refs:
         definitions = {state.folder: state.definition for side in (sides.ours, sides.theirs) for state in side.values()}
         with ExitStack() as held:
             for _, definition in sorted(definitions.items()):
-                held.enter_context(self.layers_for(definition).writing())
+                held.enter_context(self.states.layers_for(definition).writing())
             yield
 
     def _manifest(self, entry: MapEntry, heads: Mapping[str, Head], ref: str) -> SnapshotManifest | None:
@@ -361,11 +293,11 @@ class Refs:
         head = heads.get(entry.name)
         if head is not None and head.version == entry.version:
             return head.manifest
-        return manifest_of(self.layers_for(entry.definition), entry, ref)
+        return manifest_of(self.states.layers_for(entry.definition), entry, ref)
 
     def _with_files(self, base: str, theirs: str, merge: _Merge, ours: str) -> str:
         """The index of ours, whose maps are those of the outcome, with what theirs changed of files."""
-        site = self.repository.site
+        site = self.states.repository.site
         outcome = states_in(site, ours)
         if merge.only is not None or all(
             site.index(index).count == len(states_in(site, index)) for index in (base, theirs)
@@ -374,7 +306,7 @@ class Refs:
 
         def alike(index: str) -> str:
             states: dict[str, MapEntry | None] = dict.fromkeys(states_in(site, index))
-            return tree_with(self._tree(), index, {**states, **outcome})
+            return tree_with(self.states.tree(), index, {**states, **outcome})
 
         return merge_trees(site, alike(base), ours, alike(theirs), merge.options)
 
@@ -382,7 +314,7 @@ class Refs:
         self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
         more: list[Commit], rest: Callable[[str], str],
     ) -> Commit:  # fmt: skip
-        tree, changes = self._tree(message), [_state_change(change) for change in merged]
+        tree, changes = self.states.tree(message), [_state_change(change) for change in merged]
 
         def parents(head: Commit) -> list[Commit]:
             return [head, *more]
@@ -399,7 +331,7 @@ class Refs:
             before = None if change.before is None else heads[change.name]
             new[change.name] = NewHead(change.definition, before, change.manifest, change.changed or 0)
         return publish(
-            tree, self.loading, self.layers_for, changes, new, source=message.text, parents=parents,
+            tree, self.states.loading, self.states.layers_for, changes, new, source=message.text, parents=parents,
             allow_empty=bool(more), rest=rest,
         )  # fmt: skip
 
@@ -411,6 +343,13 @@ def _state_change(change: MergedMap) -> StateChange:
     return StateChange(change.before, state if change.manifest is None else state.with_manifest(change.manifest))
 
 
-def _is_instant(ref: str) -> bool:
-    """True for a ref that is a time: it begins with a date, as no branch that people make does."""
-    return re.match(r"\d{4}-\d{2}-\d{2}(T|$)", ref) is not None
+_HISTORY = pa.schema([
+    ("time", pa.timestamp("s", tz="UTC")), ("commit", pa.string()), ("message", pa.string()), ("version", pa.int64()),
+    ("rows", pa.int64()), ("source", pa.string()),
+])  # fmt: skip
+
+
+def _told(commit: Commit, entry: MapEntry | None) -> tuple[object, ...]:
+    rows, version = commit.metadata.get("rows"), 0 if entry is None else entry.version
+    counted = None if rows is None else int(rows)
+    return commit.created, commit.id, commit.message, version, counted, commit.metadata.get("source")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from millpond.versions.paging import Page
     from millpond.versions.repository_context import RepositoryRecord, Site
 
-__all__ = ("MapsBranch", "MapsRepository")
+__all__ = ("MapsBranch", "MapsRepository", "MapsStaging", "reset_main")
 
 
 class MapsRepository(Repository):
@@ -72,7 +72,7 @@ class MapsRepository(Repository):
 
     def _record(self, *expressions: str) -> None:
         if any(expression.startswith(MAIN) for expression in expressions):
-            self._refs().record()
+            self._refs().states.record()
 
 
 class MapsBranch(Branch):
@@ -85,7 +85,7 @@ class MapsBranch(Branch):
 
     def head(self) -> Commit:
         """The commit; of `main`, as it is now."""
-        return self._refs().record() if self.name == MAIN else super().head()
+        return self._refs().states.record() if self.name == MAIN else super().head()
 
     def commit(
         self, message: str = "", *, committer: str = "", metadata: Mapping[str, str] | None = None,
@@ -102,7 +102,7 @@ class MapsBranch(Branch):
         if self.name == MAIN:
             with self.site.space.read() as tx:
                 before = self.site.graph.commit(tx, f"{MAIN}@")
-        recorded = None if before is None else self._refs().record()
+        recorded = None if before is None else self._refs().states.record()
         try:
             return super().commit(
                 message, committer=committer, metadata=metadata, created=created, allow_empty=allow_empty,

@@ -35,7 +35,16 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("AddressRows", "ChangedKeys", "Difference", "changed_keys", "check_alike", "difference_of", "differences")
+__all__ = (
+    "AddressRows",
+    "ChangedKeys",
+    "Difference",
+    "changed_keys",
+    "check_alike",
+    "difference_of",
+    "differences",
+    "same_rows",
+)
 
 KEYS_AT_ONCE = 1 << 16
 """About so many keys are compared at once."""
@@ -122,7 +131,7 @@ def difference_of(changed: ChangedKeys) -> Difference:
 
 
 def differences(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[Difference]:
-    """What differs between two states of a map, some keys at a time, in the order of their hashes, or of ranges.
+    """The differences of two states of a map, some keys at a time, in the order of their hashes, or of ranges.
 
     None is a state without rows.
 
@@ -213,8 +222,8 @@ class _Walk:
             other, last = fresh[cursor.entry.id], cursor.entry.last
             if self.shared and self.old[other].mode is not self.new[number - count].mode:
                 continue
-            rest = [each for at, each in enumerate(self.cursors) if at not in (number, other) and not each.done]
-            if all(each.next_key > last for each in rest):
+            rest = [third for at, third in enumerate(self.cursors) if at not in (number, other) and not third.done]
+            if all(third.next_key > last for third in rest):
                 cursor.skip()
                 self.cursors[other].skip()
                 return True

@@ -87,14 +87,14 @@ class Merged:
         return sum(conflicts.addresses.num_rows for conflicts in self.conflicts)
 
 
-def refuse_conflicts(addresses: pa.RecordBatch) -> np.ndarray:
+def _refuse_conflicts(addresses: pa.RecordBatch) -> np.ndarray:
     """No choice for any conflict."""
     return np.full(addresses.num_rows, Choice.CONFLICT)
 
 
 def merge_manifests(
     objects: Objects, definition: MapDefinition, base: SnapshotManifest | None, ours: SnapshotManifest | None,
-    theirs: SnapshotManifest | None, *, version: int, created_ms: int, resolve: Resolve = refuse_conflicts,
+    theirs: SnapshotManifest | None, *, version: int, created_ms: int, resolve: Resolve = _refuse_conflicts,
     spill: SpillTo | None = None,
 ) -> Merged:  # fmt: skip
     """Merge what theirs changed since base into ours; None is a state without rows. Hold `writing` around it.
@@ -173,7 +173,7 @@ class _Merging:
             sides = (difference.old_places[clash], places[clash], difference.new_places[clash])
             self.merged.conflicts.append(Conflicts(
                 addresses.filter(pa.array(refused)).slice(0, room), difference.old, ours, difference.new,
-                tuple(side[refused][:room] for side in sides),  # type: ignore[arg-type]
+                tuple(side[refused][:room] for side in sides),
             ))  # fmt: skip
         return choices
 
