@@ -107,7 +107,7 @@ def test_names_of_branches(pond: Pond) -> None:
         pond.branch("fix", source="main")
 
 
-def test_conflicts_are_told_by_key_and_resolved_by_map_prefix_or_key(pond: Pond) -> None:
+def test_conflicts_are_table_by_key_and_resolved_by_map_prefix_or_key(pond: Pond) -> None:
     put(pond.map("m"), 0, "a1", "a2", "b1", "same")
     fix = pond.branch("fix", source="main")
     put(fix.map("m"), 1, "a1", "a2", "b1", "same", "mine")
@@ -292,11 +292,11 @@ def test_each_load_on_main_is_a_commit_with_its_time(pond: Pond, clock: ManualCl
         put(pond.map("m"), number, "a", source=source)
     clock.advance(60_000)
     pond.map("n").load([{"key": "a", "effective_time": 5_000_000_000_000, "value": 2}])
-    told = pond.history("m")
-    assert told["source"].to_pylist() == ["z.csv", "y.csv", "x.csv"]
-    assert told["rows"].to_pylist() == [1, 1, 1]
-    assert told["version"].to_pylist() == [3, 2, 1]
-    assert [moment.minute - told["time"][2].as_py().minute for moment in told["time"].to_pylist()] == [2, 1, 0]
+    table = pond.history("m")
+    assert table["source"].to_pylist() == ["z.csv", "y.csv", "x.csv"]
+    assert table["rows"].to_pylist() == [1, 1, 1]
+    assert table["version"].to_pylist() == [3, 2, 1]
+    assert [moment.minute - table["time"][2].as_py().minute for moment in table["time"].to_pylist()] == [2, 1, 0]
     assert values(pond.at("main~1").map("m"), "a") == [2]
     assert values(pond.at("main~2").map("m"), "a") == [1]
     assert len(list(pond.refs.log())) == 5, "the first of all, and four loads"

@@ -122,7 +122,7 @@ class RefMap(Map):
         if self.at.change is None:
             raise Invalid(
                 "a ref is only read", kind="ref_read_only", map=self.name, ref=self.at.ref,
-                hint="load on a branch: pond.branch('fix', source=…)",
+                hint="load on a branch: pond.branch('fix').map(…).load(…)",
             )  # fmt: skip
         clock = self.loading.clock
         began, layers = clock.monotonic(), self.rows.snapshots
@@ -145,7 +145,9 @@ class RefMap(Map):
             duplicate_parts=int(duplicate), maps={self.name: rows}, seconds=clock.monotonic() - began,
         )  # fmt: skip
 
-    def _place(self, layers: RefLayers, written: Sequence[WrittenLayer], again: bool, commit: bool, words: str) -> bool:
+    def _place(
+        self, layers: RefLayers, written: Sequence[WrittenLayer], again: bool, commit: bool, words: Message
+    ) -> bool:
         """Put the layer on what the branch has by now; False when it lies there already."""
         assert self.at.change is not None
         if not written:

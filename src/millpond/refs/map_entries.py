@@ -85,7 +85,7 @@ class MapEntry:
         if about.get("format") != str(FORMAT):
             raise Invalid(
                 "the map has a form here that this version does not know", kind="map_entry_format", path=entry.path,
-                found=about.get("format"), hint="read it with the version that wrote it, or a newer one",
+                found=about.get("format"), known=FORMAT, hint="read it with the version that wrote it, or a newer one",
             )  # fmt: skip
         try:
             definition = MapDefinition.from_dict(parse_object(about["definition"]))

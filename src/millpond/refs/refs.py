@@ -239,7 +239,7 @@ class Refs:
         for commit in self.log(ref, first_parent=True):
             entry = self.states.map(commit.id, map)
             if after is not None and after[1] is not None and not after[1].same_state(entry):
-                yield _told(*after)
+                yield _row_of(*after)
             after = commit, entry
 
     # -- merging --------------------------------------------------------------------------------------
@@ -349,7 +349,7 @@ _HISTORY = pa.schema([
 ])  # fmt: skip
 
 
-def _told(commit: Commit, entry: MapEntry | None) -> tuple[object, ...]:
+def _row_of(commit: Commit, entry: MapEntry | None) -> tuple[object, ...]:
     rows, version = commit.metadata.get("rows"), 0 if entry is None else entry.version
     counted = None if rows is None else int(rows)
     return commit.created, commit.id, commit.message, version, counted, commit.metadata.get("source")
