@@ -44,11 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
 QUICK: dict[str, Any] = {
     "server_grpc_port": "off",
     "nodes_intervals": {"merge": "100ms", "replicate": "200ms"},
-    "client_retry_delay": "50ms",
-    "client_connect_timeout": "2s",
     "client_read_timeout": "20s",
     "server_shutdown_timeout": "2s",
-    "client_snapshot_retry_interval": "100ms",
 }
 
 

@@ -69,7 +69,7 @@ def test_a_drained_node_ends_what_runs(cluster: ClusterHere) -> None:
     over = threading.Event()
 
     def write() -> None:
-        with millpond.open(cluster.url, client_synchronise=True, client_attempts=50, client_retry_delay="20ms") as pond:
+        with millpond.open(cluster.url, client_synchronise=True, client_attempts=50) as pond:
             made = pond.create_map("m", kind="state", value="long")
             while not over.is_set():
                 made.load(rows("a", value=len(loaded)))

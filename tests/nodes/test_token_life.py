@@ -127,7 +127,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(server_tokens=TOKENS, server_token_requests_per_second=1, server_token_requests_burst=3)
+@pytest.mark.settings(server_tokens=TOKENS, server_token_requests_per_second=1)
 def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
 
@@ -150,7 +150,7 @@ def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     assert node.while_time_passes(patient) == 1, "clients wait as long as the node says"
 
 
-@pytest.mark.settings(server_token_requests_per_second=1, server_token_requests_burst=3)
+@pytest.mark.settings(server_token_requests_per_second=1)
 def test_tokens_that_change_hold_at_once_and_their_limits_survive(node: Served) -> None:
     """Without a restart: the next request is decided by the new tokens, and by what the name has left."""
     file = TokenFile(node.pond.folder)

@@ -65,10 +65,10 @@ def serve(
     tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Speak https with it.")] = None,
     tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default="info")
-    ] = None,
-    access_log: Annotated[
-        bool | None, typer.Option("--access-log/--no-access-log", help="A line for every request.")
+        str | None,
+        typer.Option(
+            "--log-level", help="debug, with a line for every request; info, warning or error.", show_default="info"
+        ),
     ] = None,
     others: Others = None,
     json: Json = False,
@@ -83,7 +83,7 @@ def serve(
     settings = load_settings(
         config, said="command line", **_said(others), server_data=data, server_host=host, server_port=port,
         server_grpc_port=grpc_port, nodes_urls=tuple(comma_list(nodes)) or None, server_url=url, tls_cert=tls_cert,
-        tls_key=tls_key, server_log_level=log_level, server_access_log=access_log,
+        tls_key=tls_key, server_log_level=log_level,
     )  # fmt: skip
     os.umask(int(settings.server.umask, 8))
     send_log(settings)

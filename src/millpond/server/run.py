@@ -306,7 +306,7 @@ def uvicorn_config(
         app, interface="asgi3", loop="uvloop", proxy_headers=False,
         ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         http=cast(Any, connections), ws="none", lifespan="on", log_config=None,
-        access_log=settings.server.access_log, server_header=False, backlog=BACKLOG,
+        access_log=settings.server.log_level == "debug", server_header=False, backlog=BACKLOG,
         timeout_graceful_shutdown=max(1, settings.server.shutdown_timeout // 1000),
     )  # fmt: skip
 

@@ -364,9 +364,7 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.pond.events
-    rules = MaintenanceRules(
-        settings.events.compress_after, settings.events.retention, settings.events.bytes_per_second
-    )
+    rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     compressed = maintenance.compress(stopping)
     doubt = events.doubt()

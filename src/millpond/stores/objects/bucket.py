@@ -94,7 +94,7 @@ class BucketObjects(ObjectStore):
             raise Invalid(
                 "the server is spoken to without encryption, which was not allowed", kind="objects_config",
                 where=self.where, endpoint=address,
-                hint="use an https:// address, or set objects.allow_http (AWS_ALLOW_HTTP=true) for a trusted network",
+                hint="use an https:// address, or set AWS_ALLOW_HTTP=true for a trusted network",
             )  # fmt: skip
         return bool(allowed)
 
@@ -287,7 +287,7 @@ class BucketObjects(ObjectStore):
             return Invalid(
                 "the bucket is in another region",
                 kind="objects_config",
-                hint="set objects.region or AWS_REGION",
+                hint="set AWS_REGION",
                 **values,
             )
         values |= {"reason": reason}
