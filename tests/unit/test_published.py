@@ -144,7 +144,6 @@ def test_a_damaged_object_is_named(
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
         objects_place=bucket.where,
-        objects_endpoint=s3_server.url,
         client_snapshot_cache="cache",
     )
     for name, value in s3_server.environment.items():
@@ -226,7 +225,6 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
         ("place", "s3:/bucket", "s3://bucket/prefix"),
         ("place", "s3://B", "s3://bucket/prefix"),
         ("place", "gs://bucket/x", "s3://bucket/prefix"),
-        ("endpoint", "minio:9000", "https://"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value_and_the_way_out(
