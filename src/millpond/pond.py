@@ -319,7 +319,7 @@ class Pond(PondFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store = "shard",
     ) -> Map:  # fmt: skip
-        """Create a map. `kind`, `value`, `scheme`, `hash_bytes` and `store` are fixed; the others may be altered.
+        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
@@ -349,10 +349,19 @@ class Pond(PondFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
+        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended` or the `store` of a map.
 
-        Raises: `Invalid` for anything else; `NotFound`.
+        Another store is filled while loads and questions go on; the last moment makes loads wait.
+
+        Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """
+        if "store" in settings:
+            from millpond.maps.loads.conversion import convert
+
+            store = _one_of(Store, settings.pop("store"), "store")
+            if store is Store.LAYERS:
+                self.catalogue.alter(name, settings)
+            convert(self.loading, self.map(name), store)
         return self.open_maps.map(self.catalogue.alter(name, settings))
 
     def drop_map(self, name: str) -> None:

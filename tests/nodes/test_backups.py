@@ -53,6 +53,20 @@ MAPS: dict[str, dict[str, Any]] = {
 }
 
 
+LAYERED = ("weather", "owners", "tags", "nets", "seen")
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The store of most maps: `shard`, or `layers`."""
+    for name in LAYERED:
+        monkeypatch.setitem(MAPS, name, {**MAPS[name], "store": request.param})
+    return str(request.param)
+
+
+in_both_stores = pytest.mark.parametrize("stores", ["shard", "layers"], indirect=True)
+
+
 def instants(*ms: int) -> pa.Array:
     return pa.array(ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
 
@@ -130,6 +144,8 @@ def peer_of(node: Served) -> Peer:
     return Peer(Connection(node.url, load_settings()))
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_a_backup_of_a_node_is_restored(node: Served, place: Place) -> None:
     fill(node.pond, 1, 2)
     backup, report = place.create(peer_of(node))
@@ -206,6 +222,8 @@ def test_parts_that_outgrow_the_shards_bring_a_new_base(tmp_path: Path, place: P
     assert any("half of its shards" in reason for reason in report.reasons)
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_a_pond_that_retains_no_parts_brings_a_base_each_time(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond", part_retention="off") as (pond, source):
         fill(pond, 1)
@@ -218,6 +236,8 @@ def test_a_pond_that_retains_no_parts_brings_a_base_each_time(tmp_path: Path, pl
         assert rows_of(restored) == expected
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_a_backup_while_loads_come_is_of_one_position(node: Served, place: Place) -> None:
     fill(node.pond, 0)
     stop = threading.Event()
@@ -250,6 +270,8 @@ def _assert_rounds(pond: Pond) -> None:
     assert 0 <= last[0] - last[1] <= 1
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_maps_that_were_dropped_and_made_anew(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, *range(0, 200, 20))
@@ -299,6 +321,8 @@ def test_a_backup_of_another_format_is_refused(tmp_path: Path, place: Place) -> 
         find_backup(place.objects, backup.id)
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_old_backups_are_pruned_with_what_only_they_need(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         for number in range(0, 100, 20):

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -60,12 +61,22 @@ class Map(MapFace):
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
+        self._find_rows()
+
+    def _find_rows(self) -> None:
         if self.opened_shard is None:
             assert self.definition.store is Store.LAYERS, "other maps have a shard"
             self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._whole)
         else:
             self.rows = ShardRows(self.opened_shard, self.loading, lambda: self.objects)
         self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
+
+    def converted(self, definition: MapDefinition, shard: Shard | None) -> None:
+        """Read from the other store from now on: the shard, or layers."""
+        self.definition, self.opened_shard, self._held = definition, shard, None
+        for name in ("shard", "layers", "snapshots"):
+            self.__dict__.pop(name, None)
+        self._find_rows()
 
     @opened_once
     def shard(self) -> Shard:
@@ -227,6 +238,23 @@ class Map(MapFace):
         Raises: `Invalid` without `before` when the map has no such setting.
         """
         return self.rows.maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
+
+    def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
+        """Delete the rows for which a condition holds, as `scan` reads it: an entry of the log that says how many.
+
+        Rows that are loaded later stay. `now` purges the rows from all files of the map as well, and reads what is left
+        as a proof: see `DeleteReport.left`.
+
+        Raises: `Invalid` for a condition that text cannot say, or that is not understood.
+        """
+        from millpond.maps.loads.deletion import condition_text
+
+        text = condition_text(self.definition, where)
+        with self.loading.reports.job("maintenance", act="delete", map=self.name) as job:
+            job.running()
+            report = self.rows.delete(text, now=now)
+            job.note(rows_removed=report.rows_removed)
+        return report
 
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:

@@ -52,7 +52,8 @@ from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.retained import put_retained
-from millpond.maps.model.catalogue import find_map, known_map
+from millpond.maps.model.catalogue import find_map, in_store, known_map
+from millpond.maps.model.definition import Store
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
@@ -318,6 +319,8 @@ class Loads:
         if earlier is not None:
             return Committed.of(earlier)
         self._check_maps(tx, [*manifests, *contents])
+        for name in {manifest.map for manifest in manifests}:
+            in_store(find_map(tx, name), Store.SHARD)
         body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
         if layered is not None:
