@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import millpond
@@ -124,7 +124,7 @@ def run(pond: millpond.Pond, kind: Kind, story: list[tuple[str, Any]]) -> None:
 def test_both_stores_lose_the_rows_that_a_model_loses(tmp_path_factory: pytest.TempPathFactory, kind: str) -> None:
     with millpond.open(tmp_path_factory.mktemp("deletes") / "pond") as pond:
 
-        @EXAMPLES
+        @settings(max_examples=EXAMPLES, deadline=None)
         @given(acts(Kind(kind)))
         def check(story: list[tuple[str, Any]]) -> None:
             run(pond, Kind(kind), story)

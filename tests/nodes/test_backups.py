@@ -18,11 +18,9 @@ import pytest
 
 from millpond.client.transport import Connection
 from millpond.clock import ManualClock
-from millpond.errors import Conflict, Corrupt, Fenced, Invalid, NotFound
-from millpond.events.days import DAY_MS
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.nodes.backups.create import BackupReport, create_backup
 from millpond.nodes.backups.layout import BACKUP_FORMAT, Backup, find_backup, list_backups
-from millpond.nodes.backups.lease import LEASE_SECONDS, leased
 from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.restore import Restored, restore_backup
 from millpond.nodes.backups.source import FolderSource
@@ -34,7 +32,6 @@ from millpond.stores.objects import FolderObjects, ObjectStore
 from millpond.testing.faults import flip_byte, occurrences
 from tests.harness.interleaving.stores import PassingClock
 from tests.nodes.backup_child import Story
-from tests.nodes.holder_clock import HolderLives
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
@@ -340,71 +337,6 @@ def test_old_backups_are_pruned_with_what_only_they_need(tmp_path: Path, place: 
     assert not prune(place.objects, 2, place.scratch(), place.clock).objects
     with pytest.raises(Invalid):
         prune(place.objects, 0, place.scratch(), place.clock)
-
-
-def test_one_at_a_time_changes_a_place(tmp_path: Path, place: Place) -> None:
-    with folder_pond(tmp_path / "pond") as (pond, source):
-        fill(pond, 1)
-        with leased(place.objects, place.clock) as lease:
-            with pytest.raises(Conflict, match="at work"):
-                place.create(source)
-            place.clock.advance(LEASE_SECONDS * 1000)
-            place.create(source)
-            with pytest.raises(Fenced):
-                lease.extend()
-
-
-@pytest.mark.parametrize("jump", [0, -2 * DAY_MS, 2 * DAY_MS])
-def test_a_backup_whose_lease_was_taken_by_another_machine_is_not_listed(
-    tmp_path: Path, place: Place, jump: int
-) -> None:
-    watched: list[float] = []
-
-    def taken(_: int) -> None:
-        other = PassingClock(place.clock.now_ms() + LEASE_SECONDS * 1000 + jump)
-        with leased(place.objects, other):
-            watched.append(other.monotonic())
-
-    with folder_pond(tmp_path / "pond") as (pond, source):
-        fill(pond, 1)
-        with pytest.raises(Fenced):
-            create_backup(source, place.objects, place.scratch(), place.clock, advance=taken)
-    assert watched[0] >= LEASE_SECONDS, "it watched the row for the time of a lease"
-    assert list_backups(place.objects) == []
-
-
-@pytest.mark.parametrize("jump", [-2 * DAY_MS, -LEASE_SECONDS * 1000, 0, LEASE_SECONDS * 1000, 2 * DAY_MS])
-def test_a_holder_that_lives_keeps_its_lease_whatever_the_clocks_say(place: Place, jump: int) -> None:
-    with leased(place.objects, place.clock) as lease:
-        place.clock.now += jump
-        place.clock.advance(LEASE_SECONDS * 1000 - 1)
-        lease.extend()
-        other = HolderLives(place.clock.now_ms() - jump, lease)
-        with pytest.raises(Conflict, match="at work"), leased(place.objects, other):
-            pass
-        assert other.monotonic() < LEASE_SECONDS
-        lease.confirm()
-
-
-@pytest.mark.parametrize("jump", [-2 * DAY_MS, 2 * DAY_MS])
-def test_a_dead_holder_of_another_time_blocks_nobody_for_longer_than_its_lease(place: Place, jump: int) -> None:
-    dead = leased(place.objects, ManualClock(place.clock.now_ms() + jump))
-    dead.__enter__()
-    begun = place.clock.monotonic()
-    with leased(place.objects, place.clock) as lease:
-        lease.confirm()
-    assert LEASE_SECONDS <= place.clock.monotonic() - begun < LEASE_SECONDS + 1
-    with leased(place.objects, place.clock):
-        pass
-    assert place.clock.monotonic() - begun < LEASE_SECONDS + 1, "who gave it back is not waited for"
-
-
-def test_the_lease_of_an_earlier_release_is_read(place: Place) -> None:
-    for until in (0, 1):
-        place.objects.put("current.json", b'{"owner":"a","until_ms":%d}' % until)
-        begun = place.clock.monotonic()
-        with leased(place.objects, place.clock):
-            assert (place.clock.monotonic() - begun >= LEASE_SECONDS) == bool(until)
 
 
 def test_a_restore_spares_what_is_there(tmp_path: Path, place: Place) -> None:

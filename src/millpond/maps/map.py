@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects
 
-__all__ = ("Map",)
+__all__ = ("Map", "go_over")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -61,22 +61,13 @@ class Map(MapFace):
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
-        self._find_rows()
-
-    def _find_rows(self) -> None:
+        self._held = None
         if self.opened_shard is None:
             assert self.definition.store is Store.LAYERS, "other maps have a shard"
             self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._whole)
         else:
             self.rows = ShardRows(self.opened_shard, self.loading, lambda: self.objects)
         self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
-
-    def converted(self, definition: MapDefinition, shard: Shard | None) -> None:
-        """Read from the other store from now on: the shard, or layers."""
-        self.definition, self.opened_shard, self._held = definition, shard, None
-        for name in ("shard", "layers", "snapshots"):
-            self.__dict__.pop(name, None)
-        self._find_rows()
 
     @opened_once
     def shard(self) -> Shard:
@@ -301,6 +292,14 @@ class Map(MapFace):
         """Close the shard, and release the snapshot. Snapshots that were returned stay open."""
         self._held = None
         self.rows.close()
+
+
+def go_over(pond_map: Map, definition: MapDefinition, shard: Shard | None) -> None:
+    """Let a handle read from the other store from now on: the shard, or layers."""
+    for name in ("shard", "layers", "snapshots"):
+        pond_map.__dict__.pop(name, None)
+    pond_map.definition, pond_map.opened_shard = definition, shard
+    pond_map.__post_init__()
 
 
 def _moment(millis: int) -> datetime:

@@ -142,7 +142,9 @@ class LayeredRows:
         from millpond.maps.layered.head import Layers
 
         loading = self._loading
-        return Layers(loading.space, loading.clock, self._objects(), self.definition, loading.memory_max)
+        return Layers(
+            loading.space, loading.clock, self._objects(), self.definition, loading.memory_max, loading.history_ms
+        )
 
     @property
     def version(self) -> int:

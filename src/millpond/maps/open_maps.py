@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from millpond.maps.loads.loading import Loading
-from millpond.maps.map import Map
+from millpond.maps.map import Map, go_over
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.shard.shard import Shard
@@ -40,7 +40,7 @@ class OpenMaps:
                 cached.close()
             shard = self._shard(definition)
             if cached is not None and cached.definition.store is not definition.store:
-                cached.converted(definition, shard)  # who has it in hand goes on with it
+                go_over(cached, definition, shard)  # who has it in hand goes on with it
                 return cached
             folder, name = self._loading.folder, folder_name(definition)
             opened = Map(definition, self._loading, shard, folder / "snapshots" / name)

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import forget_aged, manifests_named
 from millpond.maps.layered.retained import RowsLeft, retained_rows
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
@@ -126,7 +127,7 @@ def maintaining(layers: Layers, seconds: float) -> AbstractContextManager[None]:
     return alone(layers.objects.root / "fold.lock", seconds, busy)
 
 
-def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], object] | None = None) -> None:
+def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction], Entry] | None = None) -> None:
     """Let one layer count in the place of others, over whatever the head is by now. With an `entry`, which is made in
     the same write, the map is changed; a fold changes nothing, and the version stays.
 
@@ -134,9 +135,7 @@ def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction]
     """
 
     def swap(tx: Transaction) -> None:
-        layers.swap(tx, head, manifest)
-        if entry is not None:
-            entry(tx)
+        layers.swap(tx, head, manifest, None if entry is None else entry(tx))
 
     while True:
         head = layers.head()
@@ -155,8 +154,8 @@ def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction]
         return
 
 
-def collect_files(layers: Layers, *, keep_ms: int = KEEP_MS) -> Collected | None:
-    """Remove the files that no manifest needs; None while somebody writes. `keep_ms` as in `collect`.
+def collect_files(layers: Layers, *, purge: bool = False) -> Collected | None:
+    """Remove the files that no manifest needs; None while somebody writes. `purge`: also those of the history.
 
     Raises: `Corrupt` when what is retained cannot be read: then nothing is removed.
     """
@@ -164,7 +163,12 @@ def collect_files(layers: Layers, *, keep_ms: int = KEEP_MS) -> Collected | None
         if not free:
             return None
         manifest, now = layers.head().manifest, layers.clock.now_ms()
-        collected = collect(layers.objects, manifest, now_ms=now, keep_ms=keep_ms)
+        forget_aged(layers.space, layers.definition, now - (0 if purge else layers.history_ms))
+        step("collect.history_forgotten")
+        with layers.space.read() as tx:
+            named = manifests_named(tx, layers.definition)
+        keep_ms = 0 if purge else KEEP_MS
+        collected = collect(layers.objects, manifest, now_ms=now, keep_ms=keep_ms, reachable=named)
     if manifest is not None and isinstance(layers.objects, FolderObjects):
         collect_subsets(layers.objects, manifest, now_ms=now, keep_ms=keep_ms)
     return collected
@@ -244,7 +248,7 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
         if not layers.definition.kind.keyed:
             # A load of ranges is put together with the groups under it, and would bring back what goes.
             held.enter_context(loading.loads.alone())
-        return _rewrite(loading, layers, "delete", left.of, lambda: {"where": where, "rows": left.gone})
+        return _rewrite(loading, layers, "delete", left.of, lambda: {"where": where, "rows_removed": left.gone})
 
 
 def _rewrite(
@@ -254,10 +258,11 @@ def _rewrite(
     """Write all layers as one of the rows that are left, with an entry in the log; a delete of no rows is none."""
     entries: list[Entry] = []
 
-    def enter(tx: Transaction) -> None:
+    def enter(tx: Transaction) -> Entry:
         current = same_map(tx, layers.definition)
         body = {"incarnation": current.incarnation, "settings": settings_of(current), **facts()}
         entries.append(record(tx, what, (current.name,), body, loading.clock.now_ms()))
+        return entries[-1]
 
     with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing():
         manifest = layers.head().manifest
@@ -267,7 +272,7 @@ def _rewrite(
             rows = left(manifest)
             output = write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
             step(f"{what}.written")
-        if what == "delete" and not facts()["rows"]:
+        if what == "delete" and not facts()["rows_removed"]:
             return None
         if inputs:
             _put_in_place(layers, LayerFold(inputs, output, oldest=True), enter)

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.loads.merge import Arrived, Received, merge_loads
@@ -34,6 +35,7 @@ from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Store
+from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import move_pointer
 from millpond.maps.model.store_limits import refuse_settings
 from millpond.maps.parts.part import PartWriter
@@ -48,6 +50,7 @@ if TYPE_CHECKING:
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
     from millpond.maps.map import Map
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
@@ -77,11 +80,11 @@ def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     loading.loads.announce()
 
 
-def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> None:
+def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:
     """Enter the other store into the log, with the settings that the map has now."""
     after = replace(same_map(tx, before), store=store)
     body = {"definition": after.to_dict(), "converted": True}
-    record(tx, "alter", (after.name,), body, loading.clock.now_ms())
+    return record(tx, "alter", (after.name,), body, loading.clock.now_ms())
 
 
 def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
@@ -91,9 +94,14 @@ def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> No
     step("convert.frozen")
     with shard.exclusive(), loads.alone():
         merge_map(loads, shard, Merged())
-        pond_map.freeze()
+        manifest = pond_map.freeze()
         step("convert.prepared")
-        loading.space.write(lambda tx: _switch(tx, loading, shard.definition, definition.store))
+
+        def switch(tx: Transaction) -> None:
+            entry = _switch(tx, loading, shard.definition, definition.store)
+            put_change(tx, definition.name, manifest.shard_version, manifest.id, entry)
+
+        loading.space.write(switch)
         step("convert.switched")
         shard.close()
         (shard.folder / "current").unlink(missing_ok=True)  # handles of other processes notice by this file
@@ -143,6 +151,7 @@ def _finish(loading: Loading, layers: Layers, shard: Shard, base: SnapshotManife
     def switch(tx: Transaction) -> None:
         _switch(tx, loading, layers.definition, Store.SHARD)
         move_pointer(tx, layers.definition.name, None, seen=head.pointer)  # the next lookup freezes the shard
+        tx.delete_range(HISTORY[layers.definition.name].range())
 
     loading.space.write(switch)
     step("convert.switched")

@@ -13,7 +13,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 from millpond.error_values import ShownAsTable
 from millpond.errors import Invalid, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
 from millpond.maps.layered.rows import batches_of_spans
@@ -116,7 +117,7 @@ def _report(
     with loading.space.read() as tx:
         position = head_of(tx).position if entry is None else entry.position
     return DeleteReport(
-        map=definition.name, rows_removed=0 if entry is None else entry.body["rows"], rows_after=rows,
+        map=definition.name, rows_removed=0 if entry is None else entry.body["rows_removed"], rows_after=rows,
         position=position, purged=now and not left, left=left, seconds=loading.clock.monotonic() - began,
     )  # fmt: skip
 
@@ -143,7 +144,7 @@ def _enter(tx: Transaction, loading: Loading, shard: Shard, where: str, rows: in
     current = same_map(tx, shard.definition)
     if _waits(tx, current.name):
         return None
-    body = {"incarnation": current.incarnation, "where": where, "rows": rows, "settings": settings_of(current)}
+    body = {"incarnation": current.incarnation, "where": where, "rows_removed": rows, "settings": settings_of(current)}
     return record(tx, "delete", (current.name,), body, loading.clock.now_ms())
 
 
@@ -167,12 +168,15 @@ def delete_from_layers(
     if now:
         with loading.writing():
             fold_due(layers, everything=True)
-            if collect_files(layers, keep_ms=0) is None:
+            if collect_files(layers, purge=True) is None:
                 raise Unavailable(
                     "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
                     map=layers.definition.name, hint="delete again when the loads are done",
                 )  # fmt: skip
-        left = tuple(_held(layers.objects, layers.definition, predicate(layers.definition, where)))
+        with loading.space.read() as tx:
+            named = manifests_named(tx, layers.definition)
+        condition = predicate(layers.definition, where)
+        left = tuple(_held(layers.objects, layers.definition, condition, named))
     return _report(loading, layers.definition, entry, rows(), began, now, left)
 
 
@@ -193,7 +197,7 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
         if isinstance(objects, FolderObjects):
             collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
     step("delete.purged")
-    yield from _held(objects, shard.definition, condition)
+    yield from _held(objects, shard.definition, condition, {})
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:
@@ -203,15 +207,18 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
             yield f"quarantine/{part.number:012d}-{name}: not read; retry it, or load what it brought again"
 
 
-def _held(objects: Objects, definition: MapDefinition, condition: Predicate) -> Iterator[str]:
-    """The snapshots on the disk whose files hold rows that a condition takes, one line each."""
+def _held(
+    objects: Objects, definition: MapDefinition, condition: Predicate, named: Mapping[str, str]
+) -> Iterator[str]:  # fmt: skip
+    """The snapshots on the disk whose files hold rows that a condition takes, one line each; `named` says what for."""
     for manifest in list_manifests(objects):
         rows = sum(
             _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))
             for layer in _alone(manifest)
         )
         if rows:
-            yield f"snapshot {manifest.id[:12]}: {rows} rows; somebody has it open, or it is retained"
+            holder = named.get(manifest.id, "somebody has it open, or has pinned it")
+            yield f"snapshot {manifest.id[:12]}: {rows} rows; {holder}"
 
 
 def _alone(manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:

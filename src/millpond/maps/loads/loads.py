@@ -52,8 +52,7 @@ from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.retained import put_retained
-from millpond.maps.model.catalogue import find_map, in_store, known_map
-from millpond.maps.model.definition import Store
+from millpond.maps.model.catalogue import find_map, known_map
 from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
@@ -319,14 +318,13 @@ class Loads:
         if earlier is not None:
             return Committed.of(earlier)
         self._check_maps(tx, [*manifests, *contents])
-        for name in {manifest.map for manifest in manifests}:
-            in_store(find_map(tx, name), Store.SHARD)
         body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
-        if layered is not None:
-            layered.enter(tx, body.get("layers", ()))
         if body["parts"] or body.get("layers") or stream is not None:
-            position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
+            entry = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms())
+            position = entry.position
+            if layered is not None:
+                layered.enter(tx, entry)
         return Committed.of(RememberedLoad.of(body, position))
 
     def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:

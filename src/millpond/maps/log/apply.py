@@ -28,9 +28,10 @@ from millpond.maps.log.queue import (
     settings_of,
 )
 from millpond.maps.log.retained import put_retained
-from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
+from millpond.maps.model.catalogue import find_map, in_store, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
+from millpond.maps.parts.part import PartManifest
 
 __all__ = ("LoadContent", "follow", "load_body", "perform", "queue_entry", "record")
 
@@ -112,6 +113,8 @@ def load_body(
             continue  # the same part again is one part
         if manifest.map not in definitions:
             definitions[manifest.map] = find_map(tx, manifest.map)
+        if isinstance(manifest, PartManifest):
+            in_store(definitions[manifest.map], Store.SHARD)  # it was converted since: its parts come as layers
         # Within a load it takes the place that counts: the last, or the first where what is there stays.
         if definitions[manifest.map].overwrite:
             fresh.pop(manifest.id, None)

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.stored_heads import read_heads
 from millpond.maps.loads.pond_folder import POND_FORMAT
 from millpond.maps.log.clone import definitions_of, quarantine_of, write_pieces
-from millpond.maps.log.layer_heads import read_heads
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import Store
 from millpond.nodes.backups.layout import (
@@ -55,7 +55,7 @@ from millpond.nodes.replication.source import ObjectFile, ShardFile, SpaceFile, 
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.maps.log.layer_heads import StoredLayers
+    from millpond.maps.layered.stored_heads import StoredLayers
     from millpond.maps.model.definition import MapDefinition
     from millpond.nodes.replication.source import BackupSource
     from millpond.stores.objects import ObjectStore

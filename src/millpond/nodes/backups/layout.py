@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
-from millpond.maps.log.layer_heads import StoredLayers
+from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
 from millpond.stores.growing_file import GrowingFile

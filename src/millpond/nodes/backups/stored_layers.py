@@ -8,12 +8,14 @@ not sent again.
 
 from __future__ import annotations
 
+from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
 from millpond import ranges
 from millpond.errors import MillpondError
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import put_back
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.manifest import load_manifest, manifest_name
@@ -28,7 +30,8 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from millpond.maps.log.layer_heads import StoredLayers
+    from millpond.kernel.space import Transaction
+    from millpond.maps.layered.stored_heads import StoredLayers
     from millpond.nodes.backups.layout import Backup
     from millpond.pond import Pond
     from millpond.ranges.index import Source
@@ -110,6 +113,11 @@ def restore_layers(place: Objects, backup: Backup, pond: Pond) -> None:
         manifests = [load_manifest(source, id_) for id_ in stored.manifests]
         for manifest in manifests:
             copy_snapshot(source, pond_map.objects, manifest)
-        head = Current(manifests[0].id, stored.incarnation, manifests[0].shard_version)
-        pond.space.write(lambda tx, name=stored.map, head=head: move_pointer(tx, name, head))  # type: ignore[misc]
+        pond.space.write(partial(_put_head, stored=stored, version=manifests[0].shard_version))
     step("restore.layers_written")
+
+
+def _put_head(tx: Transaction, stored: StoredLayers, version: int) -> None:
+    move_pointer(tx, stored.map, Current(stored.manifests[0], stored.incarnation, version))
+    for change in stored.changes:
+        put_back(tx, stored.map, change)

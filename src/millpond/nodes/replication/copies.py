@@ -21,8 +21,9 @@ import lmdb
 from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
-from millpond.maps.log.layer_heads import StoredLayers, write_heads
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
@@ -108,19 +109,24 @@ class FileCopies:
         """
         with self._taking:
             with self._pond.space.read() as tx:
-                current = [head for head in current_snapshots(tx) if head[0].store is Store.LAYERS]
+                current = [
+                    (*head, changes_of(tx, head[0].name))
+                    for head in current_snapshots(tx) if head[0].store is Store.LAYERS
+                ]  # fmt: skip
                 position = head_of(tx).position
             heads = [self._pinned(*head) for head in current]
             copy = self._taken(lambda file: write_heads(file, heads), None)
             return self._keep(replace(copy, position=position, headers={"State-Position": str(position)}), None)
 
-    def _pinned(self, definition: MapDefinition, current: Current) -> StoredLayers:
+    def _pinned(self, definition: MapDefinition, current: Current, changes: list[Change]) -> StoredLayers:
         pond_map = self._pond.map(definition.name)
-        pin(pond_map.objects, current.manifest, self._clock.now_ms() + LAYERS_PIN_MS)
+        manifests = tuple(dict.fromkeys((current.manifest, *(change.manifest for change in changes))))
+        for id_ in manifests:
+            pin(pond_map.objects, id_, self._clock.now_ms() + LAYERS_PIN_MS)
         stats = pond_map.rows.stats()
         return StoredLayers(
-            map=definition.name, incarnation=current.incarnation, manifests=(current.manifest,), rows=stats.rows,
-            bytes=stats.bytes,
+            map=definition.name, incarnation=current.incarnation, manifests=manifests, rows=stats.rows,
+            bytes=stats.bytes, changes=tuple(changes),
         )  # fmt: skip
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:

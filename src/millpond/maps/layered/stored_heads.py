@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from millpond.json_forms import JsonForm
+from millpond.maps.layered.history import Change
 from millpond.maps.log.clone import read_rows, write_rows
 
 if TYPE_CHECKING:
@@ -20,13 +21,16 @@ __all__ = ("StoredLayers", "read_heads", "write_heads")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLayers:
-    """The snapshots of a layered map that are copied, by their ids: the first is the head."""
+    """The snapshots of a layered map that are copied, by their ids: the first is the head. `rows` and `bytes` are of
+    the head, and `changes` its history.
+    """
 
     map: str
     incarnation: str
     manifests: tuple[str, ...]
     rows: int
     bytes: int
+    changes: tuple[Change, ...] = ()
 
 
 _FORM = JsonForm(StoredLayers)
