@@ -49,7 +49,7 @@ from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.times.durations import is_off, optional_duration
+from millpond.times.durations import is_off
 from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
@@ -94,13 +94,12 @@ def open_pond(
     the Redis of its streams, as in `docs/events.md`; written down, but for the password. `events_reports`: whether work
     appends events to the queue `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`.
     `maps_memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what
-    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB. `maps_history`: how far back `known_at` may ask of layered
-    maps (`90d`; `off`: not at all); written down too.
+    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB. `maps_history`: how far back `known_at` may ask.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
     """
-    retention = Retention(_age(maps_part_retention), _age(maps_history))
+    retention = Retention.of(maps_part_retention, maps_history)
     if versions is None and (versions_space or versions_objects):
         from millpond.versions.place import VersionsPlace
 
@@ -116,10 +115,6 @@ def open_pond(
         events_reports=reports_wanted(events_reports),
         memory_max=memory_bound(maps_memory_max),
     )
-
-
-def _age(stated: str | int | None) -> int | None:
-    return 0 if is_off(stated) else optional_duration(stated)
 
 
 def reports_wanted(stated: bool | str | None) -> bool:

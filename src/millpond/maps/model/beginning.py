@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Self
 
-from millpond.maps.model.keyspaces import HISTORY_KEPT, PART_RETENTION, POND_ID
+from millpond.maps.model.keyspaces import HISTORY_AGE, PART_RETENTION, POND_ID
+from millpond.times.durations import is_off, optional_duration
 
 if TYPE_CHECKING:
     from millpond.kernel.space import ReadTransaction, Space, Transaction
@@ -15,7 +16,7 @@ __all__ = ("AS_BEFORE", "HISTORY_MS", "Retention", "begin")
 HISTORY_MS = 30 * 86_400_000
 """The age up to which what a layered map was known to hold is kept, unless the pond says otherwise."""
 
-_ID, _PARTS, _HISTORY = POND_ID.pack(), PART_RETENTION.pack(), HISTORY_KEPT.pack()
+_ID, _PARTS, _HISTORY = POND_ID.pack(), PART_RETENTION.pack(), HISTORY_AGE.pack()
 
 
 class Retention(NamedTuple):
@@ -23,6 +24,11 @@ class Retention(NamedTuple):
 
     parts_ms: int | None = None
     history_ms: int | None = None
+
+    @classmethod
+    def of(cls, parts: str | int | None, history: str | int | None) -> Self:
+        """The durations as they are stated, such as `7d`; `off`: not at all."""
+        return cls(*(0 if is_off(stated) else optional_duration(stated) for stated in (parts, history)))
 
 
 AS_BEFORE = Retention()
@@ -41,7 +47,7 @@ def begin(space: Space, draw_id: Callable[[], str], retention: Retention) -> tup
 
     with space.read() as tx:
         begun, stored = tx.get(_ID) is not None, _stored(tx)
-    stays = all(stated in (None, kept) for stated, kept in zip(retention, stored, strict=True))
+    stays = all(stated in (None, before) for stated, before in zip(retention, stored, strict=True))
     return stored if begun and stays else space.write(act)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "HISTORY", "HISTORY_KEPT", "LOADS", "LOG",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
     "MAINTENANCE", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE",
     "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
@@ -78,7 +78,7 @@ PART_RETENTION = REGISTRY.register(
     "pond", "part_retention", (), Scope.FOLDER, "text",
     "how long merged parts stay, in milliseconds; no row or 0: not at all",
 )  # fmt: skip
-HISTORY_KEPT = REGISTRY.register(
+HISTORY_AGE = REGISTRY.register(
     "pond", "history", (), Scope.FOLDER, "text",
     "how long the changes of layered maps stay, in milliseconds; no row: 30 days",
 )  # fmt: skip
