@@ -349,9 +349,7 @@ class Pond(PondFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended` or the `store` of a map.
-
-        Another store is filled while loads and questions go on; the last moment makes loads wait.
+        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended`, or `store`, while loads go on.
 
         Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """

@@ -64,6 +64,7 @@ def rows_of(pond_map: Map) -> list[dict[str, Any]]:
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("name", KINDS)
 def test_a_map_goes_over_and_back(pond: Pond, name: str) -> None:
     both = [pond.create_map(f"{name}{number}", **KINDS[name]) for number in (0, 1)]

@@ -261,8 +261,9 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
             body[part] = {other: value for other, value in body[part].items() if other == name}
     if "stream" in body:
         body["stream"] = None  # its id is for its writers
-    if "parts" in body:
-        body["parts"] = [part for part in body["parts"] if part["map"] == name]
+    for contents in ("parts", "layers"):
+        if contents in body:
+            body[contents] = [content for content in body[contents] if content["map"] == name]
     return {**entry.to_dict(), "maps": [name], "body": body}
 
 
