@@ -320,7 +320,7 @@ class Pond(PondFace, RefsFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store = "shard",
     ) -> Map:  # fmt: skip
-        """Create a map. `kind`, `value`, `scheme`, `hash_bytes` and `store` are fixed; the others may be altered.
+        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
@@ -350,9 +350,9 @@ class Pond(PondFace, RefsFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
+        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended`, or `store`, while loads go on.
 
-        Raises: `Invalid` for anything else; `NotFound`.
+        Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """
         return self.open_maps.map(self.catalogue.alter(name, settings))
 

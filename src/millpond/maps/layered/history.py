@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Change", "changes_of", "forget_aged", "manifests_known", "manifests_named", "put_change")
+__all__ = ("Change", "changes_of", "forget_aged", "manifests_known", "manifests_named", "put_back", "put_change")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +50,12 @@ _CHANGE = JsonForm(Change)
 def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry) -> None:
     """Tell of a change of a map, in the write that moves its head."""
     rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
-    change = Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source)
-    tx.put(HISTORY.pack(name, version), _CHANGE.encode(change))
+    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source))
+
+
+def put_back(tx: Transaction, name: str, change: Change) -> None:
+    """Tell of a change of a map that another pond told of."""
+    tx.put(HISTORY.pack(name, change.version), _CHANGE.encode(change))
 
 
 def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
