@@ -193,8 +193,7 @@ class Pond(PondFace, RefsFace):
     def _recover(self) -> None:
         """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
         if not self._serving.serving and self._serving.served():
-            # The node that serves the pond sees to it.
-            return
+            return  # the node that serves the pond sees to it
         if holds_something(self.folder / "clone"):
             from millpond.maps.log.clone import resume_clone
 
