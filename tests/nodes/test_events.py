@@ -199,9 +199,7 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
-@pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"}, events_lost_after="1d"
-)
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
 def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
     def run() -> tuple[int, str]:
         last = node.post("/v1/jobs/events/run?wait=30").json()["last"]

@@ -21,6 +21,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families
 import millpond
 from millpond.clock import ManualClock, SystemClock
 from millpond.errors import AlreadyExists, MillpondError, Unavailable, Uncertain
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.rate_limits import BUCKETS_BYTES, SharedRateLimits
 from millpond.nodes.tokens import TokenFile, hash_token
 from millpond.server.dialect import OWN
@@ -419,7 +420,7 @@ def gone(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="it looks for processes as Linux shows them")
 def test_all_processes_end_in_time(tmp_path: Path) -> None:
-    with process(tmp_path, "--set", "server.shutdown_timeout=3s") as (started, url):
+    with process(tmp_path) as (started, url):
         readers = threads_children(started.pid)
         assert len(readers) == 2
         with ExitStack() as stack:
@@ -430,7 +431,7 @@ def test_all_processes_end_in_time(tmp_path: Path) -> None:
             began = CLOCK.monotonic()
             started.send_signal(signal.SIGTERM)
             _, said = started.communicate(timeout=20)
-        assert CLOCK.monotonic() - began < 3 + 5
+        assert CLOCK.monotonic() - began < LIMITS.shutdown_seconds + 5
         assert started.returncode == 0 and "Traceback" not in said
         assert all(gone(pid) for pid in readers)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from millpond.cli.serve import UMASK
 from millpond.client.lookup import REMOTE_ROWS_MAX
 from millpond.client.snapshots.reader import FILES_IDLE_MS
 from millpond.errors import Invalid
@@ -16,8 +17,10 @@ from millpond.events.maintenance import MaintenanceRules
 from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
 from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
+from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
 from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
 from millpond.sizes import size_in_words
+from millpond.workflows.partitions import RUN_PARTITIONS
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +136,7 @@ def test_what_is_wrong_is_named(written: str, kind: str, named: str) -> None:
         ("replication_interval", "it is nodes.intervals.replicate now"),
         ("threads", "it is no setting any more, and always 64"),
         ("client.retry_delay", "always a sixtieth of client.read_timeout"),
-        ("objects.allow_http", "always that of AWS_ALLOW_HTTP"),
+        ("objects.allow_http", "always that of AWS_ALLOW_HTTP"), ("server.umask", "always 077"),
     ],
 )  # fmt: skip
 def test_a_former_name_is_refused_with_its_name_of_now(monkeypatch: pytest.MonkeyPatch, former: str, now: str) -> None:
@@ -157,6 +160,8 @@ def test_former_settings_are_the_constants_that_they_are_said_to_be() -> None:
     assert (FILE_BYTES_MAX, FILES_MAX, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
     assert limits.files_idle_ms == FILES_IDLE_MS == 60_000
     assert MaintenanceRules().bytes_per_second == 16 << 20
+    assert (limits.shutdown_seconds, limits.client_silent_ms, UMASK) == (10, 24 * hour, 0o077)
+    assert (CHECKPOINT_SECONDS, RUN_PARTITIONS) == (300, 8)
 
 
 def test_what_follows_from_other_settings_is_as_it_was() -> None:
@@ -166,6 +171,7 @@ def test_what_follows_from_other_settings_is_as_it_was() -> None:
     quick = load_settings(client_read_timeout="2s", client_min_time_to_keep_snapshots="0s").client
     assert (quick.connect_timeout, quick.retry_delay, quick.snapshot_retry_interval) == (500, 33, 0)
     assert load_settings(client_read_timeout="1d").client.connect_timeout == 5_000
+    assert load_settings().nodes.max_clock_skew == 30_000
     assert load_settings(server_token_requests_per_second=5).server.token_requests_burst == 15
 
 

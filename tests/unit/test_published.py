@@ -144,7 +144,6 @@ def test_a_damaged_object_is_named(
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
         objects_place=bucket.where,
-        objects_endpoint=s3_server.url,
         client_snapshot_cache="cache",
     )
     for name, value in s3_server.environment.items():
@@ -167,13 +166,13 @@ def test_a_place_that_is_away_leaves_the_copy(
     place = PublishedPlace(bucket.where, s3_server.config())
     published(weather, place)
     opened(place).close()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with caplog.at_level(logging.WARNING), opened(place) as snapshot:
         assert snapshot.lookup(["k00007"]).to_pylist() == [7]
     assert "fetched last is shown" in caplog.text
     with pytest.raises(Unavailable, match="does not answer"):
         opened(place, "another cache")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    monkeypatch.delenv("http_proxy")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(Denied, match="AWS_SECRET_ACCESS_KEY"):
         opened(place)
@@ -226,7 +225,6 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
         ("place", "s3:/bucket", "s3://bucket/prefix"),
         ("place", "s3://B", "s3://bucket/prefix"),
         ("place", "gs://bucket/x", "s3://bucket/prefix"),
-        ("endpoint", "minio:9000", "https://"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value_and_the_way_out(

@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens, http_address
+from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -47,7 +47,6 @@ class Server(_Group):
         0, ge=0, description="requests of a token that a node takes in a second, but for administration, and three "
         "times as many at once; 0: any number"
     )  # fmt: skip
-    audit_log: str = Field("audit.jsonl", description="file with a line of JSON for every change; off: none")
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20,
         description="memory for all requests together: bodies, and what large questions take; more wait",
@@ -60,14 +59,9 @@ class Server(_Group):
         0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
         "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
     )  # fmt: skip
-    shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
     log_level: str = Field(
         "info", pattern="^(debug|info|warning|error)$",
         description="how much is said: debug, with a line for every request; info, warning, error",
-    )  # fmt: skip
-    umask: str = Field(
-        "077", pattern="^[0-7]{3}$", description="the rights that files of the node deny, in octal digits: 077 to all "
-        "but its user, 027 lets its group read"
     )  # fmt: skip
 
     @property
@@ -109,9 +103,9 @@ class Nodes(_Group):
         "do not hear from the primary, answer nothing. All nodes set the same",
     )  # fmt: skip
     lag_limit: Duration = Field(
-        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
-    )
-    max_clock_skew: Duration = Field(30_000, description="a node whose clock is wrong by more is not ready; off: any")
+        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard; a '
+        "node whose clock is wrong by more than twice as long is not ready"
+    )  # fmt: skip
     serve_without_peers: bool = Field(
         False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
         "old answers, and a primary may enter what forks the log"
@@ -120,6 +114,11 @@ class Nodes(_Group):
         (), description="how often a node does a job of its own, where not as usual, by the job's name, such as "
         "verify = 1d, which is off by default as it reads everything; `millpond jobs` lists them"
     )  # fmt: skip
+
+    @property
+    def max_clock_skew(self) -> int:
+        """The milliseconds by which the clock of a node that is ready may be wrong."""
+        return 2 * self.lag_limit
 
 
 class Client(_Group):
@@ -173,21 +172,13 @@ class Maps(_Group):
 
 
 class Objects(_Group):
-    """Stores of objects. All else about a bucket comes from the environment, such as AWS_ACCESS_KEY_ID."""
+    """Places in stores of objects. How to reach a bucket is said by the environment, such as AWS_ENDPOINT_URL."""
 
     place: Place = Field("", description="where snapshots are published: s3://bucket/prefix, or a shared folder")
     backups: Place = Field(
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
     )  # fmt: skip
-    endpoint: Annotated[str, AfterValidator(http_address)] = Field(
-        "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
-    )
-
-    @property
-    def bucket_config(self) -> dict[str, Any]:
-        """The settings for `open_objects` of a bucket; what is not set there comes from the environment."""
-        return {"endpoint": self.endpoint} if self.endpoint else {}
 
 
 class Events(_Group):
@@ -204,10 +195,6 @@ class Events(_Group):
     retention: Duration = Field(
         14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
     )
-    lost_after: Duration = Field(
-        UNITS_MS["d"], description="time without an event after which a job that a client reports counts as failed; "
-        "off: never"
-    )  # fmt: skip
     watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
 
@@ -250,9 +237,7 @@ class Workflows(_Group):
         "", description="file with more settings for these brokers, for encryption and credentials: "
         "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
     )  # fmt: skip
-    partitions: int = Field(8, ge=1, le=1_000, description="partitions of runs, when the topic is made")
     checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
-    checkpoint_interval: Duration = Field(300_000, ge=100, description="how often changed partitions get one")
     output: str = Field(
         "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100})?$",
         description="brokers for tenants' topics of output, and what the names of these begin with, which no other "

@@ -370,8 +370,8 @@ def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     doubt = events.doubt()
     expired = maintenance.expire(stopping) if doubt is None else MaintenanceReport()
     lost, faults = 0, list[str]()
-    if settings.events.lost_after and doubt is None:
-        lost, faults = node.client_jobs.end_lost(settings.events.lost_after, stopping)
+    if doubt is None:
+        lost, faults = node.client_jobs.end_lost(node.limits.client_silent_ms, stopping)
     node.census.turn(stopping, maintenance.ages)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}
