@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = "retained_rows"
+__all__ = ("retained_rows",)
 
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
