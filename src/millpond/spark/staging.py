@@ -1,6 +1,7 @@
 """Staging directories: attempts of a job put sealed parts there, until the driver enters them as one load.
 
-    FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
+    FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there; rows of
+                    layered maps (`layered/row_files.py`) become one layer first, by tasks of a second stage if many
     NodesStagingDir    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
                     <temp>/millpond-<random>/…                              where that one is not this user's alone
 
@@ -16,7 +17,7 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
@@ -25,6 +26,9 @@ from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.steps import step
+from millpond.maps.layered.row_files import RowFile
+from millpond.maps.layered.share_ranges import Writes, write_here
+from millpond.maps.loads.layered_load import layers_of_files, parts_of
 from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
 from millpond.spark.places import NodesPlace, OpenPond
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from millpond.client.transport import Nodes
     from millpond.pond import Pond
 
-__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
+__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "Staged", "StagingDir", "NodesStagingDir", "job_over")
 
 
 ROWS = "rows"
@@ -47,19 +51,23 @@ ROWS = "rows"
 REPORTER = "reporter"
 """The file in a job's folder with the name of the attempt that reports the rows of all."""
 REPORTER_GONE_MS = 3_000
-Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
-"""The parts and the rejects of an attempt, as the driver will find them: a file's path, or its bytes."""
+Staged: TypeAlias = PartFile | RowFile
+"""A sealed part, or the rows of a layered map."""
+Landed: TypeAlias = "tuple[tuple[Staged, ...], str | bytes | None]"
+"""What an attempt sealed, and its rejects, as the driver will find them: a file's path, or its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """The driver's description of a job, besides its parts."""
+    """The driver's description of a job, besides its parts. `salt`, of layers; `writes` has their ranges written."""
 
     source: str = ""
     rejected: int = 0
     stream: tuple[str, int] | None = None
     synchronise: bool = False
     freeze: bool = False
+    salt: str = ""
+    writes: Writes = write_here
 
 
 class StagingDir(Protocol):
@@ -68,6 +76,10 @@ class StagingDir(Protocol):
     @property
     def job_id(self) -> str:
         """The id of the job in reports; on nodes that of its load."""
+
+    @property
+    def filed(self) -> bool:
+        """True when attempts leave rows of layered maps for the driver to have them written."""
 
     def counted(self, session: SparkSession) -> StagingDir:
         """The same, so that the driver sees the rows of attempts while the job runs."""
@@ -93,13 +105,13 @@ class StagingDir(Protocol):
         0 for an attempt that asks with its folder and is not the one to report them.
         """
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
 
     def leave(self, folder: Path) -> None:
         """Remove what an attempt wrote."""
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Enter the parts of all attempts that count as one load.
 
         Raises: as `Pond.commit_load`.
@@ -108,7 +120,7 @@ class StagingDir(Protocol):
     def end(self) -> None:
         """Remove what the job's attempts left, once it is entered."""
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Remove what the job's attempts left, when it will not be entered."""
 
 
@@ -124,6 +136,11 @@ class FolderStagingDir:
     def job_id(self) -> str:
         """The id of the load when it has one, else the random end of the folder's name."""
         return self.load_id or self.job.name.rpartition("-")[2]
+
+    @property
+    def filed(self) -> bool:
+        """True: the tasks that write the layer see the folder, too."""
+        return True
 
     def counted(self, session: SparkSession) -> FolderStagingDir:
         """The same: attempts note their rows in their folders."""
@@ -161,7 +178,7 @@ class FolderStagingDir:
                 rows += int(noted.read_text())
         return rows
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
         return tuple(parts), None if rejects is None else str(rejects)
 
@@ -172,13 +189,16 @@ class FolderStagingDir:
             with suppress(OSError):  # other attempts are at work
                 self.job.rmdir()
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
         pond = cast("Pond", pond)
-        result = commit_load(
-            pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream,
-            load_id=self.load_id,
-        )  # fmt: skip  # the job reports itself
+        with ExitStack() as held:
+            files = [part for part in parts if isinstance(part, RowFile)]
+            layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
+            result = commit_load(
+                pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
+                stream=entered.stream, load_id=self.load_id,
+            )  # fmt: skip  # the job reports itself
         for name in result.maps if entered.freeze else ():
             pond.map(name).freeze()
         return result
@@ -187,7 +207,7 @@ class FolderStagingDir:
         """Remove the job's folder."""
         remove_tree(self.job)
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Remove the job's folder."""
         self.end()
 
@@ -207,6 +227,11 @@ class NodesStagingDir:
     def job_id(self) -> str:
         """The id of the load."""
         return self.job
+
+    @property
+    def filed(self) -> bool:
+        """False: a node takes parts, and makes layers of them."""
+        return False
 
     def counted(self, session: SparkSession) -> NodesStagingDir:
         """With a sum of the rows that attempts have uploaded, which Spark brings to the driver; Connect has no sums."""
@@ -240,7 +265,7 @@ class NodesStagingDir:
         """The rows of attempts that have ended, where they are counted: on the driver."""
         return 0 if self.taken is None or reporter is not None else self.taken.value
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.
 
         Raises: `Unavailable` naming nodes and reasons.
@@ -248,36 +273,37 @@ class NodesStagingDir:
         if parts:
             from millpond.client.upload import upload_parts
 
-            upload_parts(self._all_nodes(), parts)
+            upload_parts(self._all_nodes(), parts_of(parts))
             step("spark.uploaded")
             if self.taken is not None:
-                self.taken.add(sum(part.manifest.rows for part in parts))
+                self.taken.add(sum(part.manifest.rows for part in parts_of(parts)))
         data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder)
-        return tuple(replace(part, folder="") for part in parts), data
+        return tuple(replace(part, folder="") for part in parts_of(parts)), data
 
     def leave(self, folder: Path) -> None:
         """Remove the temporary files; another attempt may have uploaded the same parts, so these stay."""
         remove_tree(folder)
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Have the primary enter the load, and every node come up to it; nodes freeze when they are asked."""
         from millpond.client.upload import enter_load
 
         there = cast("RemotePond", pond)
         return enter_load(
-            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=entered.source, rejected=entered.rejected,
-            stream=entered.stream, synchronise=entered.synchronise or there.settings.client.synchronise,
+            there.nodes, parts_of(parts), load_id=self.job, clock=SystemClock(), source=entered.source,
+            rejected=entered.rejected, stream=entered.stream,
+            synchronise=entered.synchronise or there.settings.client.synchronise,
         )  # fmt: skip
 
     def end(self) -> None:
         """Do nothing: uploaded parts belong to the nodes."""
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Let the nodes forget the uploads."""
         from millpond.client.upload import discard_parts
 
-        if ids := [part.manifest.id for part in parts]:
+        if ids := [part.manifest.id for part in parts_of(parts)]:
             discard_parts(self._all_nodes(), ids)
 
     def _all_nodes(self) -> Nodes:
