@@ -15,9 +15,8 @@ from millpond.spark.layer_tasks import write_by_tasks
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter
-
     from millpond import Pond
+    from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter
 
 
 def counted(spark: SparkSession, first: int, last: int) -> DataFrame:

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
@@ -54,7 +54,7 @@ REPORTER_GONE_MS = 3_000
 Staged: TypeAlias = PartFile | RowFile
 """A sealed part, or the rows of a layered map."""
 Landed: TypeAlias = "tuple[tuple[Staged, ...], str | bytes | None]"
-"""What an attempt sealed, and its rejects, as the driver will find them: a file's path, or its bytes."""
+"""The outcome of an attempt, and its rejects, as the driver will find them: a file's path, or its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,13 +73,12 @@ class Entered:
 class StagingDir(Protocol):
     """One job's place for parts; it travels to the executors."""
 
+    filed: ClassVar[bool]
+    """True when attempts leave rows of layered maps in files, for the driver to have them written."""
+
     @property
     def job_id(self) -> str:
         """The id of the job in reports; on nodes that of its load."""
-
-    @property
-    def filed(self) -> bool:
-        """True when attempts leave rows of layered maps for the driver to have them written."""
 
     def counted(self, session: SparkSession) -> StagingDir:
         """The same, so that the driver sees the rows of attempts while the job runs."""
@@ -128,6 +127,7 @@ class StagingDir(Protocol):
 class FolderStagingDir:
     """In the folder of the pond itself, which executors and the driver see under one path."""
 
+    filed: ClassVar[bool] = True  # those who write the layer see the folder, too
     job: Path
     lasting: bool = True
     load_id: str | None = None
@@ -136,11 +136,6 @@ class FolderStagingDir:
     def job_id(self) -> str:
         """The id of the load when it has one, else the random end of the folder's name."""
         return self.load_id or self.job.name.rpartition("-")[2]
-
-    @property
-    def filed(self) -> bool:
-        """True: the tasks that write the layer see the folder, too."""
-        return True
 
     def counted(self, session: SparkSession) -> FolderStagingDir:
         """The same: attempts note their rows in their folders."""
@@ -219,6 +214,7 @@ class NodesStagingDir:
     `job` names the load, so that entering it again enters nothing.
     """
 
+    filed: ClassVar[bool] = False  # a node takes parts, and makes layers of them
     place: NodesPlace
     job: str
     taken: Accumulator[int] | None = None
@@ -227,11 +223,6 @@ class NodesStagingDir:
     def job_id(self) -> str:
         """The id of the load."""
         return self.job
-
-    @property
-    def filed(self) -> bool:
-        """False: a node takes parts, and makes layers of them."""
-        return False
 
     def counted(self, session: SparkSession) -> NodesStagingDir:
         """With a sum of the rows that attempts have uploaded, which Spark brings to the driver; Connect has no sums."""
