@@ -1,10 +1,11 @@
-"""The story of a pond with maps in layers beside maps in shards, which loads change together.
+"""The story of a pond with maps in layers beside maps in shards, which loads change together; two go over.
 
 At its end tasks leave rows of the maps in layers in files, as those of Spark do, and one load brings their layers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
@@ -25,13 +26,14 @@ if TYPE_CHECKING:
 __all__ = ("ACTS", "clock_of", "tell", "warm")
 
 LAYERED = ("planes", "nets", "weather")
+TASKED = ("planes", "nets", "seen")
 MAPS = {name: {**settings, "store": "layers" if name in LAYERED else "shard"} for name, settings in story.MAPS.items()}
 
 
 def load_by_tasks(pond: Pond) -> None:
     """Two tasks read the rows, as many as there are stretches write them, and one load has the layers of all maps."""
     folder, files = writer_folder(pond.folder, pond.clock), []
-    for name in LAYERED:
+    for name in TASKED:
         rows, definition = story.rows_of(name, 4), pond.map(name).definition
         for task, piece in enumerate((rows[::2], rows[1::2])):
             writer = RowFileWriter(definition, folder / str(task) / name)
@@ -47,10 +49,19 @@ def by_stretches(writer: ShareWriter) -> list[ShareRanges]:
 
 
 def expect_by_tasks(world: World) -> None:
-    for name in LAYERED:
+    for name in TASKED:
         world[name].put(story.rows_of(name, 4))
 
 
-ACTS = (*story.acts_of(MAPS), story.Act("load by tasks", load_by_tasks, expect_by_tasks))
+def _acts() -> Iterator[story.Act]:
+    for act in story.acts_of(MAPS):
+        yield act
+        if act.name == "load 3":
+            yield story.Act("to a shard", lambda pond: pond.alter_map("weather", store="shard"), story.nothing)
+            yield story.Act("to layers", lambda pond: pond.alter_map("seen", store="layers"), story.nothing)
+    yield story.Act("load by tasks", load_by_tasks, expect_by_tasks)
+
+
+ACTS = tuple(_acts())
 clock_of, warm = story.clock_of, story.warm
 tell = partial(story.tell, acts=ACTS)

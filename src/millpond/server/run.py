@@ -151,6 +151,7 @@ class Service:
                 clock=clock,
                 serve=True,
                 maps_part_retention=settings.maps.part_retention,
+                maps_history=settings.maps.history,
                 versions=versions,
                 events_store=settings.events.store,
                 events_reports=settings.events.reports,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
+from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
 from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens, http_address
 from millpond.times.durations import UNITS_MS
@@ -143,6 +144,10 @@ class Maps(_Group):
     part_retention: Duration = Field(
         7 * UNITS_MS["d"],
         description="how long merged parts and the log are kept, for nodes that were away and streams",
+    )
+    history: Duration = Field(
+        HISTORY_MS,
+        description="how far back `known_at` may ask of layered maps: the files of their past stay for so long",
     )
 
 

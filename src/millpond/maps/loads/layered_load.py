@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
@@ -25,6 +25,7 @@ from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import Writes, layer_of_files
 from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
 from millpond.maps.loads.merge import Received, part_rows
+from millpond.maps.log.log import Entry
 from millpond.maps.log.queue import series_of
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
@@ -174,14 +175,15 @@ class LayeredLoad:
         )  # fmt: skip
         return _Placed(layers, contents, head, layers.stored(manifest))
 
-    def enter(self, tx: Transaction, brought: Sequence[Mapping[str, Any]]) -> None:
-        """Let what was placed count, of the maps to which the entry in the log says that something new is `brought`.
+    def enter(self, tx: Transaction, entry: Entry) -> None:
+        """Let what was placed count, of the maps to which the entry in the log says that something new is brought.
 
         Raises: `Conflict`, kind `head_moved`, when it must be placed anew; `NotFound`, kind `map_dropped`.
         """
+        brought = entry.body.get("layers", ())
         placed = {placed.layers.definition.name: placed for placed in self._placed}
         for name in {content["map"] for content in brought}:
             ids = {content["id"] for content in brought if content["map"] == name}
             if name not in placed or ids != set(placed[name].contents):
                 raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
-            placed[name].layers.swap(tx, placed[name].head, placed[name].manifest)
+            placed[name].layers.swap(tx, placed[name].head, placed[name].manifest, entry)

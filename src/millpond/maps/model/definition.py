@@ -200,6 +200,20 @@ def _scalar(word: str, whole: str) -> ScalarType:
         ) from None  # fmt: skip
 
 
+def store_of(name: object) -> Store:
+    """The store of that name.
+
+    Raises: `Invalid`.
+    """
+    try:
+        return Store(str(name))
+    except ValueError:
+        raise Invalid(
+            "there is no such store", kind="setting_type", setting="store", value=repr(name)[:100],
+            hint=f"write {' or '.join(Store)}",
+        ) from None  # fmt: skip
+
+
 _SUMMARY_LETTERS = 60
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,126}")
 
