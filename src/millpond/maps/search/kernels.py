@@ -23,9 +23,9 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
-    "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "asked_of", "begin_block", "bucket_order", "candidates_of", "cell",
+    "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
     "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "innermost", "innermost_row",
-    "key_spans", "last_not_after", "only_row", "order_bits", "slots_of", "verified",
+    "key_spans", "last_not_after", "only_row", "order_bits", "probes_of", "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -130,23 +130,23 @@ def fill_filter(table, begin, end, words):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def asked_of(hashes, pending, count, filters, begin, blocks, which, asked):  # type: ignore[no-untyped-def]
+def probes_of(hashes, pending, count, filters, begin, blocks, which, probes):  # type: ignore[no-untyped-def]
     """Fill in which of the pending keys a layer may have, and those keys; how many. Without blocks it may have all."""
     if blocks == 0:
         for k in range(count):
-            which[k], asked[k] = k, pending[k]
+            which[k], probes[k] = k, pending[k]
         return count
     address = filters.ctypes.data + 8 * begin
     for k in range(count):
         prefetch(address + 8 * _filter_word(hashes[pending[k]], blocks))
-    left = 0
+    left = np.int64(0)
     for k in range(count):
         hash_ = hashes[pending[k]]
         word = begin + _filter_word(hash_, blocks)
         bits = np.uint64(1)
         for i in range(FILTER_WORDS):
             bits &= filters[word + i] >> ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
-        which[left], asked[left] = k, pending[k]
+        which[left], probes[left] = k, pending[k]
         left += np.int64(bits)  # without a branch, which would be guessed wrongly
     return left
 
@@ -280,16 +280,16 @@ def find_groups(hashes, order, keys, table, layers, directories, filters, groups
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    which, asked = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
         count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
         key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
             directory = directories[begin : begin + (1 << bits) + 1]
-            those = asked_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, asked)
-            slots_of(hashes, asked, those, table, directory, bits, slots)
-            candidates_of(hashes, asked, those, table, directory, slots, candidates)
+            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
+            slots_of(hashes, probes, those, table, directory, bits, slots)
+            candidates_of(hashes, probes, those, table, directory, slots, candidates)
             left = j = 0
             for k in range(count):
                 i, candidate = pending[k], np.int64(-1)

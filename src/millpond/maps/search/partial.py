@@ -18,13 +18,13 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, prefetch
 from millpond.maps.search.kernels import (
     BLOCK,
-    asked_of,
     begin_block,
     candidates_of,
     cell,
     innermost_row,
     key_spans,
     last_not_after,
+    probes_of,
     slots_of,
     verified,
 )
@@ -97,7 +97,7 @@ def find_rows(  # type: ignore[no-untyped-def]
     `second` that of ends; 0: there are none. Else as `kernels.find_groups` and `kernels.as_of`.
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
-    which, asked = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths, filled = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
     for block in range(0, len(hashes), BLOCK):
         stop = min(block + BLOCK, len(hashes))
@@ -108,12 +108,12 @@ def find_rows(  # type: ignore[no-untyped-def]
         for layer in range(len(layers)):
             end, begin, bits, mode = layers[layer, 1], layers[layer, 2], layers[layer, 3], modes[layer]
             directory = directories[begin : begin + (1 << bits) + 1]
-            those = asked_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, asked)
-            slots_of(hashes, asked, those, table, directory, bits, slots)
-            candidates_of(hashes, asked, those, table, directory, slots, candidates)
+            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
+            slots_of(hashes, probes, those, table, directory, bits, slots)
+            candidates_of(hashes, probes, those, table, directory, slots, candidates)
             for j in range(those):
                 k = which[j]
-                candidates[j] = verified(hashes[asked[j]], candidates[j], end, table, at[k], lengths[k])
+                candidates[j] = verified(hashes[probes[j]], candidates[j], end, table, at[k], lengths[k])
             _ask_for_rows(table, candidates, those)
             if first != 0:
                 _ask_for_times(table, first, candidates, those)
