@@ -21,7 +21,7 @@ import lmdb
 from millpond.clock import Clock
 from millpond.errors import NotFound
 from millpond.kernel.steps import step
-from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.layered.history import Change, changes_of, manifests_named
 from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
@@ -110,7 +110,7 @@ class FileCopies:
         with self._taking:
             with self._pond.space.read() as tx:
                 current = [
-                    (*head, changes_of(tx, head[0].name))
+                    (*head, list(manifests_named(tx, head[0])), changes_of(tx, head[0].name))
                     for head in current_snapshots(tx) if head[0].store is Store.LAYERS
                 ]  # fmt: skip
                 position = head_of(tx).position
@@ -118,9 +118,11 @@ class FileCopies:
             copy = self._taken(lambda file: write_heads(file, heads), None)
             return self._keep(replace(copy, position=position, headers={"State-Position": str(position)}), None)
 
-    def _pinned(self, definition: MapDefinition, current: Current, changes: list[Change]) -> StoredLayers:
+    def _pinned(
+        self, definition: MapDefinition, current: Current, named: list[str], changes: list[Change]
+    ) -> StoredLayers:
         pond_map = self._pond.map(definition.name)
-        manifests = tuple(dict.fromkeys((current.manifest, *(change.manifest for change in changes))))
+        manifests = tuple(dict.fromkeys((current.manifest, *named)))
         for id_ in manifests:
             pin(pond_map.objects, id_, self._clock.now_ms() + LAYERS_PIN_MS)
         stats = pond_map.rows.stats()
