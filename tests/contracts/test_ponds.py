@@ -109,4 +109,4 @@ def served(until: ExitStack, clock: ManualClock, **settings: Any) -> Served:
 
 
 def client(folder: Path) -> dict[str, Any]:
-    return {"client_synchronise": True, "client_snapshot_cache": str(folder / "cache"), "client_retry_delay": "50ms"}
+    return {"client_synchronise": True, "client_snapshot_cache": str(folder / "cache")}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
 __all__ = (
+    "LAYERS_AFTER_LOAD",
     "carry_out",
     "collect_files",
     "compact",
