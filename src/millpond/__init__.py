@@ -52,8 +52,8 @@ def open(
     """Open the pond in a folder, which is made if missing unless `create` is False; or a pond on nodes, by a URL.
 
     `settings` of a pond on nodes are those of clients, with their groups: `client_token="…"`,
-    `client_synchronise=True`. A folder takes `maps_part_retention`, `maps_memory_max`, `versions_space`,
-    `versions_objects`, `events_store` and `events_reports`.
+    `client_synchronise=True`. A folder takes `maps_part_retention`, `maps_history`, `maps_memory_max`,
+    `versions_space`, `versions_objects`, `events_store` and `events_reports`.
 
     Raises:
         Invalid: the folder holds something else or, without `create`, no pond; an address or setting not understood.

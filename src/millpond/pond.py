@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 # The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
 import millpond.events.keyspaces
@@ -38,7 +37,7 @@ from millpond.maps.loads.pond_folder import (
 )
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
-from millpond.maps.model.beginning import begin
+from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType, check_name, parse_value_type
 from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
@@ -48,8 +47,9 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
+from millpond.refs.face import RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
-from millpond.times.durations import is_off, optional_duration
+from millpond.times.durations import is_off
 from millpond.workflows.keyspaces import INITIALIZED
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     maps_part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
     versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
-    maps_memory_max: int | str | None = None,
+    maps_memory_max: int | str | None = None, maps_history: str | int | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
@@ -94,12 +94,12 @@ def open_pond(
     the Redis of its streams, as in `docs/events.md`; written down, but for the password. `events_reports`: whether work
     appends events to the queue `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`.
     `maps_memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what
-    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB.
+    `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB. `maps_history`: how far back `known_at` may ask.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
     """
-    retention_ms = 0 if is_off(maps_part_retention) else optional_duration(maps_part_retention)
+    retention = Retention.of(maps_part_retention, maps_history)
     if versions is None and (versions_space or versions_objects):
         from millpond.versions.place import VersionsPlace
 
@@ -109,7 +109,7 @@ def open_pond(
         create=create,
         clock=clock or SystemClock(),
         serve=serve,
-        retention_ms=retention_ms,
+        retention=retention,
         versions=versions,
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
@@ -127,7 +127,7 @@ def reports_wanted(stated: bool | str | None) -> bool:
     return not (is_off(value) or value in (False, "0", "false"))
 
 
-class Pond(PondFace):
+class Pond(PondFace, RefsFace):
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
@@ -137,7 +137,7 @@ class Pond(PondFace):
     """
 
     def __init__(
-        self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention_ms: int | None = None,
+        self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
         events_reports: bool = False, memory_max: int = MEMORY_MAX,
     ) -> None:  # fmt: skip
@@ -157,10 +157,10 @@ class Pond(PondFace):
             if stored_format != POND_FORMAT:
                 with self._serving.writing():
                     migrate(folder, self.space, stored_format)
-            self._retention_ms = begin(self.space, clock.random_id, retention_ms)
+            self._retention_ms, history_ms = begin(self.space, clock.random_id, retention)
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
-                writing=self._serving.writing, memory_max=memory_max,
+                writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -192,8 +192,7 @@ class Pond(PondFace):
     def _recover(self) -> None:
         """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
         if not self._serving.serving and self._serving.served():
-            # The node that serves the pond sees to it.
-            return
+            return  # the node that serves the pond sees to it
         if holds_something(self.folder / "clone"):
             from millpond.maps.log.clone import resume_clone
 
@@ -284,7 +283,7 @@ class Pond(PondFace):
             opened.callback(background.close)
             repositories = Repositories(
                 place.space, self.clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace, reports=self.reports,
+                namespace=place.namespace, reports=self.reports, open_repository=self._open_repository,
             )  # fmt: skip
             opened.callback(repositories.close)
             self._versions.push(opened.pop_all())
@@ -299,14 +298,6 @@ class Pond(PondFace):
     def __repr__(self) -> str:
         return f"Pond({str(self.folder)!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close all files. Closing twice is harmless."""
         self._resources.close()
@@ -319,7 +310,7 @@ class Pond(PondFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store = "shard",
     ) -> Map:  # fmt: skip
-        """Create a map. `kind`, `value`, `scheme`, `hash_bytes` and `store` are fixed; the others may be altered.
+        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
@@ -349,9 +340,9 @@ class Pond(PondFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
+        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended`, or `store`, while loads go on.
 
-        Raises: `Invalid` for anything else; `NotFound`.
+        Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """
         return self.open_maps.map(self.catalogue.alter(name, settings))
 

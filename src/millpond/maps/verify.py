@@ -26,7 +26,7 @@ from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
 from millpond.maps.log.check import check_log, check_retained
 from millpond.maps.model.catalogue import list_maps
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, QUEUE, SNAPSHOT
+from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, HISTORY, QUEUE, SNAPSHOT
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.parts.part import read_manifest, verify_part
 from millpond.maps.shard.check import check_shard
@@ -121,7 +121,7 @@ def _check_catalogue(tx: ReadTransaction) -> Iterator[Report]:
         yield checked("map")
         if definition.name != name:
             yield problem("map", name, f"its row tells of {definition.name}", _OURS, counted=False)
-    for prefix, what in ((QUEUE, "queue"), (ABSORBED, "absorbed part"), (SNAPSHOT, "snapshot")):
+    for prefix, what in ((QUEUE, "queue"), (ABSORBED, "absorbed part"), (HISTORY, "history"), (SNAPSHOT, "snapshot")):
         for key in tx.keys(prefix.range()):
             about = prefix.unpack(key)
             if about[0] not in names and not (prefix == SNAPSHOT and _is_cleared(tx, str(about[0]))):

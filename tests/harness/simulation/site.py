@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import MillpondError
+from millpond.maps.model.beginning import Retention
 from millpond.pond import Pond
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faulty_space import FaultySpace
@@ -57,7 +58,7 @@ class Site:
     def open(self) -> None:
         """Open the pond, which repairs what a crash left."""
         self._pond = Pond(
-            self.folder, create=True, clock=self.clock, retention_ms=RETENTION_MS, open_space=self._open_space
+            self.folder, create=True, clock=self.clock, retention=Retention(RETENTION_MS), open_space=self._open_space
         )
         self.disturbed = False
 

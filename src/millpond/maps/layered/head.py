@@ -4,7 +4,7 @@
         layer = …                                   files; nothing is visible
         head = layers.head()
         changed = layers.stored(on_top(head.manifest, …))
-        space.write(lambda tx: layers.swap(tx, head, changed))
+        space.write(lambda tx: layers.swap(tx, head, changed, entry))
 
 Invariants:
 * a manifest is stored, and all files that it names are durable, before the pointer names it;
@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.maps.layered.history import put_change
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
@@ -32,6 +33,7 @@ from millpond.maps.snapshots.sorted_runs import SpillTo
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.kernel.space import Space, Transaction
+    from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
     from millpond.stores.objects import Objects
 
@@ -53,13 +55,16 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class Layers:
-    """The layers of one map. `memory_max`: the bytes of memory that one piece of work may take."""
+    """The layers of one map. `memory_max`: the bytes of memory that one piece of work may take; `history_ms`: the age
+    up to which its history is kept.
+    """
 
     space: Space
     clock: Clock
     objects: Objects
     definition: MapDefinition
     memory_max: int
+    history_ms: int
 
     def head(self) -> Head:
         """The head of now.
@@ -113,14 +118,17 @@ class Layers:
         store_manifest(self.objects, manifest)
         return manifest
 
-    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest) -> None:
-        """Let a stored manifest count in place of the head it was made of.
+    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest, entry: Entry | None = None) -> None:
+        """Let a stored manifest count in place of the head it was made of; `entry` is that of a change in the log.
 
         Raises: `Conflict`, kind `head_moved`, when another counts by now; `NotFound`, kind `map_dropped`.
         """
+        assert (entry is not None) == (manifest.shard_version > head.version), "only a change is a version"
         same_map(tx, self.definition)
         current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
         move_pointer(tx, self.definition.name, current, seen=head.pointer)
+        if entry is not None:
+            put_change(tx, self.definition.name, manifest.shard_version, manifest.id, entry)
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_MAX
 
 if TYPE_CHECKING:
@@ -27,7 +28,8 @@ class Loading:
 
     `space` holds the pond's small truths. A map has a shard, or `layers_of` is not None. `open_loads` is called by the
     first load.
-    `memory_max`: the bytes of memory that one piece of work on a map may take.
+    `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
+    history of layered maps is kept.
     """
 
     folder: Path
@@ -39,6 +41,7 @@ class Loading:
     served: bool = False
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
     memory_max: int = MEMORY_MAX
+    history_ms: int = HISTORY_MS
 
     @property
     def loads(self) -> Loads:

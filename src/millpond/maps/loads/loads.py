@@ -88,7 +88,6 @@ class Loads:
         open_reports: Callable[[], JobReports] = lambda: NO_REPORTS,
     ) -> None:  # fmt: skip
         self.space, self.folder, self.clock, self.keep_ms = space, folder, clock, keep_ms
-        self.memory_max = memory_max
         self.queue, self.places = PartQueue(space), PartFolders(folder)
         self.accepted, self.merging = AcceptedParts(), set[str]()
         self.to_fold, self.collected_ms = set[str](), dict[str, int]()
@@ -96,7 +95,7 @@ class Loads:
         self._uncertain: set[str] = set()
         self.changed = Signal(clock)
         self.failures = MergeFailures()
-        self.expired_ms = 0
+        self.memory_max, self.expired_ms = memory_max, 0
         self._open_reports = open_reports
 
     @property
@@ -320,10 +319,11 @@ class Loads:
         self._check_maps(tx, [*manifests, *contents])
         body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
-        if layered is not None:
-            layered.enter(tx, body.get("layers", ()))
         if body["parts"] or body.get("layers") or stream is not None:
-            position = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms()).position
+            entry = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms())
+            position = entry.position
+            if layered is not None:
+                layered.enter(tx, entry)
         return Committed.of(RememberedLoad.of(body, position))
 
     def follow(self, entry: Entry, parts: Mapping[str, Path]) -> bool:

@@ -8,9 +8,9 @@ from __future__ import annotations
 from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
-    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "LOADS", "LOG", "MAINTENANCE", "NODE_LIST",
-    "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE", "RETAINED", "RETAINED_INDEXED",
-    "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
+    "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
+    "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
+    "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -64,6 +64,14 @@ SNAPSHOT = REGISTRY.register(
     "maps", "snapshot", ("map",), _LOCAL, "head",
     "the manifest that bulk lookups answer from, the incarnation of its map and the version of the shard",
 )  # fmt: skip
+HISTORY = REGISTRY.register(
+    "maps", "history", ("map", "version"), _LOCAL, "JSON",
+    "a change of a layered map: its time, the manifest that counted from then on, and the entry of the log",
+)  # fmt: skip
+NAMED = REGISTRY.register(
+    "maps", "named", ("folder", "manifest"), _LOCAL, "text",
+    "a manifest that commits or branches name: its files stay; the value is another with each naming",
+)  # fmt: skip
 CLONED = REGISTRY.register(
     "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"
 )  # fmt: skip
@@ -73,6 +81,10 @@ POND_ID = REGISTRY.register(
 PART_RETENTION = REGISTRY.register(
     "pond", "part_retention", (), Scope.FOLDER, "text",
     "how long merged parts stay, in milliseconds; no row or 0: not at all",
+)  # fmt: skip
+HISTORY_AGE = REGISTRY.register(
+    "pond", "history", (), Scope.FOLDER, "text",
+    "how long the changes of layered maps stay, in milliseconds; no row: 30 days",
 )  # fmt: skip
 CONFIRMED = REGISTRY.register(
     "pond", "confirmed", ("url",), Scope.FOLDER, "8 bytes",

@@ -52,7 +52,7 @@ from millpond.stores.objects import FolderObjects, sweep_partial
 from millpond.stores.verified import is_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.search.intervals import Intervals
@@ -280,17 +280,24 @@ class Collected:
     bytes: int
 
 
-def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int, keep_ms: int = KEEP_MS) -> Collected:
+def collect(
+    objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int, keep_ms: int = KEEP_MS,
+    reachable: Collection[str] = (),
+) -> Collected:  # fmt: skip
     """Remove the files that neither `manifest`, the one that counts (None: none does), nor one still needed refers to.
+    Manifests whose ids are in `reachable` are needed.
 
     A replaced snapshot is needed while somebody has it open, while it is pinned, and for `keep_ms` from when it was
     replaced.
     Never call it while another freezes here: the files of a freeze that is under way look like nobody's.
+
+    Raises: `NotFound`, `Corrupt`, when what is needed cannot be read: then nothing is removed that it may refer to.
     """
     retained, ended = [] if manifest is None else [manifest], 0
+    retained += [load_manifest(objects, id_) for id_ in reachable if manifest is None or id_ != manifest.id]
     others = sorted(list_manifests(objects), key=lambda manifest: (manifest.created_ms, manifest.shard_version))
     for number, other in enumerate(others):
-        if other == manifest:
+        if other == manifest or other.id in reachable:
             continue
         replaced_ms = others[number + 1].created_ms if number + 1 < len(others) else other.created_ms
         if now_ms < replaced_ms + keep_ms or not end_lease(objects, other.id, now_ms):
@@ -302,7 +309,7 @@ def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int,
         if id_ not in {manifest.id for manifest in retained}:
             end_lease(objects, id_, now_ms)
     step("collect.manifests_removed")
-    needed = {name for manifest in retained for name in _files(objects, manifest)}
+    needed = _files(objects, retained)
     files = size = 0
     for folder in ("ranges", "indexes", INTERVALS):
         for named in list(objects.list(folder)):
@@ -314,9 +321,10 @@ def collect(objects: Objects, manifest: SnapshotManifest | None, *, now_ms: int,
     return Collected(ended, files, size)
 
 
-def _files(objects: Objects, manifest: SnapshotManifest) -> Iterable[str]:
-    yield manifest_name(manifest.id)
-    for layer in manifest.layers:
-        yield ranges.index_name(layer.index)
-        yield from (ranges.range_name(entry.id) for entry in ranges.load_index(objects, layer.index).entries)
-    yield from interval_files(objects, manifest)
+def _files(objects: Objects, manifests: Sequence[SnapshotManifest]) -> set[str]:
+    """The names of the files of manifests; they share layers, of which each is read once."""
+    indexes = {layer.index for manifest in manifests for layer in manifest.layers}
+    names = {manifest_name(manifest.id) for manifest in manifests} | {ranges.index_name(index) for index in indexes}
+    for index in indexes:
+        names.update(ranges.range_name(entry.id) for entry in ranges.load_index(objects, index).entries)
+    return names.union(*(interval_files(objects, manifest) for manifest in manifests))

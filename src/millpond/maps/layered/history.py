@@ -1,0 +1,106 @@
+"""The history of a layered map: the manifest that each change made its head, and when; and the manifests that are kept.
+
+    ("maps", "history", map, version)    the manifest, its moment, and the entry of the log that brought it, as JSON
+
+Invariants:
+* a change of a map has one row, put in the write that moves the head, with the time of its entry in the log. A fold has
+  none: what was known stays what it was;
+* versions count from 1 without a gap, and moments never fall: the manifest of a row was known from its moment up to
+  that of the next;
+* rows go from the oldest on, each when the next one is older than `history`. So what was known at any moment since then
+  is told, and a first version above 1 tells that there was more;
+* a row goes before its manifest may; the files of a manifest that is named stay.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt
+from millpond.json_forms import FormError, JsonForm
+from millpond.maps.layered.named import named_in
+from millpond.maps.model.keyspaces import HISTORY
+from millpond.maps.model.snapshot_pointer import read_pointer
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Space, Transaction
+    from millpond.maps.log.log import Entry
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("Change", "changes_of", "forget_aged", "manifests_known", "manifests_named", "put_back", "put_change")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of a map: its entry in the log, the rows it brought, and the manifest that counted from then on."""
+
+    version: int
+    moment_ms: int
+    manifest: str
+    position: int
+    kind: str
+    rows: int
+    source: str
+
+
+_CHANGE = JsonForm(Change)
+
+
+def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry) -> None:
+    """Tell of a change of a map, in the write that moves its head."""
+    rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
+    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source))
+
+
+def put_back(tx: Transaction, name: str, change: Change) -> None:
+    """Tell of a change of a map that another pond told of."""
+    tx.put(HISTORY.pack(name, change.version), _CHANGE.encode(change))
+
+
+def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
+    """The changes of a map that its history tells of, the oldest first.
+
+    Raises: `Corrupt`.
+    """
+    try:
+        return [_CHANGE.decode(row) for _, row in tx.scan(HISTORY[name].range())]
+    except FormError as error:
+        raise Corrupt(
+            "the history of a map cannot be read", kind="history_damaged", map=name, reason=error,
+            hint="restore the pond from a copy, or drop the map and load it again",
+        ) from error  # fmt: skip
+
+
+def manifests_known(space: Space, definition: MapDefinition) -> list[tuple[int, str]]:
+    """The moments (UTC milliseconds) from which a manifest was known, and its id: the oldest first.
+
+    Raises: as `changes_of`.
+    """
+    with space.read() as tx:
+        return [(change.moment_ms, change.manifest) for change in changes_of(tx, definition.name)]
+
+
+def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str, str]:
+    """The ids of the manifests whose files are kept, and for what: the one function that collecting goes by.
+
+    Raises: as `changes_of`.
+    """
+    named = dict.fromkeys(named_in(tx, f"{definition.name}.{definition.incarnation}"), "a commit or branch")
+    named |= {change.manifest: "history" for change in changes_of(tx, definition.name)}
+    current = read_pointer(tx, definition.name).current
+    return named if current is None else {**named, current.manifest: "head"}
+
+
+def forget_aged(space: Space, definition: MapDefinition, before_ms: int) -> int:
+    """Forget the changes that another one followed by a time; the number of them.
+
+    Raises: as `changes_of`.
+    """
+    name = definition.name
+
+    def act(tx: Transaction) -> int:
+        followed = [change.version for change in changes_of(tx, name) if change.moment_ms <= before_ms]
+        return tx.delete_range(HISTORY[name].range((), (max(followed, default=0),)))
+
+    return space.write(act)
