@@ -107,7 +107,7 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
 
 def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
     seen: list[str] = []
-    for _ in range(20):
+    for _ in range(12):
         process = begun(folder, "day=2026-01-01")
         assert process.stderr is not None
         line = process.stderr.readline()

@@ -210,10 +210,10 @@ class EmbeddedRuns:
             report.output.CopyFrom(to_variable_value(output))
         if words.startswith(("failed", "its timeout")):
             self._reason = f"{name}: {words}"
-        if planned["kind"] != "parameters" or words != "done":
-            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
         report.time.FromMilliseconds(self._clock.now_ms())
         await self.submit(report)
+        if planned["kind"] != "parameters" or words != "done":
+            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
         self._processor.workers.wait(Worker((TENANT, TASK), self._id))
 
     async def submit(self, request: Message) -> Message | None:
