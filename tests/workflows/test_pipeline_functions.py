@@ -176,7 +176,7 @@ def later(value: Any) -> None:
         (lambda: sql("drop table a"), "one SELECT"),
         (lambda: sql("select * from {b}"), "input=b"),
         (lambda: sql("select 1", a=1), "input=a"),
-        (lambda: sql(f"select {item}"), r"\{name\}"),
+        (lambda: sql(f"select {item}"), "stands in SQL"),
         (lambda: (sql("select 1", name="a"), sql("select 2", name="a")), "step=a"),
         (lambda: sql("select 1", name="run"), "step=run"),
         (lambda: sql("select 1", retry=3), "input=retry"),

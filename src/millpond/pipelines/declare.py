@@ -261,14 +261,14 @@ def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: A
     recording = _recording(kind)
     if "\x02" in query:
         raise Invalid("a value of the run stands in SQL as {name}, and is given by that name", kind="pipeline_sql",
-                      hint=f'{kind}("… where day = {{day}}", day=day), without f before the text')  # fmt: skip
+                      hint="write {name} in the text, without f before it, and give the value by that name")  # fmt: skip
     if engine not in ("local", "spark"):
         raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
     places = set(_PLACE.findall(query))
     if places != set(inputs):
         odd = min(places ^ set(inputs))
         raise Invalid("the inputs of a query are those that it names", kind="pipeline_sql", input=odd,
-                      hint=f"write {{{odd}}} in the query and give {odd}=…, or neither")  # fmt: skip
+                      hint="name it in braces in the query and give it, or neither")  # fmt: skip
     if engine == "local":
         _parse(query)
     return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)

@@ -136,7 +136,7 @@ class EmbeddedRuns:
         if row.status != LHStatus.COMPLETED:
             failure = row.thread_runs[0].error_message
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=self._reason or failure,
-                          hint="mend it and start another run: --id, or --again")  # fmt: skip
+                          hint="mend it, and start another run")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
 
     def _send(self, request: Message) -> Message | None:

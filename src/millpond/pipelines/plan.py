@@ -79,7 +79,7 @@ def check_plan(plan: Plan) -> Plan:
     for step in (*plan.steps, *plan.on_failure):
         if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
             raise Invalid("a step has a name of its own", kind="pipeline_plan", step=step.name,
-                          hint="name it: name=…; letters, digits and _, and of no other")  # fmt: skip
+                          hint="letters, digits and _, that no other step or parameter has")  # fmt: skip
         for name in step.takes():
             if name not in there:
                 raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,

@@ -83,7 +83,7 @@ def _view(connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: 
     files = [str(path)] if path.is_file() else sorted(map(str, path.glob("*.parquet")))
     if not files:
         raise Invalid("the table is not here", kind="pipeline_place", input=name, path=path,
-                      hint="steps that take files share a folder: see MILLPOND_PIPELINE_FILES")  # fmt: skip
+                      hint="workers that take tables of others share the folder of pipeline files")  # fmt: skip
     connection.register(name, connection.read_parquet(files))
 
 

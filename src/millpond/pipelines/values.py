@@ -96,7 +96,7 @@ def _test(sign: str, left: object, right: object) -> Comparison:
 
 def _not_yet() -> Invalid:
     return Invalid("a value of the run is not there yet when the pipeline is declared", kind="pipeline_value",
-                   hint="write when=… at the step, or over=… for a list")  # fmt: skip
+                   hint="a condition is the option when of a step, and a list its option over")  # fmt: skip
 
 
 def template_of(value: Any) -> Any:
