@@ -261,7 +261,7 @@ def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: A
     recording = _recording(kind)
     if "\x02" in query:
         raise Invalid("a value of the run stands in SQL as {name}, and is given by that name", kind="pipeline_sql",
-                      hint="write {name} in the text, without f before it, and give the value by that name")  # fmt: skip
+                      hint="write {name} in it, without f before the text, and give the value so named")  # fmt: skip
     if engine not in ("local", "spark"):
         raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
     places = set(_PLACE.findall(query))

@@ -36,8 +36,8 @@ CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
 _HERE = Path("millpond.toml")
 _OTHER_NAMES = frozenset(
-    (CONFIG, "MILLPOND_PIPELINE_FILES", "MILLPOND_POND", "MILLPOND_SPARK_MASTER", "MILLPOND_TRACEBACK", "MILLPOND_REDIS_PASSWORD",
-     "MILLPOND_WORKFLOWS")
+    (CONFIG, "MILLPOND_PIPELINE_FILES", "MILLPOND_POND", "MILLPOND_SPARK_MASTER", "MILLPOND_TRACEBACK",
+     "MILLPOND_REDIS_PASSWORD", "MILLPOND_WORKFLOWS")
 )  # fmt: skip
 _FOR_TESTS = frozenset(("MILLPOND_STEPS_LOG", "MILLPOND_KILL_AT", "MILLPOND_KILL_FILE", "MILLPOND_CLOCK_FILE"))
 _CREDENTIALS = frozenset(("access_key", "access_key_id", "secret_access_key", "secret_key", "session_token"))
