@@ -256,7 +256,7 @@ def test_values_of_the_run_inside_an_input_are_refused() -> None:
         pipeline.notify("etl", "nightly", "ready", pipeline.condense("weather"))
 
     (argument,) = (
-        Workflow("whole", whole).compile().thread_specs["entrypoint"].nodes["2-notify-TASK"].task_node.variables[3:]
+        Workflow("whole", whole).compile().thread_specs["entrypoint"].nodes["2-notify-TASK"].task.variables[3:]
     )
     assert argument.HasField("node_output")
 
