@@ -1,4 +1,4 @@
-"""A process killed anywhere while it loads on a branch, commits and merges: all of it is seen, or none, on both maps."""
+"""A process killed while it loads on a branch, commits and merges: on both maps all of it is seen, or none."""
 
 from __future__ import annotations
 
