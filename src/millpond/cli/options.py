@@ -194,7 +194,7 @@ def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **set
         at: Any = opened
         if branch is not None and ref is not None:
             raise Invalid(
-                "a branch and a ref are named", kind="ref_twice", branch=branch, ref=ref, hint="leave out one"
+                "a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one"
             )
         if not hasattr(opened, "refs"):
             raise Invalid(
