@@ -95,12 +95,10 @@ def load(
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    branch: Branch = None,
     stage: Annotated[
         bool, typer.Option("--stage", help="On a branch: no commit yet; 'millpond commit pond/BRANCH' makes it.")
     ] = False,
-    pond: PondPlace = "pond",
-    json: Json = False,
+    branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
     from millpond.clock import SystemClock
@@ -127,7 +125,7 @@ def load(
 
 
 def _branch_options(branch: str | None, stage: bool, spark: bool | None, master: str | None) -> dict[str, bool]:
-    """What a load on a branch is told besides.
+    """The options of a load on a branch.
 
     Raises: `Invalid`.
     """

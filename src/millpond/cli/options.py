@@ -193,9 +193,7 @@ def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **set
             return
         at: Any = opened
         if branch is not None and ref is not None:
-            raise Invalid(
-                "a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one"
-            )
+            raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
         if not hasattr(opened, "refs"):
             raise Invalid(
                 "maps at a ref are read from the pond's folder", kind="refs_place", pond=str(place),

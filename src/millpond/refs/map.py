@@ -120,7 +120,7 @@ class RefMap(Map):
             )  # fmt: skip
         clock, change = self.loading.clock, self.at.change
         began = clock.monotonic()
-        writer = LayerWriter(self.layers_at_ref, salt=clock.random_id() if again else "")
+        writer = LayerWriter(self._layers_at_ref, salt=clock.random_id() if again else "")
         try:
             brought, rejected = write_data(
                 writer, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
@@ -137,7 +137,7 @@ class RefMap(Map):
         )  # fmt: skip
 
     @property
-    def layers_at_ref(self) -> RefLayers:
+    def _layers_at_ref(self) -> RefLayers:
         """The layers of the map at the ref."""
         layers = self.rows.snapshots
         assert isinstance(layers, RefLayers), "a map at a ref is layered"

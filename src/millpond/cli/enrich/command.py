@@ -82,11 +82,8 @@ def enrich(
         bool | None, typer.Option("--spark/--no-spark", help="Work with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    branch: Branch = None,
-    ref: Ref = None,
-    pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+    branch: Branch = None, ref: Ref = None, pond: PondPlace = "pond", json: Json = False,
+) -> None:  # fmt: skip
     """Look every event up in maps, as of its time, and write it with what was found.
 
     Events of up to 1 GiB are looked up here; more, and what only Spark reads, by Spark where it is installed.
@@ -98,8 +95,7 @@ def enrich(
     began = clock.monotonic()
     inputs = work.Inputs(tuple(events), file_format, null, zone)
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
-    if branch is not None or ref is not None:
-        spark = _here_only(spark, master)
+    spark = _here_only(spark, master) if branch or ref else spark
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
