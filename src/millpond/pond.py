@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 # The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
 import millpond.events.keyspaces
@@ -298,14 +297,6 @@ class Pond(PondFace, RefsFace):
 
     def __repr__(self) -> str:
         return f"Pond({str(self.folder)!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close all files. Closing twice is harmless."""
