@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 NOW = 1_000_000_000
 MINUTE = 60_000
+ACTS_MAX = 100
 MAPS = {
     "weather": {"kind": "temporal_state", "value": "string", "scheme": "hash", "hash_bits": 2},
     "planes": {"kind": "state", "value": "string", "scheme": "lookup"},
@@ -209,7 +210,7 @@ def worlds(acts: Sequence[Act] = ACTS) -> list[World]:
 
 def clock_of(telling: int, act: int) -> ManualClock:
     """Each act half an hour after the one before, so that snapshots that were replaced are collected."""
-    return ManualClock(now=NOW + act * 30 * MINUTE, ids=(telling * len(ACTS) + act) * 10_000)
+    return ManualClock(now=NOW + act * 30 * MINUTE, ids=(telling * ACTS_MAX + act) * 10_000)
 
 
 def tell(
