@@ -152,7 +152,7 @@ def main() -> None:
     run = Run("watchers")
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    settings = {"server_max_connections": count + SPARE, "server_max_connections_per_address": count + SPARE}
+    settings = {"server_max_connections": 2 * (count + SPARE)}
     with tempfile.TemporaryDirectory() as folder, Cluster(Path(folder), 1, armed=False, settings=settings) as cluster:
         node = cluster.nodes[0]
         assert node.process is not None

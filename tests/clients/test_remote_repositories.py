@@ -37,7 +37,7 @@ def proxy(server: Server) -> Iterator[FaultyProxy]:
 @pytest.fixture
 def flights(server: Server, proxy: FaultyProxy) -> Iterator[RepositoryLike]:
     """A repository behind the proxy."""
-    with millpond.open(proxy.url, client_retry_delay=1, **login(server)) as pond:
+    with millpond.open(proxy.url, **login(server)) as pond:
         yield pond.repositories.create(f"remote-{next(_NAMES)}")
 
 

@@ -30,8 +30,9 @@ import yaml
 
 from millpond.cli.terminal.exits import EXIT_USAGE, EXITS
 from millpond.errors import Denied, Invalid
+from millpond.nodes.limits import LIMITS
 from millpond.server.run import END_SECONDS
-from millpond.settings import SETTINGS, load_settings, unknown_in_environment
+from millpond.settings import SETTINGS, unknown_in_environment
 from tests.docs.snippets import ROOT
 from tests.ports import free_ports
 
@@ -138,7 +139,7 @@ def test_the_unit_starts_a_node(tmp_path: Path) -> None:
 
 def test_the_unit_waits_for_the_node_to_end_and_does_not_repeat_mistakes() -> None:
     service = Unit()["Service"]
-    assert int(service["TimeoutStopSec"]) > load_settings().server.shutdown_timeout / 1000 + END_SECONDS
+    assert int(service["TimeoutStopSec"]) > LIMITS.shutdown_seconds + END_SECONDS
     assert service["RestartPreventExitStatus"].split() == [
         str(code) for code in (EXIT_USAGE, EXITS[Invalid], EXITS[Denied])
     ]

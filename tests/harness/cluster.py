@@ -47,9 +47,6 @@ QUICK: dict[str, Any] = {
     "server_grpc_port": "off",
     "nodes_intervals": INTERVALS,
     "client_min_time_to_keep_snapshots": "0s",
-    "client_snapshot_retry_interval": "100ms",
-    "client_retry_delay": "100ms",
-    "client_connect_timeout": "2s",
     "client_read_timeout": "30s",
 }
 """Intervals for people who wait for what happens, and maintenance only when it is asked for."""

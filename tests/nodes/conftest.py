@@ -44,11 +44,7 @@ def pytest_configure(config: pytest.Config) -> None:
 QUICK: dict[str, Any] = {
     "server_grpc_port": "off",
     "nodes_intervals": {"merge": "100ms", "replicate": "200ms"},
-    "client_retry_delay": "50ms",
-    "client_connect_timeout": "2s",
     "client_read_timeout": "20s",
-    "server_shutdown_timeout": "2s",
-    "client_snapshot_retry_interval": "100ms",
 }
 
 
@@ -74,7 +70,7 @@ class Served:
     def __init__(self, clock: ManualClock, limits: Mapping[str, float] | None = None, **settings: Any) -> None:
         self.clock = clock
         settings["nodes_intervals"] = {**QUICK["nodes_intervals"], **settings.get("nodes_intervals", {})}
-        lower = NodeLimits(**(limits or {}))
+        lower = NodeLimits(**{"shutdown_seconds": 2, **(limits or {})})
         self.service = Service(load_settings(**{**QUICK, **settings}), clock=clock, limits=lower)
         self.pool = urllib3.PoolManager(retries=False, timeout=urllib3.Timeout(connect=5, read=60))
         self._ready = threading.Event()

@@ -26,8 +26,7 @@ KEYS = 120_000
 BEGIN = 1_700_000_000_000
 
 SETTINGS: Mapping[str, Any] = {
-    "client_min_time_to_keep_snapshots": "10min", "client_snapshot_retry_interval": "1min",
-    "client_snapshot_fetch_timeout": "30s",
+    "client_min_time_to_keep_snapshots": "10min",
 }  # fmt: skip
 
 

@@ -22,10 +22,10 @@ HEAD = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n"
 
 
 @contextmanager
-def raw(node: Served) -> Iterator[socket.socket]:
+def raw(node: Served, address: str = "127.0.0.1") -> Iterator[socket.socket]:
     place = urlsplit(node.url)
     assert place.hostname is not None and place.port is not None
-    with closing(socket.create_connection((place.hostname, place.port), timeout=30)) as made:
+    with closing(socket.create_connection((place.hostname, place.port), 30, (address, 0))) as made:
         yield made
 
 
@@ -147,18 +147,18 @@ def test_an_idle_connection_is_closed_and_a_busy_one_is_not(node: Served) -> Non
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "kind"),
+    ("most", "addresses", "code", "kind"),
     [
-        ({"server_max_connections": "8"}, 503, "connections_full"),
-        ({"server_max_connections_per_address": "8"}, 429, "address_connections_full"),
+        (8, ("127.0.0.1", "127.0.0.2"), 503, "connections_full"),
+        (16, ("127.0.0.1",), 429, "address_connections_full"),
     ],
 )
 def test_connections_beyond_the_limit_are_sent_away(
-    serve: Callable[..., Served], settings: dict[str, str], code: int, kind: str
+    serve: Callable[..., Served], most: int, addresses: tuple[str, ...], code: int, kind: str
 ) -> None:
-    node = serve(**settings)
+    node = serve(server_max_connections=most)
     with ExitStack() as lines:
-        held = [lines.enter_context(raw(node)) for _ in range(8)]
+        held = [lines.enter_context(raw(node, address)) for address in addresses * (8 // len(addresses))]
         node.until(lambda: node.service.connections.total == 8)
         with raw(node) as line:
             got = line.makefile("rb").read()

@@ -57,9 +57,7 @@ def test_what_is_appended_is_counted_by_surface(node: Served) -> None:
     assert shown(node, "millpond_events_past_retention_total", surface="http") == 2
 
 
-@pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
-)
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
 def test_days_by_state_and_the_lag_of_maintenance(node: Served) -> None:
     assert shown(node, LAG, work="compress") is None  # the job has not run yet
     for _ in range(5):

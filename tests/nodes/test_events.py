@@ -187,9 +187,7 @@ def test_a_node_shows_how_far_ids_are_ahead_of_the_clock(node: Served, monkeypat
     assert found and 3_500 < float(found[1]) < 3_700
 
 
-@pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", events_bytes_per_second=0, nodes_intervals={"events": "100d"}
-)
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
 def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     for _ in range(5):
         node.pond.events.append("etl", "nightly", [b"x" * 300])
@@ -201,9 +199,7 @@ def test_the_job_compresses_and_drops_old_days(node: Served) -> None:
     assert [state.value for _, state in index.days()] == ["compressed", "compressed", "open"]
 
 
-@pytest.mark.settings(
-    events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"}, events_lost_after="1d"
-)
+@pytest.mark.settings(events_compress_after="1d", events_retention="3d", nodes_intervals={"events": "100d"})
 def test_a_clock_that_jumps_ahead_drops_nothing_before_it_has_stood_for_a_day(node: Served) -> None:
     def run() -> tuple[int, str]:
         last = node.post("/v1/jobs/events/run?wait=30").json()["last"]
@@ -262,7 +258,6 @@ def story(events: EventsLike, queue: str) -> None:
     assert list(events.read("no", "stream")) == []
 
 
-@pytest.mark.settings(events_bytes_per_second=0)
 def test_maintenance_and_indexes_are_the_same_in_a_folder_and_on_a_node(node: Served) -> None:
     with millpond.open(node.url) as remote:
         for events in (node.pond.events, remote.events):

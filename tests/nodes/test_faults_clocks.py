@@ -21,7 +21,7 @@ DAY = 24 * HOUR
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    with running_story(tmp_path_factory.mktemp("clocks"), settings={"nodes_max_clock_skew": "off"}) as story:
+    with running_story(tmp_path_factory.mktemp("clocks"), settings={"nodes_lag_limit": "10y"}) as story:
         yield story
 
 

@@ -65,7 +65,6 @@ def story(network: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[St
         "client_token": TOKEN,
         "server_tokens": [shared],
         "client_read_timeout": "3s",
-        "client_connect_timeout": "1s",
     }
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("MILLPOND_CLIENT_TOKEN", TOKEN)

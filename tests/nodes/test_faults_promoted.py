@@ -30,7 +30,7 @@ SETTLE_SECONDS = 60.0
 
 @pytest.fixture
 def story(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Story]:
-    settings = {"client_read_timeout": "3s", "client_connect_timeout": "1s"}
+    settings = {"client_read_timeout": "3s"}
     with running_story(tmp_path_factory.mktemp("promoted"), proxies=True, settings=settings) as opened:
         yield opened
 

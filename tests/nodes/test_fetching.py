@@ -69,7 +69,7 @@ def source() -> Iterator[Source]:
 
 @pytest.fixture
 def line(source: Source) -> Connection:
-    settings = load_settings(client_attempts=1, client_retry_delay="10ms", client_connect_timeout="2s")
+    settings = load_settings(client_attempts=1)
     return Connection(f"http://127.0.0.1:{source.server_address[1]}", settings)
 
 

@@ -24,7 +24,7 @@ from tests.nodes.traffic import Traffic
 pytestmark = pytest.mark.sample(2, of="faults of nodes")
 
 SPARE = 3
-SETTINGS = {"client_read_timeout": "5s", "client_connect_timeout": "1s", "nodes_lag_limit": "2s"}
+SETTINGS = {"client_read_timeout": "5s", "nodes_lag_limit": "2s"}
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def test_a_drained_node_ends_what_runs(cluster: ClusterHere) -> None:
     over = threading.Event()
 
     def write() -> None:
-        with millpond.open(cluster.url, client_synchronise=True, client_attempts=50, client_retry_delay="20ms") as pond:
+        with millpond.open(cluster.url, client_synchronise=True, client_attempts=50) as pond:
             made = pond.create_map("m", kind="state", value="long")
             while not over.is_set():
                 made.load(rows("a", value=len(loaded)))
@@ -92,7 +92,7 @@ def test_a_drained_node_ends_what_runs(cluster: ClusterHere) -> None:
     assert {node.pond.map("m").get("a") for node in cluster.nodes} == {len(loaded) - 1}
 
 
-@pytest.mark.settings(nodes_max_clock_skew="10s")
+@pytest.mark.settings(nodes_lag_limit="5s")
 def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, serve: Callable[..., Served]) -> None:
     cluster[2].close()
     settings = cluster[2].node.settings
@@ -101,7 +101,7 @@ def test_a_replica_whose_clock_differs_answers_nothing(cluster: ClusterHere, ser
         server_port=settings.server.port,
         nodes_urls=list(settings.nodes.urls),
         server_data=settings.server.data,
-        nodes_max_clock_skew="10s",
+        nodes_lag_limit="5s",
         clock=wrong,
     )
     until(lambda: (wrong.advance(20), any("its clock differs" in reason for reason in late.node.reasons()))[1])

@@ -68,9 +68,7 @@ def load(node: Any, pond_map: Any, table: pa.Table) -> None:
 
 @pytest.fixture
 def reading(weather: Any, tmp_path: Path) -> Settings:
-    return load_settings(
-        client_snapshot_cache=str(tmp_path / "cache"), client_retry_delay="10ms", client_connect_timeout="2s"
-    )
+    return load_settings(client_snapshot_cache=str(tmp_path / "cache"))
 
 
 @pytest.fixture

@@ -155,7 +155,7 @@ def with_maps(node: Served) -> Served:
 def test_both_ways_are_one_to_the_client_the_audit_and_the_counters(
     serve: Callable[..., Served], guarded: bool
 ) -> None:
-    limits = {"server_token_requests_per_second": 1, "server_token_requests_burst": BURST}
+    limits = {"server_token_requests_per_second": BURST // 3}
     node = with_maps(serve(server_tokens=TOKENS, **limits) if guarded else serve())
     quick = set[str]()
     cached = ("GET", "/v1/maps/m/get", "key=a", [], "all", "127.0.0.1", "1.1", 0)
@@ -215,7 +215,7 @@ def test_a_connection_that_is_used_stays_open_and_one_that_is_idle_does_not(node
     assert len(found) == 8
 
 
-@pytest.mark.settings(server_access_log=True)
+@pytest.mark.settings(server_log_level="debug")
 def test_a_node_that_logs_requests_logs_cached_ones(node: Served, caplog: pytest.LogCaptureFixture) -> None:
     with_maps(node)
     with caplog.at_level("INFO", logger="uvicorn.access"):

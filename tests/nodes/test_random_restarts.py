@@ -72,7 +72,7 @@ class World:
 
     def load(self, _number: int) -> None:
         self.tried += 1
-        settings = {"client_attempts": 1, "client_read_timeout": "10s", "client_connect_timeout": "2s"}
+        settings = {"client_attempts": 1, "client_read_timeout": "10s"}
         try:
             with open_nodes(",".join(self.urls), clock=self.clock, client_synchronise=True, **settings) as pond:
                 pond.create_map("m", kind="state", value="long", exist_ok=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.sample(8, of="file")
 
-QUICK: dict[str, Any] = {"client_synchronise": True, "client_retry_delay": "10ms", "client_connect_timeout": "2s"}
+QUICK: dict[str, Any] = {"client_synchronise": True}
 
 
 def rows(count: int = 10) -> pa.Table:
@@ -52,7 +52,7 @@ def test_any_node_names_all_of_them(cluster: ClusterHere) -> None:
 def test_a_pond_that_cannot_be_reached_is_an_error() -> None:
     url = f"http://127.0.0.1:{free_port()}"
     with pytest.raises(Unavailable) as caught:
-        millpond.open(url, client_retry_delay="1ms")
+        millpond.open(url)
     assert caught.value.kind == "node_unreachable"
     assert caught.value.values["node"] == url
 
@@ -214,7 +214,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("MILLPOND_CLIENT_SYNCHRONISE", "true")
-    monkeypatch.setenv("MILLPOND_CLIENT_RETRY_DELAY", "10ms")
     monkeypatch.setenv("MILLPOND_CLIENT_SNAPSHOT_CACHE", str(tmp_path / "cache"))
 
 

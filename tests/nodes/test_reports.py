@@ -69,7 +69,7 @@ with pond, pond.reports.job("load/weather", "job-7", by="spark") as job:
 """
 
 
-@pytest.mark.settings(events_reports=True, events_lost_after="2d", nodes_intervals={"events": "100d"})
+@pytest.mark.settings(events_reports=True, limits={"client_silent_ms": 172_800_000}, nodes_intervals={"events": "100d"})
 def test_a_client_that_is_killed_leaves_a_story_with_an_end(node: Served) -> None:
     child = subprocess.Popen([sys.executable, "-c", _LOADS, node.url], stdout=subprocess.PIPE)
     try:

@@ -9,12 +9,18 @@ from pathlib import Path
 
 import pytest
 
+from millpond.cli.serve import UMASK
 from millpond.client.lookup import REMOTE_ROWS_MAX
 from millpond.client.snapshots.reader import FILES_IDLE_MS
 from millpond.errors import Invalid
+from millpond.events.maintenance import MaintenanceRules
+from millpond.memory_bound import MEMORY_MAX
 from millpond.nodes.audit import FILE_BYTES_MAX, FILES_MAX
 from millpond.nodes.limits import INTERVALS_MS, NodeLimits, intervals_ms
+from millpond.server.workflows.shared.service import CHECKPOINT_SECONDS
 from millpond.settings import SETTINGS, Settings, TokenSetting, explain, load_settings
+from millpond.sizes import size_in_words
+from millpond.workflows.partitions import RUN_PARTITIONS
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +63,7 @@ def test_the_source_of_every_value_is_reported(monkeypatch: pytest.MonkeyPatch) 
     assert explained["maps.part_retention"][1:4] == ("14d", "7d", "MILLPOND_MAPS_PART_RETENTION")
     assert explained["server.port"].origin == "command line"
     assert explained["nodes.intervals"].value == {"verify": "1d"}
-    assert explained["events.bytes_per_second"].value == "16MiB"
+    assert explained["maps.memory_max"].value == size_in_words(MEMORY_MAX)
     assert all(setting.meaning for setting in explained.values())
     assert "unshown" not in str(explained)
     assert "unshown" not in repr(load_settings())
@@ -129,6 +135,8 @@ def test_what_is_wrong_is_named(written: str, kind: str, named: str) -> None:
         ("events_retention", "it is events.retention now"), ("send_part_attempts", "it is client.attempts now"),
         ("replication_interval", "it is nodes.intervals.replicate now"),
         ("threads", "it is no setting any more, and always 64"),
+        ("client.retry_delay", "always a sixtieth of client.read_timeout"),
+        ("objects.allow_http", "always that of AWS_ALLOW_HTTP"), ("server.umask", "always 077"),
     ],
 )  # fmt: skip
 def test_a_former_name_is_refused_with_its_name_of_now(monkeypatch: pytest.MonkeyPatch, former: str, now: str) -> None:
@@ -137,7 +145,7 @@ def test_a_former_name_is_refused_with_its_name_of_now(monkeypatch: pytest.Monke
         load_settings()
     assert refused.value.kind == "setting_unknown"
     Path("millpond.toml").unlink()
-    monkeypatch.setenv(f"MILLPOND_{former.upper()}", "1")
+    monkeypatch.setenv(f"MILLPOND_{former.upper().replace('.', '_')}", "1")
     if f"{former}".replace("_", ".", 1) not in SETTINGS:  # else that is its name in the environment still
         with pytest.raises(Invalid, match=re.escape(now)):
             load_settings()
@@ -151,6 +159,20 @@ def test_former_settings_are_the_constants_that_they_are_said_to_be() -> None:
     assert (limits.threads, limits.large_threads, limits.upload_idle_ms) == (64, 4, hour)
     assert (FILE_BYTES_MAX, FILES_MAX, REMOTE_ROWS_MAX) == (16 << 20, 10, 1_000_000)
     assert limits.files_idle_ms == FILES_IDLE_MS == 60_000
+    assert MaintenanceRules().bytes_per_second == 16 << 20
+    assert (limits.shutdown_seconds, limits.client_silent_ms, UMASK) == (10, 24 * hour, 0o077)
+    assert (CHECKPOINT_SECONDS, RUN_PARTITIONS) == (300, 8)
+
+
+def test_what_follows_from_other_settings_is_as_it_was() -> None:
+    client = load_settings().client
+    assert (client.connect_timeout, client.retry_delay) == (5_000, 1_000)
+    assert (client.snapshot_fetch_timeout, client.snapshot_retry_interval) == (300_000, 60_000)
+    quick = load_settings(client_read_timeout="2s", client_min_time_to_keep_snapshots="0s").client
+    assert (quick.connect_timeout, quick.retry_delay, quick.snapshot_retry_interval) == (500, 33, 0)
+    assert load_settings(client_read_timeout="1d").client.connect_timeout == 5_000
+    assert load_settings().nodes.max_clock_skew == 30_000
+    assert load_settings(server_token_requests_per_second=5).server.token_requests_burst == 15
 
 
 def test_the_interval_of_no_job_is_refused() -> None:

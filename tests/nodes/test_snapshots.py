@@ -112,7 +112,7 @@ def test_with_nothing_to_show_it_fails_at_once_with_the_cause(stage: Stage) -> N
 def test_a_fetch_that_hangs_times_out_once_and_then_fails_at_once(stage: Stage) -> None:
     first = stage.nodes[0]
     first.held = threading.Event()
-    reader = stage.cache(first, client_snapshot_fetch_timeout="100ms").reader("m")
+    reader = stage.cache(first, client_read_timeout="20ms").reader("m")
     with pytest.raises(Unavailable) as slow:
         while_time_passes(stage.clock, reader.snapshot)
     assert slow.value.kind == "snapshot_fetch_slow"

@@ -38,8 +38,6 @@ def reading(tmp_path: Path) -> Settings:
     return load_settings(
         config=None,
         client_snapshot_cache=str(tmp_path / "cache"),
-        client_retry_delay="10ms",
-        client_connect_timeout="2s",
     )
 
 

@@ -18,7 +18,7 @@ from tests.nodes.conftest import Served
 from tests.nodes.test_uploads import HERE, Writer
 
 CLOCK = SystemClock()
-PATIENCE = "30s"
+PATIENCE = {"shutdown_seconds": 30}
 PROMPT_SECONDS = 5.0
 
 
@@ -49,7 +49,7 @@ def entered(writer: Writer, count: int) -> PartFile:
 
 @pytest.fixture
 def large(serve: Callable[..., Served], tmp_path: Path) -> tuple[Writer, PartFile]:
-    writer = Writer(serve(server_shutdown_timeout=PATIENCE), tmp_path)
+    writer = Writer(serve(limits=PATIENCE), tmp_path)
     return writer, entered(writer, 400_000)
 
 
@@ -82,7 +82,7 @@ def test_a_download_that_is_nearly_done_is_finished(large: tuple[Writer, PartFil
 
 
 def test_an_upload_that_is_cut_off_goes_on_after_the_start(serve: Callable[..., Served], tmp_path: Path) -> None:
-    writer = Writer(serve(server_shutdown_timeout=PATIENCE, server_data=str(tmp_path / "data")), tmp_path)
+    writer = Writer(serve(limits=PATIENCE, server_data=str(tmp_path / "data")), tmp_path)
     part, data = writer.part(count=150_000)
     line = http.client.HTTPConnection(urlsplit(writer.node.url).netloc, timeout=30)
     line.putrequest("PUT", f"/v1/parts/{part.manifest.id}/upload")

@@ -16,7 +16,7 @@ from tests.nodes.conftest import Served
 from tests.nodes.following import SECONDS, caught_up, load
 from tests.ports import free_ports
 
-PATIENT = {"client_read_timeout": "1h", "nodes_intervals": {"replicate": "1h"}, "server_shutdown_timeout": "1s"}
+PATIENT = {"client_read_timeout": "1h", "nodes_intervals": {"replicate": "1h"}, "limits": {"shutdown_seconds": 1}}
 
 
 class Pair:

@@ -19,7 +19,6 @@ from millpond.errors import Denied, NotFound
 from millpond.nodes.audit import AuditLog
 from millpond.nodes.rate_limits import RateLimits
 from millpond.nodes.tokens import TokenFile, Tokens, hash_token
-from millpond.settings import load_settings
 from tests.nodes.conftest import Answer, Served
 
 DAY = 86_400_000
@@ -127,7 +126,7 @@ TOKENS = [
 ]  # fmt: skip
 
 
-@pytest.mark.settings(server_tokens=TOKENS, server_token_requests_per_second=1, server_token_requests_burst=3)
+@pytest.mark.settings(server_tokens=TOKENS, server_token_requests_per_second=1)
 def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     node.pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
 
@@ -150,7 +149,7 @@ def test_a_greedy_token_waits_and_others_do_not(node: Served) -> None:
     assert node.while_time_passes(patient) == 1, "clients wait as long as the node says"
 
 
-@pytest.mark.settings(server_token_requests_per_second=1, server_token_requests_burst=3)
+@pytest.mark.settings(server_token_requests_per_second=1)
 def test_tokens_that_change_hold_at_once_and_their_limits_survive(node: Served) -> None:
     """Without a restart: the next request is decided by the new tokens, and by what the name has left."""
     file = TokenFile(node.pond.folder)
@@ -210,7 +209,7 @@ def test_every_change_is_a_line_with_the_name_of_its_token(serve: Callable[..., 
 
 def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     clock = ManualClock()
-    log = AuditLog(tmp_path, load_settings(), clock, bytes_max=1024, files=2)
+    log = AuditLog(tmp_path, clock, bytes_max=1024, files=2)
     assert list(tmp_path.iterdir()) == [], "no file before the first line"
     for number in range(200):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
@@ -221,15 +220,26 @@ def test_the_audit_log_is_bounded(tmp_path: Path) -> None:
     assert lines(tmp_path)[-1]["path"] == "/v1/maps/199"
     numbers = [int(str(line["path"]).rpartition("/")[2]) for line in lines(tmp_path)]
     assert numbers == [*range(numbers[0], 200)], "none is lost between two files"
-    AuditLog(tmp_path / "none", load_settings(server_audit_log="off"), clock).write("boss", "POST", "/", 200)
-    assert not (tmp_path / "none").exists()
+
+
+def test_an_audit_log_behind_a_link_has_its_older_files_there(tmp_path: Path) -> None:
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    (folder := tmp_path / "pond").mkdir()
+    (folder / "audit.jsonl").symlink_to(elsewhere / "audit.log")
+    log = AuditLog(folder, ManualClock(), bytes_max=1024, files=2)
+    for number in range(200):
+        log.write("boss", "POST", f"/v1/maps/{number}", 200)
+    log.close()
+    assert [file.name for file in folder.iterdir()] == ["audit.jsonl"]
+    assert sorted(file.name for file in elsewhere.iterdir()) == ["audit.log", "audit.log.1", "audit.log.2"]
+    assert lines(folder)[-1]["path"] == "/v1/maps/199"
 
 
 def test_an_audit_log_that_is_no_file_has_no_older_files(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
+    pipe = tmp_path / "audit.jsonl"
     os.mkfifo(pipe)
     reading = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    log = AuditLog(tmp_path, load_settings(server_audit_log=str(pipe)), ManualClock(), bytes_max=1024)
+    log = AuditLog(tmp_path, ManualClock(), bytes_max=1024)
     for number in range(50):
         log.write("boss", "POST", f"/v1/maps/{number}", 200)
     log.close()

@@ -29,9 +29,7 @@ from tests.nodes.acted import Stage, cut, half, half_of_headers, refuse, say, si
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(
-        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
-    )
+    return load_settings(**{"client_read_timeout": "5s"} | options)
 
 
 def nobody() -> str:
@@ -148,7 +146,7 @@ def test_a_lost_connection_is_tried_again(broken: Any) -> None:
 
 def test_a_connection_that_was_cut_is_made_anew_at_once() -> None:
     with Stage(cut(), say(200, {})) as stage:
-        assert Connection(stage.url, quick(client_retry_delay="1h")).request("GET", "/").status == 200
+        assert Connection(stage.url, quick(client_read_timeout="1h")).request("GET", "/").status == 200
 
 
 def test_a_connection_that_stays_lost_names_node_attempts_and_reason() -> None:
@@ -190,7 +188,7 @@ def test_an_event_ends_the_wait() -> None:
     stop = threading.Event()
     stop.set()
     with pytest.raises(Unavailable, match="after 1 attempt"):
-        Connection(nobody(), quick(client_retry_delay="1h")).until(stop).request("GET", "/")
+        Connection(nobody(), quick(client_read_timeout="1h")).until(stop).request("GET", "/")
 
 
 def test_an_answer_is_read_as_it_comes() -> None:

@@ -40,9 +40,7 @@ DEFINITION = MapDefinition(name="m", kind=Kind.STATE, incarnation="0" * 16)
 
 
 def quick(**options: Any) -> Settings:
-    return load_settings(
-        **{"client_retry_delay": "10ms", "client_connect_timeout": "2s", "client_read_timeout": "5s"} | options
-    )
+    return load_settings(**{"client_read_timeout": "5s"} | options)
 
 
 def sealed(folder: Path, count: int = 1, rows: int = 10) -> list[PartFile]:
@@ -239,7 +237,7 @@ def test_when_one_fails_the_others_stop(tmp_path: Path, monkeypatch: pytest.Monk
 
     with Stage(slow) as one, Stage(refusing) as other:
         with pytest.raises(Unavailable, match="no: unexpected") as caught:
-            upload_parts(Nodes([one.url, other.url], quick(client_connect_timeout="20s")), sealed(tmp_path))
+            upload_parts(Nodes([one.url, other.url], quick(client_read_timeout="80s")), sealed(tmp_path))
         assert other.url in str(caught.value)
     assert sum(received) < len(chunk) * count
 
@@ -361,7 +359,7 @@ def test_without_synchronise_a_load_is_merged_by_and_by(cluster: ClusterHere) ->
 def test_a_load_with_a_node_down_is_on_no_node_and_repeated_well(
     cluster: ClusterHere, serve: Callable[..., Served], scratch: Path
 ) -> None:
-    with millpond.open(cluster.url, client_synchronise=True, client_retry_delay="10ms") as pond:
+    with millpond.open(cluster.url, client_synchronise=True) as pond:
         made = pond.create_map("m", kind="state", value="long")
         down = cluster[2]
         settings = {
@@ -403,7 +401,7 @@ def test_a_replica_lost_after_the_load_was_entered_is_named_and_catches_up(serve
         served = [
             serve(server_port=port, server_url=url, nodes_urls=urls) for port, url in zip(ports, urls, strict=True)
         ]
-        with millpond.open(urls[0], client_synchronise=True, client_retry_delay="10ms") as pond:
+        with millpond.open(urls[0], client_synchronise=True) as pond:
             made = pond.create_map("m", kind="state", value="long")
             lines[1].trouble(Trouble("cut", match=b"/v1/log/replication", times=100))
             with pytest.raises(Unavailable) as caught:

@@ -35,7 +35,7 @@ class Traffic:
             thread.join()
 
     def write(self) -> None:
-        with millpond.open(self.url, client_synchronise=True, client_attempts=1, client_retry_delay="50ms") as pond:
+        with millpond.open(self.url, client_synchronise=True, client_attempts=1) as pond:
             loaded = pond.map("m")
             while not self.over.is_set():
                 self.tried = self.acknowledged + 1
@@ -50,7 +50,7 @@ class Traffic:
                     self.acknowledged = self.tried
 
     def read(self) -> None:
-        with millpond.open(self.url, client_retry_delay="50ms", client_attempts=20) as pond:
+        with millpond.open(self.url, client_attempts=20) as pond:
             read = pond.map("m")
             while not self.over.is_set():
                 least = self.acknowledged

@@ -191,7 +191,7 @@ mp.load(frame.mapInPandas(slow, frame.schema), millpond.open(sys.argv[1], events
 
 @pytest.mark.full
 def test_a_driver_that_is_killed_leaves_a_story_with_an_end(serve: Callable[..., Served], clock: ManualClock) -> None:
-    node = serve(events_reports=True, events_lost_after="2d", nodes_intervals={"events": "100d"})
+    node = serve(events_reports=True, limits={"client_silent_ms": 172_800_000}, nodes_intervals={"events": "100d"})
     node.pond.create_map("weather", kind="state", value="double")
     driver = subprocess.Popen([sys.executable, "-c", DRIVER, node.url], start_new_session=True)
     try:

@@ -56,7 +56,7 @@ def lost() -> Lost:
 
 @pytest.fixture
 def nodes(lost: Lost) -> Nodes:
-    settings = load_settings(client_attempts=ATTEMPTS, client_retry_delay="0ms")
+    settings = load_settings(client_attempts=ATTEMPTS, client_read_timeout="50ms")  # and it tries again at once
     found = Nodes("http://n1:1", settings, clock=ManualClock())
     found.connections[0]._sockets = lost  # type: ignore[assignment]
     return found

@@ -33,7 +33,7 @@ def test_what_cannot_be_opened_is_said() -> None:
         open_objects("folder", region="x")
     with pytest.raises(Invalid, match=r"objects cannot be opened.*no_such_setting"):
         open_objects("s3://bucket", no_such_setting="x")
-    with pytest.raises(Invalid, match=r"without encryption.*endpoint=http://127.0.0.1:9 .*objects.allow_http"):
+    with pytest.raises(Invalid, match=r"without encryption.*endpoint=http://127.0.0.1:9 .*AWS_ALLOW_HTTP"):
         open_objects("s3://bucket", endpoint="http://127.0.0.1:9")
 
 

@@ -135,28 +135,26 @@ def test_of_several_who_publish_the_latest_stands(weather: Map, tmp_path: Path) 
     assert held[0].manifest == copies[-1][0].id
 
 
-def test_a_damaged_object_is_named(weather: Map, tmp_path: Path, s3_server: S3Server, bucket: ObjectStore) -> None:
+def test_a_damaged_object_is_named(
+    weather: Map, s3_server: S3Server, bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place = PublishedPlace(bucket.where, s3_server.config())
     published(weather, place)
     folder = s3_server.folder / bucket.where.removeprefix("s3://") / "weather"
     hurt = max((folder / "ranges").iterdir())
     settings = load_settings(
         objects_place=bucket.where,
-        objects_endpoint=s3_server.url,
-        objects_allow_http=True,
         client_snapshot_cache="cache",
     )
-    os.environ.update({name: s3_server.environment[name] for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")})
-    try:
-        flip_byte(hurt, hurt.stat().st_size // 2)
-        with pytest.raises(Corrupt, match=hurt.name):
-            fetch_published("weather", settings, SystemClock())
-        (folder / HEAD).write_bytes(b"{}")
-        with pytest.raises(Corrupt, match="head of published snapshots") as caught:
-            place.heads()
-        assert caught.value.kind == "published_damaged"
-    finally:
-        del os.environ["AWS_ACCESS_KEY_ID"], os.environ["AWS_SECRET_ACCESS_KEY"]
+    for name, value in s3_server.environment.items():
+        monkeypatch.setenv(name, value)
+    flip_byte(hurt, hurt.stat().st_size // 2)
+    with pytest.raises(Corrupt, match=hurt.name):
+        fetch_published("weather", settings, SystemClock())
+    (folder / HEAD).write_bytes(b"{}")
+    with pytest.raises(Corrupt, match="head of published snapshots") as caught:
+        place.heads()
+    assert caught.value.kind == "published_damaged"
 
 
 def test_a_place_that_is_away_leaves_the_copy(
@@ -168,13 +166,13 @@ def test_a_place_that_is_away_leaves_the_copy(
     place = PublishedPlace(bucket.where, s3_server.config())
     published(weather, place)
     opened(place).close()
-    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
     with caplog.at_level(logging.WARNING), opened(place) as snapshot:
         assert snapshot.lookup(["k00007"]).to_pylist() == [7]
     assert "fetched last is shown" in caplog.text
     with pytest.raises(Unavailable, match="does not answer"):
         opened(place, "another cache")
-    monkeypatch.setenv("AWS_ENDPOINT_URL", s3_server.url)
+    monkeypatch.delenv("http_proxy")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
     with pytest.raises(Denied, match="AWS_SECRET_ACCESS_KEY"):
         opened(place)
@@ -227,8 +225,6 @@ def test_a_push_or_pull_killed_at_any_step_leaves_the_old_or_the_new(weather: Ma
         ("place", "s3:/bucket", "s3://bucket/prefix"),
         ("place", "s3://B", "s3://bucket/prefix"),
         ("place", "gs://bucket/x", "s3://bucket/prefix"),
-        ("endpoint", "minio:9000", "https://"),
-        ("allow_http", "perhaps", "boolean"),
     ],
 )
 def test_a_bad_setting_is_named_with_its_value_and_the_way_out(

@@ -155,16 +155,14 @@ print("answered")
 
 
 def test_the_public_client_calls_again_after_a_limit(guarded: Guarded, tmp_path: Path) -> None:
-    """Twenty calls of a token that may make five a second: its own interceptor waits as long as the server says."""
+    """Twenty calls of a token that may make two a second: its own interceptor waits as long as the server says."""
     folder = tmp_path / "pond"
     millpond.open(folder).close()
     token = draw_token(SystemClock())
     TokenFile(folder).add("builder", token, {"admin": ("tenant:default",)})
     authority = guarded.authority.parent
     pair = ("--tls-cert", str(authority / "cert.pem"), "--tls-key", str(authority / "key.pem"))
-    server = WorkflowServer(
-        folder, "pond", *pair, "--set", "server.token_requests_per_second=5", "--set", "server.token_requests_burst=5"
-    )
+    server = WorkflowServer(folder, "pond", *pair, "--set", "server.token_requests_per_second=2")
     server.start()
     try:
         environment = Guarded(server, guarded.authority, {}).environment("builder", token)

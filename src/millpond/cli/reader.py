@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from millpond.arrays.malloc import keep_memory
-from millpond.cli.serve import send_log
+from millpond.cli.serve import UMASK, send_log
 from millpond.server.reader import serve_reads
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def _prepare(order: Order) -> None:
-    os.umask(int(order.settings.server.umask, 8))
+    os.umask(UMASK)
     send_log(order.settings)
     keep_memory()
 

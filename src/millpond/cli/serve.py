@@ -19,7 +19,10 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.settings import Settings
 
-__all__ = ("ConfigFile", "DataFolder", "config", "send_log", "serve")
+__all__ = ("UMASK", "ConfigFile", "DataFolder", "config", "send_log", "serve")
+
+UMASK = 0o077
+"""Files of a node are its user's alone: keys that sign URLs lie there."""
 
 ConfigFile = Annotated[
     Path | None,
@@ -65,27 +68,27 @@ def serve(
     tls_cert: Annotated[str | None, typer.Option("--tls-cert", metavar="FILE", help="Speak https with it.")] = None,
     tls_key: Annotated[str | None, typer.Option("--tls-key", metavar="FILE", help="The certificate's key.")] = None,
     log_level: Annotated[
-        str | None, typer.Option("--log-level", help="debug, info, warning or error.", show_default="info")
-    ] = None,
-    access_log: Annotated[
-        bool | None, typer.Option("--access-log/--no-access-log", help="A line for every request.")
+        str | None,
+        typer.Option(
+            "--log-level", help="debug, with a line for every request; info, warning or error.", show_default="info"
+        ),
     ] = None,
     others: Others = None,
     json: Json = False,
 ) -> None:
     """Serve a pond over HTTP, until interrupted. The folder is made if it is not there yet.
 
-    Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged, within 5 s
-    after the setting server.shutdown_timeout.
+    Prints one line when it is ready. It ends in order: requests finish, what is being merged is merged, within 15 s
+    in all.
     """
     from millpond.settings import load_settings, unknown_in_environment
 
     settings = load_settings(
         config, said="command line", **_said(others), server_data=data, server_host=host, server_port=port,
         server_grpc_port=grpc_port, nodes_urls=tuple(comma_list(nodes)) or None, server_url=url, tls_cert=tls_cert,
-        tls_key=tls_key, server_log_level=log_level, server_access_log=access_log,
+        tls_key=tls_key, server_log_level=log_level,
     )  # fmt: skip
-    os.umask(int(settings.server.umask, 8))
+    os.umask(UMASK)
     send_log(settings)
     _warn_of(unknown_in_environment())
 

@@ -112,7 +112,7 @@ def _note(data: str | None, config: Path | None, command: str, name: str) -> Non
     from millpond.nodes.audit import AuditLog
 
     settings = _settings(data, config)
-    with closing(AuditLog(Path(settings.server.data), settings, SystemClock(), alone=False)) as log:
+    with closing(AuditLog(Path(settings.server.data), SystemClock(), alone=False)) as log:
         log.write_command(command, name=name)
 
 

@@ -151,10 +151,13 @@ class PondCatalogue:
         if place.parent.name == "snapshots":
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
+                from millpond.maps.layered.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms())
+                with self._loading.space.read() as tx:
+                    named = named_in(tx, place.name)
+                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)

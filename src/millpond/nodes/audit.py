@@ -26,8 +26,6 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.json_forms import to_json
-from millpond.settings import Settings
-from millpond.times.durations import is_off
 
 __all__ = ("AuditLog",)
 
@@ -67,25 +65,20 @@ class _Rotating(RotatingFileHandler):
 
 
 class AuditLog:
-    """The audit log of one node. A path that is not absolute is one of the data folder."""
+    """The audit log of one node: `audit.jsonl` in its folder, or what a link or a pipe of this name leads to."""
 
     def __init__(
-        self, folder: Path, settings: Settings, clock: Clock, *, alone: bool = True, bytes_max: int = FILE_BYTES_MAX,
-        files: int = FILES_MAX,
-    ) -> None:  # fmt: skip
+        self, folder: Path, clock: Clock, *, alone: bool = True, bytes_max: int = FILE_BYTES_MAX, files: int = FILES_MAX
+    ) -> None:
         """`alone`: no other process writes to it, so that its files may take turns."""
         self._clock = clock
-        self._file: _Rotating | None = None
-        if settings.server.audit_log and not is_off(settings.server.audit_log):
-            self._file = _Rotating(
-                folder / settings.server.audit_log, maxBytes=bytes_max if alone else 0, backupCount=files,
-                encoding="utf-8", delay=True,
-            )  # fmt: skip
+        self._file = _Rotating(
+            (folder / "audit.jsonl").resolve(), maxBytes=bytes_max if alone else 0, backupCount=files,
+            encoding="utf-8", delay=True,
+        )  # fmt: skip
 
     def write(self, token: str | None, method: str, path: str, status: int, **values: Any) -> None:
         """Write one line; `values` say more about the change, such as the load that was entered."""
-        if self._file is None:
-            return
         row = {"at": _in_iso(self._clock.now_ms()), "token": token, "method": method, "path": path,
                "status": status, **values}  # fmt: skip
         self._file.append(to_json(row).decode())
@@ -96,8 +89,7 @@ class AuditLog:
 
     def close(self) -> None:
         """Close the file."""
-        if self._file is not None:
-            self._file.close()
+        self._file.close()
 
 
 def _in_iso(ms: int) -> str:

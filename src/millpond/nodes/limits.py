@@ -34,6 +34,8 @@ class NodeLimits:
     question_seconds: float = 60.0  # the time that a scan or another large question may work on its next piece
     threads: int = 64  # requests that are worked on at once; more of them wait
     large_threads: int = 4  # of large requests, so many are worked on at once; more take turns, batch by batch
+    shutdown_seconds: float = 10.0  # the time in which the requests of a node that ends may finish
+    client_silent_ms: int = 86_400_000  # a job whose client reports nothing for so long counts as failed
 
 
 LIMITS = NodeLimits()

@@ -61,7 +61,7 @@ class Node:
         self.tokens = tokens_of(pond, settings, clock)
         server = settings.server
         self.rate_limits = RateLimits(server.token_requests_per_second, server.token_requests_burst, clock)
-        self.audit = AuditLog(pond.folder, settings, clock)
+        self.audit = AuditLog(pond.folder, clock)
         self.started, self.stopping = False, False
         self.stop_due = 0.0  # when stopping: the monotonic time until which requests may finish
         self._ending = threading.Lock()

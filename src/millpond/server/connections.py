@@ -75,14 +75,9 @@ class ConnectionLimits:
     @classmethod
     def of(cls, settings: Settings, limits: NodeLimits) -> ConnectionLimits:
         """Those that the settings name, within the open files that the process may have."""
-        of_all, of_one = settings.server.max_connections, settings.server.max_connections_per_address
-        connections = min(of_all, connections_of_files(raise_file_limit()))
-        per_address = min(of_one or connections, connections)
-        if connections < of_all and of_one:
-            share = of_one / of_all
-            per_address = min(per_address, max(1, int(connections * share)))
+        connections = min(settings.server.max_connections, connections_of_files(raise_file_limit()))
         return cls(
-            connections, per_address, limits.head_bytes_max, limits.head_seconds, limits.body_seconds,
+            connections, max(1, connections // 2), limits.head_bytes_max, limits.head_seconds, limits.body_seconds,
             limits.idle_seconds, settings.client.read_timeout / 1000,
         )  # fmt: skip
 
@@ -128,7 +123,7 @@ class Connections:
             return Unavailable(
                 "the node holds as many connections of this address as it may", kind="address_connections_full",
                 address=address, connections_max=self.limits.per_address_max,
-                hint="share connections, or raise server.max_connections_per_address",
+                hint="share connections, or raise server.max_connections",
             )  # fmt: skip
         self.total += 1
         self._by_address[address] += 1

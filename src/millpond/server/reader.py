@@ -155,7 +155,7 @@ def _server(order: Order, node: _ReadingNode, app: Application) -> Server:
     connections = connections_of(limits, metrics, app.state.memory)
     connections.at_once = quick_answers(app, origin, metrics)
     own = announce_close(metrics.counting(checked, node.clock))
-    config = uvicorn_config(own, settings, connections, certificates)
+    config = uvicorn_config(own, settings, node.limits, connections, certificates)
     own = cast(Any, behind_proxies(own, config.forwarded_allow_ips))
 
     def chosen(scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:

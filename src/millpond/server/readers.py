@@ -38,6 +38,7 @@ from prometheus_client.registry import Collector
 from millpond.clock import SystemClock
 from millpond.errors import Unavailable
 from millpond.kernel.worker import begin_thread
+from millpond.nodes.limits import LIMITS
 from millpond.nodes.rate_limits import BUCKETS_BYTES
 from millpond.settings import Settings
 from millpond.stores.lmdb.environment import free_dead_readers
@@ -228,9 +229,9 @@ class Readers(Collector):
                 reader.process.send_signal(signal.SIGTERM)
 
     def close(self) -> None:
-        """Wait for the end of all, and kill those that take longer than `server.shutdown_timeout` and a second."""
+        """Wait for the end of all, and kill those that take longer than `NodeLimits.shutdown_seconds` and a second."""
         self.stop()
-        due = self._clock.monotonic() + self._settings.server.shutdown_timeout / 1000 + 1.0
+        due = self._clock.monotonic() + LIMITS.shutdown_seconds + 1.0
         for reader in self._readers:
             if reader.process is not None:
                 try:

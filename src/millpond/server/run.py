@@ -2,7 +2,7 @@
 
     socket ─▶ pond ─▶ node ─▶ application ─▶ listening … node starts in the background … ready
     stop: no new connections ─▶ requests finish ─▶ merger, follower and scheduler stop ─▶ pond closes
-          after `shutdown_timeout`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
+          after `shutdown_seconds`: connections are cut ─▶ what is left has `END_SECONDS`, then the process is ended
 
 What can go wrong is found before anything is served: a port that is in use, a folder that is served already, an
 address that others can reach without tokens.
@@ -23,14 +23,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self, cast
+from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
+from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread, wait_ended
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
@@ -57,7 +58,7 @@ __all__ = ("Server", "Service", "connections_of", "uvicorn_config")
 
 BACKLOG = 2048
 END_SECONDS = 4.0
-"""The time after `server.shutdown_timeout` in which work ends that no longer has a client."""
+"""The time after `NodeLimits.shutdown_seconds` in which work ends that no longer has a client."""
 _LOG = logging.getLogger("millpond.server")
 _SIGNATURE = re.compile(r"([?&]signature=)[^&\s]*")
 
@@ -83,7 +84,7 @@ class Server(uvicorn.Server):
         """
         for act in self._at_stop:
             act()
-        seconds = self._node.settings.server.shutdown_timeout / 1000
+        seconds = self._node.limits.shutdown_seconds
         self._node.stop_due = self._node.clock.monotonic() + seconds
         begin_thread("stop-node", self._node.stop)
         loop = asyncio.get_running_loop()
@@ -108,7 +109,7 @@ class Server(uvicorn.Server):
         A pond survives that as it survives a crash. The thread that ends it is not Python's, so nothing holds it up.
         """
         if not self.should_exit:
-            seconds = self._node.settings.server.shutdown_timeout / 1000 + END_SECONDS
+            seconds = self._node.limits.shutdown_seconds + END_SECONDS
             faulthandler.dump_traceback_later(seconds, exit=True, file=sys.__stderr__ or 2)
         super().handle_exit(sig, frame)
 
@@ -125,7 +126,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class Service:
+class Service(Closing):
     """A node that is reached over HTTP. As a context manager it closes what it opened."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, limits: NodeLimits = LIMITS) -> None:
@@ -145,7 +146,7 @@ class Service:
             if settings.server.readers > 1:
                 self._readers, certificates = Readers(settings, self._sockets), None  # the readers speak TLS
                 self._sockets = [self._readers.socket]
-            versions = VersionsPlace(settings.versions.space, settings.versions.objects, settings.objects.bucket_config)
+            versions = VersionsPlace(settings.versions.space, settings.versions.objects)
             self._pond = open_pond(
                 Path(settings.server.data).absolute(),
                 clock=clock,
@@ -188,7 +189,7 @@ class Service:
             limits = limits.of_readers(len(self._readers))
             self._share(self._readers)
         self.connections = connections_of(limits, self.metrics, self.memory)
-        config = uvicorn_config(counted, settings, self.connections, certificates)
+        config = uvicorn_config(counted, settings, self.node.limits, self.connections, certificates)
         outermost = behind_proxies(counted, config.forwarded_allow_ips)
         if self._readers is not None:
             outermost = from_readers(outermost)
@@ -265,14 +266,6 @@ class Service:
         for bound in self._sockets:
             bound.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
 
 def _by_method(reads: ASGIApp, changes: ASGIApp) -> ASGIApp:
     """The application of requests that read, and of all others, which may be lines of the audit log."""
@@ -299,7 +292,7 @@ def connections_of(limits: ConnectionLimits, metrics: Metrics, memory: MemoryBud
 
 
 def uvicorn_config(
-    app: ASGIApp, settings: Settings, connections: Connections, certificates: Certificates | None
+    app: ASGIApp, settings: Settings, limits: NodeLimits, connections: Connections, certificates: Certificates | None
 ) -> uvicorn.Config:
     """The configuration of a process that serves an application."""
     logging.getLogger("uvicorn.access").addFilter(_without_signature)
@@ -307,8 +300,8 @@ def uvicorn_config(
         app, interface="asgi3", loop="uvloop", proxy_headers=False,
         ssl_context_factory=None if certificates is None else lambda *_: certificates.context(),
         http=cast(Any, connections), ws="none", lifespan="on", log_config=None,
-        access_log=settings.server.access_log, server_header=False, backlog=BACKLOG,
-        timeout_graceful_shutdown=max(1, settings.server.shutdown_timeout // 1000),
+        access_log=settings.server.log_level == "debug", server_header=False, backlog=BACKLOG,
+        timeout_graceful_shutdown=max(1, int(limits.shutdown_seconds)),
     )  # fmt: skip
 
 

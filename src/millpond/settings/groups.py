@@ -9,11 +9,11 @@ from __future__ import annotations
 import socket
 from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens, http_address
+from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -45,32 +45,30 @@ class Server(_Group):
     )  # fmt: skip
     tokens: Tokens = Field((), description="tokens that all nodes of the pond take, hashed: name, sha256, rights")
     token_requests_per_second: int = Field(
-        0, ge=0, description="requests of a token that a node takes in a second, but for administration; 0: any number"
-    )
-    token_requests_burst: int = Field(100, ge=1, description="requests of a token that may come at once, before that")
-    audit_log: str = Field("audit.jsonl", description="file with a line of JSON for every change; off: none")
+        0, ge=0, description="requests of a token that a node takes in a second, but for administration, and three "
+        "times as many at once; 0: any number"
+    )  # fmt: skip
     max_request_memory: Size = Field(
         512 << 20, ge=1 << 20,
         description="memory for all requests together: bodies, and what large questions take; more wait",
     )  # fmt: skip
-    max_connections: int = Field(8_192, ge=2, le=1_000_000, description="connections that are open at once")
-    max_connections_per_address: int = Field(
-        4_096, ge=0, le=1_000_000,
-        description="connections of one address; 0: as many as of all. A proxy is one address",
+    max_connections: int = Field(
+        8_192, ge=2, le=1_000_000,
+        description="connections that are open at once, half of them at most of one address; a proxy is one address",
     )  # fmt: skip
     readers: int = Field(
         0, ge=0, le=64, description="processes that answer questions about maps, beside the one that does all else; "
         "0 or 1: one process does everything. Each takes max_request_memory, and as many threads, of its own"
     )  # fmt: skip
-    shutdown_timeout: Duration = Field(10_000, description="how long a node that ends lets requests finish")
     log_level: str = Field(
-        "info", pattern="^(debug|info|warning|error)$", description="how much is said: debug, info, warning, error"
-    )
-    access_log: bool = Field(False, description="whether every request is a line in the log")
-    umask: str = Field(
-        "077", pattern="^[0-7]{3}$", description="the rights that files of the node deny, in octal digits: 077 to all "
-        "but its user, 027 lets its group read"
+        "info", pattern="^(debug|info|warning|error)$",
+        description="how much is said: debug, with a line for every request; info, warning, error",
     )  # fmt: skip
+
+    @property
+    def token_requests_burst(self) -> int:
+        """The requests of a token that may come at once."""
+        return 3 * self.token_requests_per_second
 
 
 class Tls(_Group):
@@ -106,9 +104,9 @@ class Nodes(_Group):
         "do not hear from the primary, answer nothing. All nodes set the same",
     )  # fmt: skip
     lag_limit: Duration = Field(
-        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard'
-    )
-    max_clock_skew: Duration = Field(30_000, description="a node whose clock is wrong by more is not ready; off: any")
+        15_000, ge=100, description='with write_to = "majority", how long a node answers after it was last heard; a '
+        "node whose clock is wrong by more than twice as long is not ready"
+    )  # fmt: skip
     serve_without_peers: bool = Field(
         False, description="whether a node that has asked its peers serves though some do not answer; it may then give "
         "old answers, and a primary may enter what forks the log"
@@ -118,20 +116,47 @@ class Nodes(_Group):
         "verify = 1d, which is off by default as it reads everything; `millpond jobs` lists them"
     )  # fmt: skip
 
+    @property
+    def max_clock_skew(self) -> int:
+        """The milliseconds by which the clock of a node that is ready may be wrong."""
+        return 2 * self.lag_limit
+
 
 class Client(_Group):
     """Whoever asks nodes: a program, a command, or a node that asks another one."""
 
     token: str = Field("", repr=False, description="the token that clients send, and nodes among each other")
-    connect_timeout: Duration = Field(5_000, ge=1, description="how long connecting to a node may take")
-    read_timeout: Duration = Field(60_000, ge=1, description="how long a node may say nothing while it answers")
+    read_timeout: Duration = Field(
+        60_000, ge=1, description="how long a node may say nothing while it answers; of this, a quarter but 5s at most "
+        "to connect, a sixtieth but 1s at most between tries, five times as long for a snapshot"
+    )  # fmt: skip
     attempts: int = Field(3, ge=1, le=100, description="tries of a request whose connections are lost")
-    retry_delay: Duration = Field(1_000, description="pause before a request is tried again")
     synchronise: bool = Field(False, description="whether a load waits until every node has merged it")
     snapshot_cache: str = Field("", description="folder for fetched snapshots; by default the user's cache folder")
-    min_time_to_keep_snapshots: Duration = Field(600_000, description="a snapshot younger than this is used as it is")
-    snapshot_retry_interval: Duration = Field(60_000, description="after a failure, nodes are left alone so long")
-    snapshot_fetch_timeout: Duration = Field(300_000, description="how long fetching a snapshot may take")
+    min_time_to_keep_snapshots: Duration = Field(
+        600_000, description="a snapshot younger than this is used as it is; after a failure, nodes are left alone for "
+        "a tenth of it"
+    )  # fmt: skip
+
+    @property
+    def connect_timeout(self) -> int:
+        """The time that connecting to a node may take."""
+        return min(5_000, max(1, self.read_timeout // 4))
+
+    @property
+    def retry_delay(self) -> int:
+        """The pause before a request is tried again."""
+        return min(1_000, self.read_timeout // 60)
+
+    @property
+    def snapshot_fetch_timeout(self) -> int:
+        """The time that fetching a snapshot may take."""
+        return 5 * self.read_timeout
+
+    @property
+    def snapshot_retry_interval(self) -> int:
+        """The time for which nodes are left alone after a failure to fetch a snapshot."""
+        return self.min_time_to_keep_snapshots // 10
 
 
 class Maps(_Group):
@@ -152,28 +177,13 @@ class Maps(_Group):
 
 
 class Objects(_Group):
-    """Stores of objects. Credentials come from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY alone."""
+    """Places in stores of objects. How to reach a bucket is said by the environment, such as AWS_ENDPOINT_URL."""
 
     place: Place = Field("", description="where snapshots are published: s3://bucket/prefix, or a shared folder")
     backups: Place = Field(
         "", description="where backups of the pond are put, s3://bucket/prefix or a folder: a node shows the age of "
         "the newest one there (`millpond_backup_age_seconds`)"
     )  # fmt: skip
-    endpoint: Annotated[str, AfterValidator(http_address)] = Field(
-        "", description="address of the S3 server; by default Amazon's, or AWS_ENDPOINT_URL"
-    )
-    region: str = Field("", description="region of the bucket; by default AWS_REGION, else us-east-1")
-    path_style: bool = Field(True, description="whether the bucket stands in the path, else in the host's name")
-    allow_http: bool = Field(False, description="whether the server may be spoken to without encryption")
-
-    @property
-    def bucket_config(self) -> dict[str, Any]:
-        """The settings for `open_objects` of a bucket; what is not set there comes from the environment."""
-        config = {
-            "endpoint": self.endpoint, "region": self.region, "allow_http": self.allow_http,
-            "virtual_hosted_style_request": not self.path_style,
-        }  # fmt: skip
-        return {name: value for name, value in config.items() if value}
 
 
 class Events(_Group):
@@ -190,11 +200,6 @@ class Events(_Group):
     retention: Duration = Field(
         14 * UNITS_MS["d"], description="age from which a day of events is dropped, counted from its end; off: never"
     )
-    bytes_per_second: Size = Field(16 << 20, description="compressed bytes of a node in a second; 0: any number")
-    lost_after: Duration = Field(
-        UNITS_MS["d"], description="time without an event after which a job that a client reports counts as failed; "
-        "off: never"
-    )  # fmt: skip
     watchers_max: int = Field(10_000, ge=1, le=1_000_000, description="watches of streams that are open at once")
 
 
@@ -237,9 +242,7 @@ class Workflows(_Group):
         "", description="file with more settings for these brokers, for encryption and credentials: "
         "lines name=value, with the names of librdkafka, such as security.protocol=SASL_SSL"
     )  # fmt: skip
-    partitions: int = Field(8, ge=1, le=1_000, description="partitions of runs, when the topic is made")
     checkpoints: Place = Field("", description="where checkpoints are: s3://bucket/prefix, or a shared folder")
-    checkpoint_interval: Duration = Field(300_000, ge=100, description="how often changed partitions get one")
     output: str = Field(
         "", pattern=r"^(kafka://[^/\s@]+/[A-Za-z0-9._-]{1,100})?$",
         description="brokers for tenants' topics of output, and what the names of these begin with, which no other "

@@ -15,7 +15,6 @@ from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_du
 
 __all__ = (
     "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words",
-    "http_address",
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
@@ -78,13 +77,6 @@ def _place(place: str) -> str:
     if re.match(r"[A-Za-z0-9+]{2,}:", place) and not _BUCKET.fullmatch(place):
         raise ValueError("write a bucket and a prefix, such as s3://bucket/prefix, or a folder")
     return place
-
-
-def http_address(address: str) -> str:
-    """An address with its scheme, so that encryption is never a guess."""
-    if address and not re.match(r"https?://[^/\s]", address):
-        raise ValueError("write the whole address, such as https://minio.example.com:9000")
-    return address
 
 
 class Unit(NamedTuple):

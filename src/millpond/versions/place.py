@@ -16,9 +16,9 @@ Invariants:
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
@@ -46,12 +46,11 @@ class VersionsPlace:
     """The place of a pond's repositories, as its owner names it.
 
     `space`: `postgresql://user@server/database#name`; empty is the pond's own. `objects`: the place below which
-    repositories that name none put their bytes, a bucket or a folder. `config` is how buckets are reached.
+    repositories that name none put their bytes, a bucket or a folder.
     """
 
     space: str = ""
     objects: str = ""
-    config: Mapping[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,14 +100,13 @@ def placed(own: Space, folder: Path, stated: VersionsPlace, random_id: Callable[
     if not stated.space and noted is None:
         base = str(folder / "repositories")
         return Placed(
-            own, _opener(lambda: base, stated.config), _source_opener(lambda: base, stated.config),
-            _naming(lambda: stated.objects), _nothing,
+            own, _opener(lambda: base), _source_opener(lambda: base), _naming(lambda: stated.objects), _nothing
         )  # fmt: skip
     shared = _SharedSpace(own, stated, noted, random_id)
     if stated.space:
         shared.inner()
     return Placed(
-        shared, _opener(shared.objects, stated.config), _source_opener(shared.objects, stated.config),
+        shared, _opener(shared.objects), _source_opener(shared.objects),
         _naming(lambda: stated.objects or shared.objects()), shared.close,
     )  # fmt: skip
 
@@ -125,7 +123,7 @@ def _naming(base: Callable[[], str]) -> Callable[[str], str]:
     return name
 
 
-def _opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[str], ObjectStore]:
+def _opener(base: Callable[[], str]) -> Callable[[str], ObjectStore]:
     def open_store(namespace: str) -> ObjectStore:
         place = namespace
         if namespace.startswith(LOCAL):
@@ -137,16 +135,16 @@ def _opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[
                     hint="name a bucket as namespace, or set versions_objects to a place that all servers reach",
                 )  # fmt: skip
             place = f"{below.rstrip('/')}/{namespace.removeprefix(LOCAL)}"
-        return open_objects(place, **config) if place.startswith("s3://") else open_objects(place)
+        return open_objects(place)
 
     return open_store
 
 
-def _source_opener(base: Callable[[], str], config: Mapping[str, object]) -> Callable[[str], Source]:
+def _source_opener(base: Callable[[], str]) -> Callable[[str], Source]:
     def open_root(root: str) -> Source:
         below = base() if root == LOCAL else ""
         folder = Path(below) if below and "://" not in below else None
-        return open_source(root, folder, config)
+        return open_source(root, folder)
 
     return open_root
 

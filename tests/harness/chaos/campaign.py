@@ -44,11 +44,11 @@ POLL_SECONDS = 0.1
 WRITERS = READERS = 3
 SECONDS_PER_EPISODE_MIN = 1.2
 NODE_SETTINGS = {
-    "client_read_timeout": "5s", "client_connect_timeout": "1s", "server_shutdown_timeout": "5s",
+    "client_read_timeout": "5s",
     "nodes_lag_limit": "4s",
 }  # fmt: skip
 CLIENT_SETTINGS = {
-    "client_read_timeout": "5s", "client_connect_timeout": "1s", "client_attempts": 2, "client_retry_delay": "100ms",
+    "client_read_timeout": "5s", "client_attempts": 2,
 }  # fmt: skip
 
 

@@ -122,7 +122,7 @@ class SnapshotStore:
         self._make(file.parent)
         busy = Unavailable(
             "another process fetches the snapshot", kind="snapshot_fetch_slow", map=name, seconds=seconds,
-            hint="try again, or wait longer: client.snapshot_fetch_timeout",
+            hint="try again, or wait longer: client.read_timeout",
         )  # fmt: skip
         return alone(file, seconds, busy)
 

@@ -23,6 +23,7 @@ from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, read_head
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.settings import Settings, load_settings
+from millpond.stores.objects.bucket import endpoint_set
 
 if TYPE_CHECKING:
     from millpond.ranges import FetchReport
@@ -43,9 +44,7 @@ def published_place(settings: Settings) -> PublishedPlace:
             "no place for published snapshots is set", kind="objects_unset", setting="objects",
             hint="set objects.place to s3://bucket/prefix in millpond.toml, or MILLPOND_OBJECTS_PLACE",
         )  # fmt: skip
-    if not settings.objects.place.startswith("s3://"):
-        return PublishedPlace(settings.objects.place)
-    return PublishedPlace(settings.objects.place, settings.objects.bucket_config)
+    return PublishedPlace(settings.objects.place)
 
 
 def open_published(
@@ -53,7 +52,7 @@ def open_published(
 ) -> Snapshot:  # fmt: skip
     """The published snapshot of a map, open; ranges that lie on this machine are not fetched again.
 
-    `where` is the setting `objects.place`, and `settings` have their groups: `objects_endpoint="…"`.
+    `where` is the setting `objects.place`, and `settings` have their groups: `client_snapshot_cache="…"`.
 
     Raises: `NotFound` when the map was not published there; `Denied`; `Unavailable` when the place cannot be reached
     and nothing was fetched before; `Corrupt`, naming the object that is damaged.
@@ -126,5 +125,5 @@ def _open_known(name: str, settings: Settings) -> Snapshot | None:
 
 def _store(settings: Settings) -> tuple[SnapshotStore, str]:
     """The machine's cache, and the name under which copies from this place lie there."""
-    place = f"{settings.objects.endpoint} {settings.objects.place}".encode()
+    place = f"{endpoint_set()} {settings.objects.place}".encode()
     return SnapshotStore(snapshot_folder(settings)), f"published-{hashlib.blake2b(place, digest_size=8).hexdigest()}"

@@ -5,11 +5,11 @@
 
 | a read finds | it |
 |---|---|
-| nothing | waits for the first fetch, at most `client.snapshot_fetch_timeout` |
+| nothing | waits for the first fetch, at most five times `client.read_timeout` |
 | a snapshot that a node confirmed less than `client.min_time_to_keep_snapshots` ago | takes it; no request to a node |
 | one confirmed less than twice as long ago | takes it, and one refresh begins in the background |
 | an older one | waits for a refresh, and takes the old one when that fails |
-| that a fetch failed in the last `client.snapshot_retry_interval` | takes what there is, else fails with that cause |
+| that a fetch failed in `client.snapshot_retry_interval` | takes what there is, else fails with that cause |
 
 A node that says that the snapshot is still the same confirms it. A node that says that there is no such map, or that
 we may not read it, ends it: what was fetched before is not shown any more. When no node can be reached, what is there
@@ -237,7 +237,7 @@ class SnapshotReader:
     def _too_slow(self, seconds: float) -> MillpondError:
         error = Unavailable(
             "the snapshot was not fetched in time", kind="snapshot_fetch_slow", map=self.request.map, seconds=seconds,
-            hint="it is still being fetched; wait longer for it with client.snapshot_fetch_timeout",
+            hint="it is still being fetched; wait longer for it with client.read_timeout",
         )  # fmt: skip
         with self._lock:
             self._failed = (self._clock.now_ms(), error)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
+from millpond.maps.layered.named import named_in
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
 
@@ -85,7 +86,8 @@ def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str,
 
     Raises: as `changes_of`.
     """
-    named = {change.manifest: "history" for change in changes_of(tx, definition.name)}
+    named = dict.fromkeys(named_in(tx, f"{definition.name}.{definition.incarnation}"), "a commit or branch")
+    named |= {change.manifest: "history" for change in changes_of(tx, definition.name)}
     current = read_pointer(tx, definition.name).current
     return named if current is None else {**named, current.manifest: "head"}
 

@@ -22,8 +22,9 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.history import forget_aged, manifests_named
-from millpond.maps.layered.retained import RowsLeft, retained_rows
+from millpond.maps.layered.retained import retained_rows
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -40,8 +41,6 @@ from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Head, Layers
     from millpond.maps.loads.loading import Loading
@@ -50,6 +49,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
 __all__ = (
+    "LAYERS_AFTER_LOAD",
     "carry_out",
     "collect_files",
     "compact",
@@ -229,10 +229,11 @@ def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> En
     Raises: as `maintain`.
     """
 
-    def rows(manifest: SnapshotManifest) -> Iterable[pa.RecordBatch]:
-        return retained_rows(layers.objects, layers.definition, manifest, what, before_ms)
+    def output(manifest: SnapshotManifest) -> Layer | None:
+        rows = retained_rows(layers.objects, layers.definition, manifest, what, before_ms)
+        return write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
 
-    entry = _rewrite(loading, layers, what, rows, lambda: {"before": before_ms})
+    entry = _rewrite(loading, layers, what, output, lambda: {"before": before_ms})
     assert entry is not None, "it is entered, whatever it does"
     return entry
 
@@ -243,19 +244,21 @@ def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
 
     Raises: `Invalid` for a condition that the map cannot have; as `maintain`.
     """
-    left = RowsLeft(layers.objects, layers.definition, predicate(layers.definition, where))
+    deletion = Deletion(layers, predicate(layers.definition, where))
     with ExitStack() as held:
         if not layers.definition.kind.keyed:
             # A load of ranges is put together with the groups under it, and would bring back what goes.
             held.enter_context(loading.loads.alone())
-        return _rewrite(loading, layers, "delete", left.of, lambda: {"where": where, "rows_removed": left.gone})
+        return _rewrite(
+            loading, layers, "delete", deletion.output, lambda: {"where": where, "rows_removed": deletion.gone}
+        )  # fmt: skip
 
 
 def _rewrite(
-    loading: Loading, layers: Layers, what: str, left: Callable[[SnapshotManifest], Iterable[pa.RecordBatch]],
+    loading: Loading, layers: Layers, what: str, written: Callable[[SnapshotManifest], Layer | None],
     facts: Callable[[], dict[str, Any]],
 ) -> Entry | None:  # fmt: skip
-    """Write all layers as one of the rows that are left, with an entry in the log; a delete of no rows is none."""
+    """Let the layer that is `written` take the place of all, with an entry in the log; a delete of no rows is none."""
     entries: list[Entry] = []
 
     def enter(tx: Transaction) -> Entry:
@@ -269,8 +272,7 @@ def _rewrite(
         inputs = () if manifest is None else manifest.layers
         output = None
         if manifest is not None and inputs:
-            rows = left(manifest)
-            output = write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
+            output = written(manifest)
             step(f"{what}.written")
         if what == "delete" and not facts()["rows_removed"]:
             return None

@@ -18,15 +18,13 @@ from millpond.maps.model.address import address_bytes, long_column
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import encode_values
-from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
-    from millpond.maps.predicates.predicate import Predicate
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("RowsLeft", "retained_rows")
+__all__ = ("retained_rows",)
 
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
@@ -47,26 +45,6 @@ def retained_rows(
             yield (
                 _retained(definition, rows, before_ms) if what == "retain" else _condensed(definition, rows, before_ms)
             )
-
-
-class RowsLeft:
-    """The canonical rows for which a condition does not hold; `gone` counts the others."""
-
-    def __init__(self, objects: Objects, definition: MapDefinition, condition: Predicate) -> None:
-        self._objects, self._definition, self._condition = objects, definition, condition
-        self.gone = 0
-
-    def of(self, manifest: SnapshotManifest) -> Iterator[pa.RecordBatch]:
-        """The rows of a snapshot that are left.
-
-        Raises: `NotFound`, `Corrupt`, naming the file.
-        """
-        self.gone = 0
-        for pieces in batches_of_spans(self._objects, manifest, GroupSpan()):
-            for rows in pieces:
-                gone = taken_rows(self._definition, self._condition, rows)
-                self.gone += int(gone.sum())
-                yield rows.filter(pa.array(~gone)) if gone.any() else rows
 
 
 def _retained(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:

@@ -22,7 +22,7 @@ __all__ = ("StoredLayers", "read_heads", "write_heads")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredLayers:
     """The snapshots of a layered map that are copied, by their ids: the first is the head. `rows` and `bytes` are of
-    the head, and `changes` its history.
+    the head, `changes` its history, and `named` those that commits and branches name.
     """
 
     map: str
@@ -31,6 +31,7 @@ class StoredLayers:
     rows: int
     bytes: int
     changes: tuple[Change, ...] = ()
+    named: tuple[str, ...] = ()
 
 
 _FORM = JsonForm(StoredLayers)

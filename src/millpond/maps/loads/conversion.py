@@ -22,6 +22,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
@@ -71,13 +72,21 @@ def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
         job.running()
         job.note(store=str(store))
-        if store is Store.LAYERS:
-            _to_layers(loading, pond_map, definition)
-        else:
-            layers = pond_map.layers
-            assert layers is not None, "it is not in a shard"
-            _to_shard(loading, layers, definition)
+        try:
+            _convert(loading, pond_map, definition)
+        except Conflict as error:
+            if error.kind != "map_converted":
+                raise  # else somebody else was faster
     loading.loads.announce()
+
+
+def _convert(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
+    if definition.store is Store.LAYERS:
+        _to_layers(loading, pond_map, definition)
+        return
+    layers = pond_map.layers
+    assert layers is not None, "it is not in a shard"
+    _to_shard(loading, layers, definition)
 
 
 def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:

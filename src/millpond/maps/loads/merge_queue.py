@@ -110,9 +110,9 @@ def merge_map(
                     _carry_out(loads, shard, due, merged, going)
                 else:
                     _merge(loads, shard, due, merged)
-    except (Conflict, NotFound, OSError):
-        if _current(loads, shard):
-            raise
+    except (Conflict, NotFound, OSError) as error:
+        if _current(loads, shard) and getattr(error, "kind", "") != "map_converted":
+            raise  # who converts a map merges before what waits
     finally:
         if not _current(loads, shard):
             # The map was dropped meanwhile: what was made for it since goes too.

@@ -37,6 +37,7 @@ __all__ = (
     "ValueType",
     "check_name",
     "parse_value_type",
+    "store_of",
 )
 
 

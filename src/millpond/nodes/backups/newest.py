@@ -31,8 +31,6 @@ class NewestBackup:
 
         Raises: `Unavailable`, `Denied`: the place cannot be read; what was seen before counts on. `Corrupt`.
         """
-        where = self._settings.objects.backups
-        place = open_objects(where, **(self._settings.objects.bucket_config if where.startswith("s3://") else {}))
-        newest = newest_backup(place, self._pond.log.pond_id)
+        newest = newest_backup(open_objects(self._settings.objects.backups), self._pond.log.pond_id)
         self.created_ms = -inf if newest is None else newest.created_ms
         return None if newest is None else newest.id

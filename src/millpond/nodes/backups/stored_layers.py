@@ -16,6 +16,7 @@ from millpond import ranges
 from millpond.errors import MillpondError
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_back
+from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.manifest import load_manifest, manifest_name
@@ -121,3 +122,5 @@ def _put_head(tx: Transaction, stored: StoredLayers, version: int) -> None:
     move_pointer(tx, stored.map, Current(stored.manifests[0], stored.incarnation, version))
     for change in stored.changes:
         put_back(tx, stored.map, change)
+    for id_ in stored.named:
+        tx.put(NAMED.pack(f"{stored.map}.{stored.incarnation}", id_), b"restored")

@@ -364,16 +364,14 @@ def _cleanup(node: JobContext, _stopping: threading.Event) -> Outcome:
 
 def _events(node: JobContext, stopping: threading.Event) -> Outcome:
     settings, events = node.settings, node.pond.events
-    rules = MaintenanceRules(
-        settings.events.compress_after, settings.events.retention, settings.events.bytes_per_second
-    )
+    rules = MaintenanceRules(settings.events.compress_after, settings.events.retention)
     maintenance = EventMaintenance(events.store, node.clock, rules, StreamRules().forget_ms)
     compressed = maintenance.compress(stopping)
     doubt = events.doubt()
     expired = maintenance.expire(stopping) if doubt is None else MaintenanceReport()
     lost, faults = 0, list[str]()
-    if settings.events.lost_after and doubt is None:
-        lost, faults = node.client_jobs.end_lost(settings.events.lost_after, stopping)
+    if doubt is None:
+        lost, faults = node.client_jobs.end_lost(node.limits.client_silent_ms, stopping)
     node.census.turn(stopping, maintenance.ages)
     failed = compressed.failed + expired.failed
     numbers = {"days": compressed.days, "events": expired.events, "lost": lost, "failed": failed}

@@ -20,13 +20,16 @@ import lmdb
 
 from millpond.clock import Clock
 from millpond.errors import NotFound
+from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
-from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.layered.history import changes_of, manifests_named
+from millpond.maps.layered.named import named_in
 from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
+from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.leases import pin
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
@@ -109,25 +112,19 @@ class FileCopies:
         """
         with self._taking:
             with self._pond.space.read() as tx:
-                current = [
-                    (*head, changes_of(tx, head[0].name))
-                    for head in current_snapshots(tx) if head[0].store is Store.LAYERS
-                ]  # fmt: skip
+                heads = [_stored(tx, *head) for head in current_snapshots(tx) if head[0].store is Store.LAYERS]
                 position = head_of(tx).position
-            heads = [self._pinned(*head) for head in current]
+            heads = [self._pinned(head) for head in heads]
             copy = self._taken(lambda file: write_heads(file, heads), None)
             return self._keep(replace(copy, position=position, headers={"State-Position": str(position)}), None)
 
-    def _pinned(self, definition: MapDefinition, current: Current, changes: list[Change]) -> StoredLayers:
-        pond_map = self._pond.map(definition.name)
-        manifests = tuple(dict.fromkeys((current.manifest, *(change.manifest for change in changes))))
-        for id_ in manifests:
+    def _pinned(self, head: StoredLayers) -> StoredLayers:
+        """The head with its rows and bytes, whose snapshots stay for a while."""
+        pond_map = self._pond.map(head.map)
+        for id_ in head.manifests:
             pin(pond_map.objects, id_, self._clock.now_ms() + LAYERS_PIN_MS)
         stats = pond_map.rows.stats()
-        return StoredLayers(
-            map=definition.name, incarnation=current.incarnation, manifests=manifests, rows=stats.rows,
-            bytes=stats.bytes, changes=tuple(changes),
-        )  # fmt: skip
+        return replace(head, rows=stats.rows, bytes=stats.bytes)
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
         with self._lock:
@@ -177,3 +174,12 @@ def _copy(env: Environment, tx: lmdb.Transaction | None, file: Path) -> None:
         env.handle.copy(str(file.parent), compact=True, txn=tx)
     except lmdb.Error as error:
         raise translated(error, file) from error
+
+
+def _stored(tx: ReadTransaction, definition: MapDefinition, current: Current) -> StoredLayers:
+    changes = changes_of(tx, definition.name)
+    return StoredLayers(
+        map=definition.name, incarnation=current.incarnation, rows=0, bytes=0, changes=tuple(changes),
+        manifests=tuple(dict.fromkeys((current.manifest, *manifests_named(tx, definition)))),
+        named=tuple(sorted(named_in(tx, folder_name(definition)))),
+    )  # fmt: skip

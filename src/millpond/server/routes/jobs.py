@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
+    "DeleteRequest",
     "Called",
     "Maintenance",
     "MaintenanceRequest",

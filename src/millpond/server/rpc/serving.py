@@ -46,7 +46,7 @@ __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
 MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
-"""The time that calls have to end after the requests of HTTP, which may have taken all of `server.shutdown_timeout`."""
+"""The time that calls have to end after the requests of HTTP, which may have taken all that a node has."""
 METADATA_BYTES_MAX = 16 << 10
 SERVICES = {
     "api.Event": EVENT_ROWS, "api.Jobs": QUERY_ROWS, "api.QueueService": QUEUE_ROWS,

@@ -1,6 +1,6 @@
 """The relay of output: a thread that writes the records that wait in a partition to the topics of their tenants.
 
-    <cluster>_<tenant>_execution    as many partitions as workflows.partitions says; those of a run are in one
+    <cluster>_<tenant>_execution    as many partitions as `RUN_PARTITIONS` says; those of a run are in one
     <cluster>_<tenant>_metadata     one partition, compacted
     <cluster>_output                the place of each partition, as an offset of the group <cluster>-output-NUMBER
 
@@ -26,6 +26,7 @@ from millpond.kernel.worker import WorkerThread
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.topics import RECORD_BYTES_MAX, TopicRecord
 from millpond.workflows.outputs import EXECUTION, METADATA, delete_outputs, output_sizes, outputs_after
+from millpond.workflows.partitions.routing import RUN_PARTITIONS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -161,7 +162,7 @@ def relay_of(
     cluster = where.path.strip("/")
 
     def made(topic: str) -> tuple[int, Mapping[str, str]]:
-        return (1, _COMPACTED) if topic.endswith(f"_{METADATA}") else (settings.partitions, {})
+        return (1, _COMPACTED) if topic.endswith(f"_{METADATA}") else (RUN_PARTITIONS, {})
 
     config = read_client_config(Path(settings.log_config)) if settings.log_config else {}
     topics = KafkaTopics(

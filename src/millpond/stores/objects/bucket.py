@@ -40,7 +40,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ("CREDENTIALS", "BucketObjects", "unreadable")
+__all__ = ("CREDENTIALS", "BucketObjects", "endpoint_set", "unreadable")
 
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The environment variables that say who we are; the last is for credentials that expire."""
@@ -59,6 +59,11 @@ _NO_PATH = "parse path"
 """A name that the library does not take, in its words."""
 _ROLE_PATH = "/latest/api/token"
 """The path at which a machine of Amazon learns its role, when the environment has no credentials."""
+
+
+def endpoint_set() -> str:
+    """The address of the S3 server that the environment names; nothing is Amazon's."""
+    return next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), "")
 
 
 class BucketObjects(ObjectStore):
@@ -89,12 +94,12 @@ class BucketObjects(ObjectStore):
         """
         if allowed is None:
             allowed = os.environ.get("AWS_ALLOW_HTTP", "").lower() in ("true", "1")
-        address = str(endpoint or next((os.environ[name] for name in _ENDPOINTS if os.environ.get(name)), ""))
+        address = str(endpoint or endpoint_set())
         if address.startswith("http://") and not allowed:
             raise Invalid(
                 "the server is spoken to without encryption, which was not allowed", kind="objects_config",
                 where=self.where, endpoint=address,
-                hint="use an https:// address, or set objects.allow_http (AWS_ALLOW_HTTP=true) for a trusted network",
+                hint="use an https:// address, or set AWS_ALLOW_HTTP=true for a trusted network",
             )  # fmt: skip
         return bool(allowed)
 
@@ -287,7 +292,7 @@ class BucketObjects(ObjectStore):
             return Invalid(
                 "the bucket is in another region",
                 kind="objects_config",
-                hint="set objects.region or AWS_REGION",
+                hint="set AWS_REGION",
                 **values,
             )
         values |= {"reason": reason}
@@ -298,7 +303,7 @@ class BucketObjects(ObjectStore):
             )  # fmt: skip
         return Unavailable(
             "the bucket does not answer", kind="objects_unavailable",
-            hint="check objects.endpoint and the network, then try again", **values,
+            hint="check AWS_ENDPOINT_URL and the network, then try again", **values,
         )  # fmt: skip
 
 

@@ -16,11 +16,18 @@ need("littlehorse")
 
 from millpond.workflows.partitions.checkpoints import Checkpoints
 from millpond.workflows.partitions.follower import Follower
-from millpond.workflows.partitions.routing import METADATA, completed, partition_of_key, partition_of_request
+from millpond.workflows.partitions.routing import (
+    METADATA,
+    RUN_PARTITIONS,
+    completed,
+    partition_of_key,
+    partition_of_request,
+)
 from millpond.workflows.partitions.stores import open_store
 
 __all__ = (
     "METADATA",
+    "RUN_PARTITIONS",
     "Checkpoints",
     "Follower",
     "completed",

@@ -37,9 +37,11 @@ if TYPE_CHECKING:
 
     from millpond.workflows.engine import Key, Request
 
-__all__ = ("METADATA", "completed", "partition_of_key", "partition_of_request", "partition_of_row")
+__all__ = ("METADATA", "RUN_PARTITIONS", "completed", "partition_of_key", "partition_of_request", "partition_of_row")
 
 METADATA: Final = 0
+RUN_PARTITIONS: Final = 8
+"""The partitions of runs in a topic that Millpond makes; one that is there already keeps its own."""
 _OF_KEY: Final = (CorrelatedEvent, ScheduledWfRun, NodeRunId)
 """Kinds of rows outside of runs, each on the partition of the first part of its key."""
 

@@ -33,7 +33,7 @@ from millpond.stores.objects import open_objects
 from millpond.workflows.logs.kafka import KafkaLog
 from millpond.workflows.logs.kafka_config import read_client_config
 from millpond.workflows.logs.kafka_group import KafkaGroup
-from millpond.workflows.partitions import METADATA, Checkpoints, completed, partition_of_request
+from millpond.workflows.partitions import METADATA, RUN_PARTITIONS, Checkpoints, completed, partition_of_request
 from millpond.workflows.partitions.entries import OutputEntry
 from millpond.workflows.processor import read_rows
 from millpond.workflows.processor.codec import decode_request, encode_request
@@ -53,6 +53,8 @@ __all__ = ("MOVE_SECONDS", "SharedWorkflows", "peer_methods")
 T = TypeVar("T")
 MOVE_SECONDS = 20.0
 """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
+CHECKPOINT_SECONDS = 300.0
+"""The time between two checkpoints of a partition that changes."""
 _PAUSE_SECONDS = 0.1
 _BEHIND_SECONDS = 10.0
 
@@ -89,13 +91,13 @@ class SharedWorkflows(WorkflowService):
     def _open_log(self) -> None:
         node, settings = self._node, self._node.settings
         config = read_client_config(Path(settings.workflows.log_config)) if settings.workflows.log_config else {}
-        self._log = KafkaLog(self._servers, self._topic, partitions=settings.workflows.partitions + 1, config=config)
-        objects = open_objects(settings.workflows.checkpoints, **settings.objects.bucket_config)
+        self._log = KafkaLog(self._servers, self._topic, partitions=RUN_PARTITIONS + 1, config=config)
+        objects = open_objects(settings.workflows.checkpoints)
         self._group = KafkaGroup(self._log, self._topic, self.address, lambda: self._ownership.wake())
         self._ownership = Ownership(
             self._log, Path(node.pond.folder) / "shared-workflows" / self._topic, Checkpoints(objects),
             node.clock, assigned=lambda: self._group.own, passed_on=self._pass_on, workers=self.workers,
-            measures=self.measures, interval=settings.workflows.checkpoint_interval / 1000,
+            measures=self.measures, interval=CHECKPOINT_SECONDS,
             append=node.pond.events.volumes.of("workflows") if settings.workflows.events else None,
             dropped=self.stories_dropped.add,
             relay=lambda number, follower: relay_of(
