@@ -14,7 +14,6 @@ from littlehorse.workflow import Workflow, WorkflowThread
 from typer.testing import CliRunner
 
 from millpond.cli.main import app
-from millpond.cli.workflows.worker import REGISTERS_SECONDS
 from millpond.clock import SystemClock
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
@@ -118,7 +117,7 @@ def test_a_worker_is_back_soon_after_its_server_restarts(working: WorkflowServer
     began = clock.monotonic()
     shell(working, "run", "start", "greeting", "--input", "name=anna", "--id", "after")
     wait_for(lambda: "hello anna" in shell(working, "run", "show", "after"))
-    assert clock.monotonic() - began < 4 * REGISTERS_SECONDS
+    assert clock.monotonic() - began < 8
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
 
+from millpond.clock import SystemClock
 from millpond.errors import Invalid, Unavailable
 from millpond.pipelines.driver import SparkDriver, _understood
 from tests.harness.proof.killer import children
@@ -31,6 +34,11 @@ def counting(sql: str) -> dict[str, Any]:
     return {"pond": "nowhere", "map": "none", "rows": {"sql": sql}, "rules": {"rows_min": 1}}
 
 
+def reading(sql: str) -> dict[str, Any]:
+    """A check that needs the column `a` of each row."""
+    return counting(sql) | {"rules": {"columns": {"a": {"null_share_max": 1.0}}}}
+
+
 def passed(driver: SparkDriver, key: str) -> bool:
     return bool(driver.run(key, "check", counting("select 1 as a"))["passed"])
 
@@ -44,6 +52,52 @@ def test_errors_of_jobs_are_those_of_millpond_and_leave_the_driver(driver: Spark
         driver.run("third", "check", counting("select 1") | {"rules": {"rows_mim": 1}})
     assert passed(driver, "fourth")
     assert driver.process_id == process
+
+
+def enriching(out: str, view: dict[str, Any], sql: str = "select * from rows") -> dict[str, Any]:
+    rows = {"sql": sql, "views": {"rows": view}}
+    return {"pond": "nowhere", "lookups": [{"map": "m", "key": "id"}], "rows": rows, "out": out, "attempt": 0}
+
+
+@pytest.mark.parametrize(
+    ("job", "arguments", "kind", "words"),
+    [
+        ("check", reading("select raise_error('the day is wrong') as a from range(3)"), "spark_mistake", "the day is"),
+        ("check", reading("select 1 / (id - id) as a from range(3)"), "spark_mistake", "zero"),
+        ("enrich", enriching("/proc/nothing", {"sql": "select 1 as id"}), "pipeline_place", "/proc/nothing"),
+        ("enrich", enriching("out", {"files": ["/nowhere.xyz"], "format": "xyz"}), "spark_mistake", "xyz"),
+        ("enrich", enriching("out", {"files": ["/nowhere.csv"], "format": "csv"}), "spark_refused", "/nowhere.csv"),
+    ],
+)
+def test_mistakes_are_not_tried_again(
+    driver: SparkDriver, job: str, arguments: dict[str, Any], kind: str, words: str
+) -> None:
+    assert passed(driver, "before a mistake")
+    process = driver.process_id
+    with pytest.raises(Invalid) as caught:
+        driver.run(f"mistake {words}", job, arguments | {"key": "mistake"})
+    assert caught.value.kind in (kind, "spark_mistake") and words in str(caught.value)
+    assert not re.search(r"\bo\d+\.", str(caught.value)) and "Exception" not in str(caught.value)
+    assert passed(driver, "after a mistake") and driver.process_id == process
+
+
+@pytest.mark.parametrize("interruptible", [True, False])
+def test_a_job_that_is_cancelled_ends_within_seconds(driver: SparkDriver, interruptible: bool) -> None:
+    assert passed(driver, "before it is cancelled")
+    # A job of Spark is interrupted; what the driver itself does, such as planning, ends with its process.
+    slow = "select sum(id % 7) as a from range(100000000000000)"
+    constant = "select reflect('java.lang.Thread', 'sleep', 60000L) as a"
+    with ThreadPoolExecutor(1) as threads:
+        job = threads.submit(driver.run, "cancelled", "check", reading(slow if interruptible else constant))
+        wait_for(lambda: driver.busy)
+        clock = SystemClock()
+        clock.wait(Event(), clock.monotonic() + 1)
+        began = clock.monotonic()
+        driver.cancel("cancelled")
+        assert clock.monotonic() - began <= 5
+        assert getattr(job.exception(1), "kind", None) == "step_stopped"
+    assert passed(driver, "after it was cancelled")
+    driver.cancel("nobody")
 
 
 @pytest.mark.parametrize("java", [False, True])

@@ -10,14 +10,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from littlehorse.model import LHStatus, ListTaskRunsRequest, RunWfRequest, WfRunId
+from littlehorse.model import (
+    DeleteWfRunRequest,
+    LHStatus,
+    ListTaskRunsRequest,
+    RunWfRequest,
+    StopWfRunRequest,
+    WfRunId,
+)
 from littlehorse.workflow import Workflow, WorkflowThread
 from pyarrow import parquet
 from typer.testing import CliRunner
 
 import millpond
 from millpond.cli.main import app
-from millpond.errors import Invalid
+from millpond.errors import Invalid, NotFound
 from millpond.pipelines import ColumnRule, Drift, KeyRule, Pipeline, Question, Rows, Rules, Target, View
 from tests.docs.snippets import snippets
 from tests.workflows.conftest import SECONDS, WorkflowServer
@@ -187,6 +194,71 @@ def test_input_that_cannot_work_is_an_exception_with_its_kind(
     assert run.status == LHStatus.EXCEPTION
     ((found, text),) = site.outputs(name)
     assert (found, words in text, "Traceback" in text) == (failure, True, False)
+
+
+def test_a_load_that_fails_leaves_no_map_and_one_into_another_map_is_refused(site: Site) -> None:
+    wrong = site.rows(
+        STATIONS, "select code as key, cast(raise_error('the day is wrong') as string) as value from stations"
+    )
+
+    def failing(wf: WorkflowThread) -> None:
+        Pipeline(wf).load("left", wrong, Target(kind="state", value="string"))
+
+    assert site.run("failing", failing).status == LHStatus.EXCEPTION
+    ((failure, text),) = site.outputs("failing")
+    assert failure == "spark-mistake" and "the day is wrong" in text
+    with millpond.open(site.url) as pond:
+        with pytest.raises(NotFound):
+            pond.map("left")
+        pond.create_map("heights", kind="state", value="long")
+    rows = site.rows(STATIONS, "select code as key, name as value from stations")
+    run = site.run("other", lambda wf: Pipeline(wf).load("heights", rows, Target(kind="state", value="string")))
+    assert run.status == LHStatus.EXCEPTION
+    ((failure, text),) = site.outputs("other")
+    assert failure == "pipeline-target" and "value=long target=string" in text
+
+
+@pytest.mark.parametrize("ended", ["deleted", "stopped"])
+def test_nothing_of_a_run_that_is_stopped_enters_a_map(site: Site, ended: str) -> None:
+    slow = "select cast(a as string) as key, a as value from (select sum(id % 7) as a from range(100000000000000))"
+
+    def body(wf: WorkflowThread) -> None:
+        Pipeline(wf).load(ended, site.rows(STATIONS, slow), Target(kind="state", value="long"))
+
+    run = WfRunId(id=ended)
+    with site.server.stub() as stub:
+        stub.PutWfSpec(Workflow(ended, body).compile(), timeout=SECONDS)
+        stub.RunWf(RunWfRequest(wf_spec_name=ended, id=ended), timeout=SECONDS)
+        wait_for(lambda: f"{ended} load attempt 0: begins" in site.log.read_text())
+        if ended == "deleted":
+            stub.DeleteWfRun(DeleteWfRunRequest(id=run), timeout=SECONDS)
+        else:
+            stub.StopWfRun(StopWfRunRequest(wf_run_id=run), timeout=SECONDS)
+        wait_for(lambda: f"{ended} load attempt 0: cancelled" in site.log.read_text())
+        if ended == "stopped":
+            wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.HALTED)
+    with millpond.open(site.url) as pond:
+        voided = [entry.body for entry in pond.log.entries(0) if entry.kind == "load" and entry.body["stream"]]
+        assert any(body["load"].startswith(f"{ended}_") and not body["rows"] for body in voided)
+
+
+def test_values_of_the_run_inside_an_input_are_refused() -> None:
+    def inside(wf: WorkflowThread) -> None:
+        pipeline = Pipeline(wf)
+        loaded = pipeline.condense("weather")
+        pipeline.notify("etl", "nightly", "ready", {"report": [loaded]})
+
+    with pytest.raises(Invalid, match=r"field=report\[0\]"):
+        Workflow("inside", inside).compile()
+
+    def whole(wf: WorkflowThread) -> None:
+        pipeline = Pipeline(wf)
+        pipeline.notify("etl", "nightly", "ready", pipeline.condense("weather"))
+
+    (argument,) = (
+        Workflow("whole", whole).compile().thread_specs["entrypoint"].nodes["2-notify-TASK"].task_node.variables[3:]
+    )
+    assert argument.HasField("node_output")
 
 
 def test_descriptions_are_checked_when_they_are_declared() -> None:

@@ -58,6 +58,7 @@ _MODULES = {
     "runs": "workflows.runs",
     "run": "workflows.runs",
     "worker": "workflows.worker",
+    "pipeline": "workflows.pipelines",
     "migration": "workflows.migrations",
     "tenant": "workflows.tenancy",
     "principal": "workflows.tenancy",

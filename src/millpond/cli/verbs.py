@@ -29,6 +29,7 @@ GROUPS = {
     "events": "List and read streams of events, compress and drop their old days.",
     "events settings": "Set, show and remove the ages of queues and job sets.",
     "run": "Start, show, stop, resume, rescue and delete a run of a workflow.",
+    "pipeline": "Show, run and deploy pipelines: Python functions of steps.",
     "migration": "Let open runs go on with another version of their workflow.",
     "tenant": "Make and list the tenants of workflows.",
     "principal": "Say what callers may do in workflows, by the names of their tokens.",

@@ -60,21 +60,25 @@ class RemoteLoading:
     ) -> LoadResult:  # fmt: skip
         """Bring parts to every node and enter them as one load, or not at all.
 
+        Without parts nothing is entered, unless it is a load of a `stream`: its id and its epoch are taken then.
+
         `wait`: until they are merged everywhere; by default as the setting `synchronise` says.
 
         Raises: as `upload_parts` and `enter_load`.
         """
         began = self.clock.monotonic()
         load = load_id or self.clock.random_id()
-        if not parts:
+        if not parts and stream is None:
             return LoadResult(
                 load=load, rows=0, rejected=rejected, parts=0, duplicate_parts=0, maps={}, seconds=0.0
             )  # fmt: skip
-        with confirming(load):
-            answer = bring_load(
-                self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
-            )
-        if answer is None:
+        answer = None
+        if parts:
+            with confirming(load):
+                answer = bring_load(
+                    self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
+                )
+        if parts and answer is None:
             upload_parts(self.nodes, parts, advance=advance)
         result = enter_load(
             self.nodes, parts, load_id=load, clock=self.clock, source=source, rejected=rejected, stream=stream,

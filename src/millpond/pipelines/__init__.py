@@ -1,13 +1,19 @@
-"""Pipelines: workflows whose steps are Spark jobs and calls of a pond.
+"""Pipelines: Python functions of steps, which Millpond carries out, each once.
 
-`millpond worker millpond.pipelines` works on the tasks `load`, `check`, `enrich`, `condense`, `retain` and `notify`;
-`Pipeline` declares them in a workflow of the client.
+    from millpond.pipelines import pipeline, load, check, enrich, sql, python, notify
+
+`millpond pipeline run FILE` runs one in this process; `millpond pipeline deploy FILE` gives it to a node, for which
+`millpond worker millpond.pipelines` works. `Pipeline` declares the steps of Spark in a workflow of the client instead.
 
 | module | holds |
 |---|---|
-| `pipeline` | the steps of a workflow, declared |
-| `tasks` | the steps, carried out |
-| `step` | one attempt: key, checkpoints, failures |
+| `declare`, `values`, `plan` | a pipeline as it is declared: steps, values of the run, the plan and its drawings |
+| `programs`, `compiled` | its file as text; its plan as a workflow |
+| `kinds`, `queries` | its steps, carried out |
+| `embedded` | engine, log and worker in one process |
+| `workflow_steps` | the steps of a workflow of the client, declared |
+| `tasks` | the tasks of workers |
+| `step`, `tickets`, `targets` | one attempt: key, checkpoints, failures; the load that it enters, and its map |
 | `story` | its events |
 | `driver` | Spark, in a process of its own |
 | `jobs` | its jobs |
@@ -20,11 +26,30 @@ from millpond.extras import need
 
 need("littlehorse")
 
-from millpond.pipelines.pipeline import Pipeline
+from millpond.pipelines import tasks as _tasks
+from millpond.pipelines.declare import (
+    check,
+    condense,
+    enrich,
+    item,
+    load,
+    notify,
+    pipeline,
+    python,
+    retain,
+    shell,
+    spark,
+    sql,
+    today,
+    yesterday,
+)
 from millpond.pipelines.requests import ColumnRule, Drift, KeyRule, Question, Rows, Rules, Target, View
-from millpond.pipelines.tasks import check, condense, enrich, load, notify, retain
+from millpond.pipelines.workflow_steps import Pipeline
 
 __all__ = (
     "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "check", "condense",
-    "enrich", "load", "notify", "retain",
+    "enrich", "item", "load", "notify", "pipeline", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
+
+__tasks__ = tuple(getattr(_tasks, name) for name in _tasks.__all__)
+"""The tasks for which `millpond worker millpond.pipelines` works."""

@@ -1,6 +1,6 @@
 """The Spark driver of a worker: a process of its own, which takes one job after another.
 
-    worker ── {"job": "load", "arguments": {…}} ──▶ driver ── JVM ── executors
+    worker ── {"key": …, "job": "load", "arguments": {…}} or {"cancel": key} ──▶ driver ── JVM ── executors
            ◀── {"result": {…}} or {"error": {…}}, and "usable": false before it ends ──
 
 A worker sends heartbeats and holds its claims while Spark works, or fails; and a driver that runs out of memory takes
@@ -8,8 +8,8 @@ no worker with it. So they are two processes.
 
 Invariants:
 * the driver ends when its worker does, also when that one is killed: it reads the end of its input;
-* of several attempts at one key one job runs, and all get its result: an attempt that follows one which timed out waits
-  for the job that goes on, instead of a job behind it;
+* of several calls with one key one job runs, and all get its result;
+* a job that is cancelled ends within seconds: its Spark jobs at once, and what does not end then with the process;
 * a driver that is lost fails the job that it had, as `Unavailable`; the next job gets a new one;
 * after a failure that is not one of a job's own the driver ends too: its JVM may be gone, and its session of no use.
 """
@@ -28,10 +28,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from millpond.client.wire_errors import from_wire, to_wire
-from millpond.error_values import shown
-from millpond.errors import Internal, MillpondError, Unavailable
+from millpond.errors import Closed, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
+from millpond.pipelines.step import understood
 
 if TYPE_CHECKING:
     from typing import BinaryIO
@@ -43,6 +43,7 @@ __all__ = ("SparkDriver", "main")
 _MAIN = "import sys; from millpond.pipelines.driver import main; main(sys.argv[1])"
 _ERROR_STATUS = 400
 _END_SECONDS = 10.0
+_CANCELS, _CANCEL_SECONDS = 8, 0.25
 
 
 class SparkDriver:
@@ -52,7 +53,9 @@ class SparkDriver:
         self._master, self._lock = master, threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._going: dict[str, Future[dict[str, Any]]] = {}
-        self._changed = threading.Lock()
+        self._cancelled: set[str] = set()
+        self._running = ""
+        self._changed, self._writing = threading.Lock(), threading.Lock()
 
     def run(self, key: str, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The result of a job; of the one with the same key that goes on already, if there is one.
@@ -66,23 +69,62 @@ class SparkDriver:
         if going is not None:
             return going.result()
         try:
-            mine.set_result(self._run(job, arguments))
+            mine.set_result(self._run(key, job, arguments))
         except BaseException as error:
             mine.set_exception(error)
         finally:
             with self._changed:
                 del self._going[key]
+                self._cancelled.discard(key)
         return mine.result()
 
-    def _run(self, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    def cancel(self, key: str) -> None:
+        """End the job with a key, and wait until it has ended; none is no error.
+
+        What does not end within two seconds ends with the driver's process.
+        """
+        with self._changed:
+            going = self._going.get(key)
+            if going is None:
+                return
+            self._cancelled.add(key)
+            if self._running != key:
+                return  # it fails when its turn comes
+            process = self._process
+        for _ in range(_CANCELS):
+            if process is not None:  # again and again: its Spark job may be about to begin
+                self._send(process, to_json({"cancel": key}) + b"\n")
+            with suppress(TimeoutError):
+                going.exception(_CANCEL_SECONDS)
+                return
+        with self._changed:
+            if self._running == key and self._process is not None:
+                self._process.kill()
+        going.exception()
+
+    def _run(self, key: str, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
-            response = self._response(to_json({"job": job, "arguments": arguments}) + b"\n")
+            self._begin(key)
+            try:
+                response = self._response(to_json({"key": key, "job": job, "arguments": arguments}) + b"\n")
+            except Unavailable:
+                self._begin(key)  # lost because it was cancelled: that is the reason then
+                raise
+            finally:
+                with self._changed:
+                    self._running = ""
             if not response["usable"]:
                 self._end()
         if "result" in response:
             result: dict[str, Any] = response["result"]
             return result
         raise from_wire("driver", _ERROR_STATUS, to_json(response["error"])) or Internal("the driver failed")
+
+    def _begin(self, key: str) -> None:
+        with self._changed:
+            if key in self._cancelled:
+                raise Closed("the step was stopped", kind="step_stopped")
+            self._running = key
 
     @property
     def process_id(self) -> int | None:
@@ -104,9 +146,8 @@ class SparkDriver:
         process = self._started()
         assert process.stdin is not None and process.stdout is not None
         line = b""
+        self._send(process, request)
         with suppress(OSError):
-            process.stdin.write(request)
-            process.stdin.flush()
             line = process.stdout.readline()
         if line.endswith(b"\n"):
             return parse_object(line)
@@ -115,6 +156,12 @@ class SparkDriver:
             "the Spark driver was lost while it worked", kind="driver_lost", code=process.returncode,
             hint="the task is tried again with a new one; the worker's log holds what it wrote",
         )  # fmt: skip
+
+    def _send(self, process: subprocess.Popen[bytes], line: bytes) -> None:
+        assert process.stdin is not None
+        with self._writing, suppress(OSError, ValueError):  # it is gone: whoever reads its answer hears of it
+            process.stdin.write(line)
+            process.stdin.flush()
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
@@ -147,17 +194,21 @@ def main(master: str) -> None:
     """Take jobs from standard input until it ends."""
     responses = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Spark and its workers print must not come between responses
-    requests: queue.Queue[bytes] = queue.Queue()
-    begin_thread("jobs from standard input", partial(_read, sys.stdin.buffer, requests))
+    requests: queue.Queue[dict[str, Any]] = queue.Queue()
+    cancelled: set[str] = set()
+    begin_thread("jobs from standard input", partial(_read, sys.stdin.buffer, requests, cancelled))
     session: SparkSession | None = None
     while True:
-        request = parse_object(requests.get())
+        request = requests.get()
         try:
             session = session or _session(master)
+            session.sparkContext.setJobGroup(request["key"], request["job"], interruptOnCancel=True)
             response = {"result": _job(request["job"])(session, request["arguments"])}
             usable = True
         except Exception as error:  # whatever it is, the worker reports it
             understood, usable = _understood(error)
+            if request["key"] in cancelled:
+                understood = Closed("the step was stopped", kind="step_stopped")
             response = {"error": to_wire(understood)}
         responses.write(to_json(response | {"usable": usable}) + b"\n")
         responses.flush()
@@ -165,9 +216,17 @@ def main(master: str) -> None:
             os._exit(1)
 
 
-def _read(requests: BinaryIO, taken: queue.Queue[bytes]) -> None:
-    for line in requests:
-        taken.put(line)
+def _read(lines: BinaryIO, requests: queue.Queue[dict[str, Any]], cancelled: set[str]) -> None:
+    for line in lines:
+        request = parse_object(line)
+        if "cancel" not in request:
+            requests.put(request)
+            continue
+        from pyspark import SparkContext
+
+        cancelled.add(request["cancel"])
+        if SparkContext._active_spark_context is not None:  # noqa: SLF001
+            SparkContext._active_spark_context.cancelJobGroup(request["cancel"])  # noqa: SLF001
     os._exit(0)  # the worker is gone, and nobody wants the job; the JVM ends with this process
 
 
@@ -194,11 +253,5 @@ def _understood(error: Exception) -> tuple[MillpondError, bool]:
     if is_of_spark(error):
         cause = error_behind(error)
         return cause, cause.kind != "spark_failed"
-    if isinstance(error, OSError):
-        reason = error.strerror or type(error).__name__
-        # It may be the connection to a JVM that is gone.
-        return Unavailable("the system refused", kind="system", reason=reason, path=error.filename), False
-    return Internal(
-        f"unexpected {type(error).__name__}: {shown(str(error))}", kind="unexpected",
-        hint="this is our mistake: report it with the worker's log",
-    ), False  # fmt: skip
+    ours = understood(error)
+    return ours, isinstance(ours, Invalid)  # an error of the system may be the connection to a JVM that is gone

@@ -3,8 +3,9 @@
 A job takes a session and its arguments as JSON holds them, and gives a result of the same kind.
 
 Invariants:
-* a job that is run again with the same key does the same, and what it did before stays done once: a load is entered
-  once under its key, and rows are written once to the folder of the key;
+* a job that is run again with the same key does the same, and what it did before stays done once: of its attempts one
+  load is entered, see `tickets`, and rows are written once to the folder of the key;
+* a load that fails leaves no map behind that it made;
 * a job leaves nothing in the session: its views are in a session of its own.
 """
 
@@ -13,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql import functions as sql
@@ -24,22 +25,21 @@ from millpond.client.location import parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
+from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.queries import bound, is_table
 from millpond.pipelines.requests import (
     KeyRule,
     Rows,
     Rules,
-    Target,
     parse_questions,
     parse_rows,
     parse_rules,
     parse_target,
 )
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
+from millpond.pipelines.targets import map_for_load
+from millpond.pipelines.tickets import earlier_load, ticket_of
 from millpond.stores.files import remove_tree
-
-if TYPE_CHECKING:
-    from millpond.client.pond import RemotePond
-    from millpond.pond import Pond
 
 __all__ = ("JOBS", "Job", "frame_of")
 
@@ -49,13 +49,17 @@ Job = Callable[[SparkSession, Mapping[str, Any]], dict[str, Any]]
 def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Load the rows of a query into a map, once under the key."""
     rows, target = parse_rows(arguments["rows"]), parse_target(arguments["options"])
-    key, name = str(arguments["key"]), str(arguments["map"])
+    key, name, attempt = str(arguments["key"]), str(arguments["map"]), int(arguments["attempt"])
     with parse_location(arguments["pond"]).open_existing() as pond:
-        _ensure_map(pond, name, target)
-        result = spark.load(
-            frame_of(session, rows), pond, name, load_id=key, max_rejects=target.max_rejects, source=key,
-            synchronise=True,
-        )  # fmt: skip
+        entered = earlier_load(pond, key, attempt)
+        if entered is not None:
+            return entered
+        frame = frame_of(session, rows)
+        with map_for_load(pond, name, target):
+            result = spark.load(
+                frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
+                synchronise=True,
+            )  # fmt: skip
     return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position}
 
 
@@ -85,6 +89,7 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     questions, key, attempt = parse_questions(arguments["lookups"]), str(arguments["key"]), int(arguments["attempt"])
     out = Path(arguments["out"]).absolute()
     whole, staging = out / key, out / f".{key}-{attempt}"
+    out.mkdir(parents=True, exist_ok=True)
     lookups = [
         spark.Lookup(
             question.map,
@@ -99,7 +104,6 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     observed = Observation()
     matches = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
     counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *matches)
-    out.mkdir(parents=True, exist_ok=True)
     counted.sparkSession.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
     _publish(staging, whole)
@@ -108,7 +112,41 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
     return {"path": str(whole), "rows": rows, "found": counts}
 
 
-JOBS: dict[str, Job] = {"load": _load, "check": _check, "enrich": _enrich}
+def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The rows of a query as Parquet in the folder `out/key`; with `first_rows`, so many of them instead."""
+    inputs: dict[str, Any] = arguments["inputs"]
+    session = session.newSession()
+    spark.register(session, arguments["pond"])
+    for name, value in inputs.items():
+        if is_table(value):
+            reader = session.read.format("millpond").option("map", value.get("map", ""))
+            frame = session.read.parquet(_url(value["path"])) if "path" in value else reader.load()
+            frame.createOrReplaceTempView(name)
+    parameters = {name: value for name, value in inputs.items() if not is_table(value)}
+    frame = session.sql(bound(arguments["query"], inputs, ":{}".format), args=parameters)
+    if arguments["first_rows"]:
+        return {"first": [str(row.asDict()) for row in frame.take(arguments["first_rows"])]}
+    whole = Path(arguments["out"]).absolute() / arguments["key"]
+    staging = whole.with_name(f".{whole.name}-{arguments['attempt']}")
+    whole.parent.mkdir(parents=True, exist_ok=True)
+    observed = Observation()
+    counted = frame.observe(observed, sql.count(sql.lit(1)).alias("rows"))
+    counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
+    _publish(staging, whole)
+    return {"path": str(whole), "rows": observed.get["rows"]}
+
+
+def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """The result of a function of a program, which is called with a session of its own."""
+    declared = pipelines_of(arguments["program"])[arguments["pipeline"]]
+    session = session.newSession()
+    spark.register(session, arguments["pond"])
+    return {"result": declared.functions[arguments["step"]](session, *arguments["arguments"])}
+
+
+JOBS: dict[str, Job] = {
+    "load": _load, "check": _check, "enrich": _enrich, "query": _query, "function": _function,
+}  # fmt: skip
 
 
 def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
@@ -127,15 +165,6 @@ def frame_of(session: SparkSession, rows: Rows) -> DataFrame:
 def _url(path: str) -> str:
     """A path of this machine, whatever file system Spark takes for its own."""
     return path if "://" in path else f"file://{Path(path).absolute()}"
-
-
-def _ensure_map(pond: Pond | RemotePond, name: str, target: Target) -> None:
-    try:
-        pond.map(name)
-    except NotFound:
-        if not target.kind:
-            raise
-        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
 
 
 def _publish(staging: Path, whole: Path) -> None:

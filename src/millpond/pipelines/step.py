@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,8 @@ from littlehorse.worker import WorkerContext
 
 from millpond.client.location import parse_location
 from millpond.clock import SystemClock
-from millpond.errors import Closed, Conflict, Fenced, Internal, MillpondError, Unavailable
+from millpond.error_values import shown
+from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
 from millpond.pipelines.story import Story
 from millpond.workflows.engine.keys import run_path
@@ -33,8 +34,9 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("Failed", "Step", "attempt")
+__all__ = ("Failed", "Step", "attempt", "held", "understood")
 
+_LASTING = (PermissionError, NotADirectoryError, IsADirectoryError, FileExistsError, FileNotFoundError)
 _RUN_CHARS = 48
 """Characters of a run's id in the key; what follows them makes it unique."""
 
@@ -70,6 +72,13 @@ class Step:
         """The result of work on the open pond, once."""
         return await self.once(lambda: _with_pond(self.pond, work))
 
+    async def outside(self, work: Callable[[Pond | RemotePond], Any]) -> Any:
+        """The result of work on the open pond that no checkpoint holds: what ends an attempt.
+
+        Raises: what the work raises.
+        """
+        return await asyncio.to_thread(_with_pond, self.pond, work)
+
 
 async def attempt(
     context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], **about: str
@@ -86,18 +95,37 @@ async def attempt(
         await asyncio.to_thread(_with_pond, pond, story.running)
         result = await work(Step(context, pond, key))
         await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
+    except asyncio.CancelledError:
+        stopped = Closed("the step was stopped", kind="step_stopped")
+        await _report_failure(pond, story, stopped, retryable=True)
+        raise
     except Failed as failed:
-        error = Internal(failed.message, kind=failed.name.replace("-", "_"))
-        await _report_failure(pond, story, error, retryable=False)
+        refused = Internal(failed.message, kind=failed.name.replace("-", "_"))
+        await _report_failure(pond, story, refused, retryable=False)
         report = VariableValue(json_obj=to_json(failed.report).decode())
         raise LHTaskException(failed.name, failed.message, report) from None
-    except MillpondError as error:
+    except Exception as raised:
+        error = understood(raised)
         retryable = _is_retryable(error)
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
             raise RuntimeError(str(error)) from None
         raise LHTaskException(error.kind.replace("_", "-"), str(error)) from None
     return result
+
+
+def understood(error: Exception) -> MillpondError:
+    """An error as one of ours: of the system's, those that stay are `Invalid`, others `Unavailable`."""
+    if isinstance(error, MillpondError):
+        return error
+    if not isinstance(error, OSError):
+        return Internal(f"unexpected {type(error).__name__}: {shown(str(error))}", kind="unexpected",
+                        hint="this is our mistake: report it with the worker's log")  # fmt: skip
+    reason, lasting = error.strerror or type(error).__name__, isinstance(error, _LASTING)
+    if lasting:
+        return Invalid("the system refused", kind="pipeline_place", reason=reason, path=error.filename,
+                       hint="name a place that the worker may read or write")  # fmt: skip
+    return Unavailable("the system refused", kind="system", reason=reason, path=error.filename)
 
 
 def _is_retryable(error: MillpondError) -> bool:
@@ -120,7 +148,22 @@ def _succeeded(story: Story | None, pond: Pond | RemotePond, result: Mapping[str
     story.succeeded(pond, result)
 
 
+_HELD: dict[str, Pond | RemotePond] = {}
+
+
+@contextmanager
+def held(place: str, pond: Pond | RemotePond) -> Iterator[None]:
+    """Let the steps of this process use an open pond where they would open its place, while this lasts."""
+    _HELD[place] = pond
+    try:
+        yield
+    finally:
+        del _HELD[place]
+
+
 def _with_pond(place: str, work: Callable[[Pond | RemotePond], Any]) -> Any:
+    if place in _HELD:
+        return work(_HELD[place])
     with parse_location(place).open_existing() as pond:
         return work(pond)
 

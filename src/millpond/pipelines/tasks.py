@@ -6,6 +6,7 @@ task run, see `step`. The pond is that of the worker.
 
 from __future__ import annotations
 
+import asyncio
 import os
 from functools import cache, partial
 from typing import TYPE_CHECKING, Any
@@ -15,17 +16,16 @@ from littlehorse.worker import WorkerContext
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
 from millpond.pipelines.driver import SparkDriver
+from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
+from millpond.pipelines.tickets import ticket_of, void
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("check", "condense", "enrich", "load", "notify", "retain")
-
-CHECK_FAILED = "check-failed"
-"""The exception of a check whose rules do not all hold."""
+__all__ = ("check", "condense", "enrich", "load", "notify", "retain", "step")
 
 
 async def load(map: str, rows: dict[str, Any], options: dict[str, Any], context: WorkerContext) -> dict[str, Any]:
@@ -90,9 +90,29 @@ async def notify(
     return await attempt(context, work)
 
 
+async def step(
+    planned: dict[str, Any], values: dict[str, Any], program: dict[str, Any], context: WorkerContext
+) -> dict[str, Any]:  # fmt: skip
+    """A step of a pipeline that is a function: its output."""
+
+    async def work(own: Step) -> dict[str, Any]:
+        return await carried_out(own, planned, values, program, _job)
+
+    return await attempt(context, work, pipeline_step=planned["name"])
+
+
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": step.context.attempt_number}
-    result: dict[str, Any] = await step.once(lambda: _driver().run(step.key, name, whole))
+    attempt_number = step.context.attempt_number
+    ticket = ticket_of(step.key, attempt_number)
+    whole = {**arguments, "pond": step.pond, "key": step.key, "attempt": attempt_number}
+    try:
+        result: dict[str, Any] = await step.once(lambda: _driver().run(ticket, name, whole))
+    except asyncio.CancelledError:
+        # The run was stopped or deleted, or the timeout is over: nothing of it enters a map afterwards.
+        await asyncio.to_thread(_driver().cancel, ticket)
+        if name == "load":
+            await step.outside(lambda pond: void(pond, ticket))
+        raise
     return result
 
 

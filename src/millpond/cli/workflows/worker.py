@@ -14,13 +14,7 @@ from millpond.cli.workflows.server import Server, Tenant, connected, host_and_po
 if TYPE_CHECKING:
     from types import ModuleType
 
-__all__ = ("REGISTERS_SECONDS", "worker")
-
-REGISTERS_SECONDS = 5
-"""The time after which a worker asks for its servers again: it is back so soon after they restart.
-
-The client's own is a minute. A registration costs a server one call, and nothing is stored.
-"""
+__all__ = ("worker",)
 
 
 @verb(
@@ -35,21 +29,25 @@ def worker(
     tenant: Tenant = "default",
     pond: PondPlace = "pond",
     master: Master = None,
+    end: Annotated[
+        float, typer.Option("--end", metavar="SECONDS", min=0, help="The time to end what it has, when told to stop.")
+    ] = 30.0,
     json: Json = False,
 ) -> None:
     """Work on tasks: each public `async def` of a module is the task of its name, and is defined if it is not yet.
 
     A module with `__all__` brings those that it names. The tasks of `millpond.pipelines` work on `--pond`, with Spark
-    on `--master`. It ends when it is interrupted.
+    on `--master`. Interrupted, or told to end by SIGTERM, it takes no more tasks, ends what it has within `--end`
+    seconds, hands back the rest, and is gone.
     """
     import asyncio
     import os
+    from functools import partial
 
-    import littlehorse
-    import littlehorse.worker
     from google.protobuf.empty_pb2 import Empty
     from littlehorse.config import LHConfig
-    from littlehorse.worker import LHTaskWorker
+
+    from millpond.cli.workflows.task_worker import TaskWorker
 
     functions = _functions(_module(module))
     host, port = host_and_port(server)
@@ -61,16 +59,13 @@ def worker(
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     config = LHConfig()
-    workers = [LHTaskWorker(function, name, config) for name, function in functions.items()]
-    for worker_ in workers:
-        worker_.register_task_def()
+    worker_ = TaskWorker(functions, config, partial(typer.echo, err=True), end_seconds=end)
+    worker_.register()
     if json:
         console.print_json({"tasks": list(functions), "server": server})
     else:
         typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
-    client: Any = littlehorse.worker
-    client.HEARTBEAT_INTERVAL_SECONDS = min(client.HEARTBEAT_INTERVAL_SECONDS, REGISTERS_SECONDS)
-    asyncio.run(littlehorse.start(*workers))
+    asyncio.run(worker_.run())
 
 
 def _module(name: str) -> ModuleType:
@@ -92,6 +87,8 @@ def _functions(module: ModuleType) -> dict[str, Any]:
 
     from millpond.errors import Invalid
 
+    if hasattr(module, "__tasks__"):
+        return {function.__name__: function for function in module.__tasks__}
     listed = getattr(module, "__all__", None)
     functions = {
         name: function for name, function in vars(module).items()

@@ -83,11 +83,21 @@ class NewLoad(RequestBody):
     """Parts that were uploaded, to be entered as one load, or not at all."""
 
     load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
-    parts: Annotated[list[str], Meta(min_length=1, description="ids, in the order in which they are to be merged")]
+    parts: Annotated[
+        list[str],
+        Meta(
+            description="ids, in the order in which they are to be merged; one at least, but "
+            "of a stream's epoch without rows"
+        ),
+    ]
     source: str = ""
     rejected: Rejected = 0
     stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
     epoch: Epoch = 0
+
+    def __post_init__(self) -> None:
+        if not self.parts and self.stream is None:
+            raise ValueError("a load has parts")
 
 
 class Entered(msgspec.Struct):

@@ -106,6 +106,8 @@ async def _command(call: _Call, request: Message) -> Message | None:
     if not isinstance(request, _REPORTS):
         call.notes = {"tenant": call.tenant, **_noted(request)}
     reply = await call.service.submit(call.tenant, request)
+    if isinstance(request, ReportTaskRun):
+        call.service.lost.reported(call.tenant, request)
     return None if reply is None else shown(reply)
 
 
@@ -146,6 +148,7 @@ async def _poll(call: _Call, requests: AsyncIterator[PollTaskRequest]) -> AsyncG
             await _need_task(call, name)
             defined.add(name)
         task = await service.task(Worker((tenant, name), request.client_id, request.task_worker_version))
+        service.lost.handed(tenant, request.client_id, task)
         yield (PollTaskResponse(result=task).SerializeToString(),)
     raise Unavailable("the worker asks for no more tasks", kind="polling_over", hint="poll again")
 
@@ -161,6 +164,7 @@ async def _register(call: _Call, request: RegisterTaskWorkerRequest) -> Register
     service = call.service
     await service.begin()
     service.registered.note(call.tenant, request.task_def_id.name, request.task_worker_id)
+    service.lost.beat(call.tenant, request.task_worker_id)
     return RegisterTaskWorkerResponse(your_hosts=_hosts(service), is_cluster_healthy=True)
 
 

@@ -30,6 +30,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.space import Space, WouldBlock
 from millpond.server.workflows.access import Access
 from millpond.server.workflows.event_publisher import Tally, Teller
+from millpond.server.workflows.lost_workers import LostWorkers
 from millpond.server.workflows.output_relay import OutputRelay, relay_of
 from millpond.server.workflows.registrations import Registrations
 from millpond.workflows.engine import EventThrown, run_path
@@ -76,6 +77,7 @@ class WorkflowService:
         self.workers = Workers()
         self.stories_dropped, self.outputs_dropped = Tally(), Tally()
         self.registered = Registrations(node.clock)
+        self.lost = LostWorkers(self)
         self.cluster_version = 0
         """A number that grows with each change of tenants, principals and quotas."""
         self.processors: dict[int, Processor] = {}
@@ -147,6 +149,7 @@ class WorkflowService:
 
     async def end(self) -> None:
         """Let the processor end; commands that wait get an error."""
+        await self.lost.end()
         async with self._beginning:
             if self.processors:
                 processor = self.processors.pop(OWN)

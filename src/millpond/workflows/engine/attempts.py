@@ -5,6 +5,7 @@ Invariants:
 * A row `ScheduledTask` exists exactly while an attempt is queued: a claim deletes it, so an attempt is handed out once.
 * A timeout counts from the claim; a queued attempt never times out.
 * Only an attempt that is RUNNING can end, and only once.
+* A worker that is gone costs a task none of its retries, up to `LOST_MAX` times: it is reported as a timeout.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ __all__ = (
     "failure_of",
 )
 
+LOST_MAX = 10
+"""The attempts at a task that may end because their workers were gone, before such an end counts as one of its own."""
 RETRIED = frozenset({TaskStatus.TASK_FAILED, TaskStatus.TASK_TIMEOUT})
 OPEN = frozenset({TaskStatus.TASK_SCHEDULED, TaskStatus.TASK_RUNNING, TaskStatus.TASK_PENDING})
 
@@ -184,6 +187,9 @@ def report(work: Work, task: TaskRun, request: ReportTaskRun) -> None:
         attempt.status = TaskStatus.TASK_OUTPUT_SERDE_ERROR
         attempt.ClearField("log_output")
         attempt.error.CopyFrom(LHTaskError(type=LHErrorType.VAR_MUTATION_ERROR, message=problem))
+    if attempt.status == TaskStatus.TASK_TIMEOUT:
+        timed_out = sum(own.status == TaskStatus.TASK_TIMEOUT for own in task.attempts)
+        task.total_attempts += timed_out <= LOST_MAX
     work.cancel_timer(timer_name(task, request.attempt_number))
     _end(work, task, attempt)
 

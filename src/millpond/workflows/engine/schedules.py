@@ -31,7 +31,7 @@ from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("delete_schedule", "put_schedule", "run_due")
+__all__ = ("delete_schedule", "next_instant", "put_schedule", "run_due")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 5
@@ -96,7 +96,7 @@ def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
 
 
 def _set_timer(work: Work, schedule: ScheduledWfRun, after: int, major: int, revision: int) -> None:
-    at = _next_instant(schedule.cron_expression, after)
+    at = next_instant(schedule.cron_expression, after)
     if at is not None:
         work.set_timer(_timer_name(schedule.id), at, ScheduleDue(schedule.id, at, major, revision))
 
@@ -105,14 +105,14 @@ def _caught_up(expression: str, at: int, now: int) -> int:
     """The instant after which a schedule goes on that ran for `at`: that, or now when too many have passed since."""
     passed = at
     for _ in range(PASSED_MAX + 1):
-        following = _next_instant(expression, passed)
+        following = next_instant(expression, passed)
         if following is None or following > now:
             return at
         passed = following
     return now
 
 
-def _next_instant(expression: str, after: int) -> int | None:
+def next_instant(expression: str, after: int) -> int | None:
     """The first instant of a cron expression after another one, in milliseconds; None beyond the calendar's end.
 
     Raises:

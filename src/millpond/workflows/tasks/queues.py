@@ -22,9 +22,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-__all__ = ("WINDOW", "Place", "Queue", "Queued", "QueuedTask", "TaskQueues", "Worker", "Workers")
+__all__ = ("BEATING", "WINDOW", "Place", "Queue", "Queued", "QueuedTask", "TaskQueues", "Worker", "Workers")
 
 WINDOW = 1_000
+BEATING = "+beats"
+"""The end of the id of a worker that registers every few seconds: its silence is its end."""
 
 Place: TypeAlias = tuple[int, int]
 """Position of the command that queued a task, and its number among what that command wrote."""

@@ -122,6 +122,7 @@ class SharedWorkflows(WorkflowService):
 
     async def end(self) -> None:
         """End the calls to other processes."""
+        await self.lost.end()
         await self._peers.close()
 
     def hosts(self) -> list[str]:

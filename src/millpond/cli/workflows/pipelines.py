@@ -1,0 +1,177 @@
+"""`millpond pipeline`: files of pipelines are shown, run in this process, and deployed to a node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, Master, PondPlace
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+
+if TYPE_CHECKING:
+    from millpond.pipelines.declare import Declared
+    from millpond.pipelines.programs import Program
+
+__all__ = ("deploy", "run", "show")
+
+File = Annotated[str, typer.Argument(metavar="FILE", help="A file of Python with a pipeline.")]
+Which = Annotated[
+    str | None, typer.Option("--pipeline", metavar="NAME", help="The pipeline, where a file has several.")
+]  # fmt: skip
+
+
+@verb("pipeline show", "millpond pipeline show nightly.py", "millpond pipeline show nightly.py --svg nightly.svg")
+def show(
+    file: File,
+    which: Which = None,
+    svg: Annotated[
+        str | None, typer.Option("--svg", metavar="FILE", help="Draw the graph into this file.", show_default=False)
+    ] = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Check a pipeline, and show its plan: its parameters, its steps and what each takes. Nothing runs."""
+    from pathlib import Path
+
+    from millpond.json_forms import plain
+    from millpond.pipelines.plan import drawn, drawn_svg
+
+    _, declared = _declared(file, which)
+    if svg is not None:
+        Path(svg).write_text(drawn_svg(declared.plan))
+    if json:
+        console.print_json(plain(declared.plan))
+    else:
+        console.say("\n".join(drawn(declared.plan)))
+
+
+@verb(
+    "pipeline run",
+    "millpond pipeline run nightly.py day=2026-01-01 --pond pond",
+    "millpond pipeline run nightly.py day=2026-01-01 --again",
+)
+def run(
+    file: File,
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="Parameters of the pipeline.", show_default=False)
+    ] = None,
+    which: Which = None,
+    name: Annotated[
+        str | None, typer.Option("--id", metavar="ID", help="The id of the run.",
+                                 show_default="made of the pipeline and its parameters")
+    ] = None,
+    again: Annotated[bool, typer.Option("--again", help="Start another run, also when there was one.")] = False,
+    pond: PondPlace = "pond",
+    master: Master = None,
+    json: Json = False,
+) -> None:  # fmt: skip
+    """Run a pipeline in this process, without a server. After a kill the same command goes on where it was.
+
+    The tables of its steps are in `pipeline-files`, or where `MILLPOND_PIPELINE_FILES` says.
+    """
+    import os
+
+    from millpond.clock import SystemClock
+    from millpond.errors import Invalid
+    from millpond.pipelines.embedded import embedded
+    from millpond.pond import open_pond
+
+    program, declared = _declared(file, which)
+    if "://" in pond:
+        raise Invalid("a pipeline runs in this process on the pond in a folder", kind="pipeline_place", pond=pond,
+                      hint=f"millpond pipeline deploy {file}, and millpond run start {declared.plan.name}")  # fmt: skip
+    if master is not None:
+        os.environ["MILLPOND_SPARK_MASTER"] = master
+    parameters = _parameters(inputs or [])
+    name = name or _run_id(declared.plan.name, parameters)
+    if again:
+        name = f"{name}-{SystemClock().random_id()[:6]}"
+    with open_pond(pond) as opened, embedded(opened, pond, _tell) as runs:
+        if runs.is_over(name):
+            typer.echo(f"{name} has ended; --again starts another run", err=True)
+        ended = runs.run(declared, program, parameters, name)
+    if json:
+        console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
+    else:
+        console.say(f"{ended.run}  {ended.status}")
+
+
+@verb("pipeline deploy", "millpond pipeline deploy nightly.py --server node-1:7434")
+def deploy(
+    file: File, which: Which = None, server: Server = "localhost:7434", tenant: Tenant = "default", json: Json = False
+) -> None:
+    """Give a pipeline to a node: its text, its task, and its schedule, which starts its runs.
+
+    Runs that are open end with the text with which they began. `millpond worker millpond.pipelines` works for it.
+    """
+    import littlehorse
+    from littlehorse.model import LHStatus, ScheduleWfRequest, SearchWfRunRequest
+
+    from millpond.pipelines.compiled import TASK, compiled
+    from millpond.pipelines.tasks import step
+
+    program, declared = _declared(file, which)
+    plan = declared.plan
+    with connected(server, tenant) as call:
+        littlehorse.create_task_def(step, TASK, _config(call))
+        spec = call("PutWfSpec", compiled(plan, program).compile())
+        if plan.schedule:
+            call("ScheduleWf", ScheduleWfRequest(id=plan.name, wf_spec_name=plan.name, cron_expression=plan.schedule))
+        request = SearchWfRunRequest(wf_spec_name=plan.name, status=LHStatus.RUNNING)
+        still = sum(1 for _ in every_result(call, "SearchWfRun", request))
+    version = f"{spec.id.major_version}.{spec.id.revision}"
+    if json:
+        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "open_runs": still})
+        return
+    at = f", starts at {plan.schedule} UTC" if plan.schedule else ""
+    console.say(f"deployed {plan.name} {version}{at}; {still} open runs end with the version they began with")
+
+
+def _declared(file: str, which: str | None) -> tuple[Program, Declared]:
+    """A program, and the pipeline of it that is meant.
+
+    Raises: `Invalid` when it has several and none is named; as `pipelines_of`.
+    """
+    from millpond.errors import Invalid
+    from millpond.pipelines.programs import pipelines_of, read_program
+
+    program = read_program(file)
+    pipelines = pipelines_of(program)
+    if which is None and len(pipelines) == 1:
+        which = next(iter(pipelines))
+    if which not in pipelines:
+        raise Invalid("which pipeline is meant", kind="pipeline_program", file=file, pipeline=which,
+                      hint=f"--pipeline, one of: {', '.join(pipelines)}")  # fmt: skip
+    return program, pipelines[which]
+
+
+def _parameters(texts: list[str]) -> dict[str, str]:
+    from millpond.errors import Invalid
+
+    pairs = [text.partition("=") for text in texts]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise Invalid("not a parameter", kind="pipeline_value", text=name, hint="write NAME=VALUE")
+    return {name: text for name, _, text in pairs}
+
+
+def _run_id(pipeline: str, parameters: dict[str, str]) -> str:
+    """The id of the run of a pipeline with these parameters: the same for the same."""
+    import hashlib
+
+    from millpond.json_forms import stable_json
+
+    return f"{pipeline}-{hashlib.sha256(stable_json(parameters)).hexdigest()[:10]}".replace("_", "-")
+
+
+def _tell(line: str) -> None:
+    typer.echo(line, err=True)
+
+
+def _config(call: Any) -> Any:
+    """The client's configuration whose calls are made by `call`."""
+    from millpond.pipelines.embedded import Calls
+
+    return Calls(lambda method, request: call(method, request))

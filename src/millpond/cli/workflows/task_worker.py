@@ -1,0 +1,302 @@
+"""A worker: it takes tasks from the processes of a server, works on them, and watches that they are still wanted.
+
+    ┌▶ beat: every 2 s, to each process ─▶ its processes ─▶ a stream of polls for each of them and each task
+    │
+    └── told to stop ─▶ no more polls ─▶ what runs ends, or is handed back after a time ─▶ gone
+
+Invariants:
+* its id ends with `BEATING`, so that servers may take its silence for its end, see `server.workflows.lost_workers`;
+* it beats as long as anything runs, also while it stops;
+* an attempt that is wanted no more (its timeout is over, its run was stopped or deleted) is cancelled within seconds;
+* told to stop, it polls no more from that moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import Any, get_type_hints
+
+import grpc
+from google.protobuf.timestamp_pb2 import Timestamp
+from littlehorse.config import LHConfig
+from littlehorse.exceptions import LHTaskException
+from littlehorse.lh_struct import deserialize_struct
+from littlehorse.model import (
+    LHErrorType,
+    LHStatus,
+    LHTaskError,
+    PollTaskRequest,
+    RegisterTaskWorkerRequest,
+    ReportTaskRun,
+    ScheduledTask,
+    TaskDefId,
+    TaskStatus,
+)
+from littlehorse.model import LHTaskException as ThrownException
+from littlehorse.utils import extract_value, to_variable_value
+from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
+
+from millpond.clock import SystemClock
+from millpond.workflows.engine import run_path
+from millpond.workflows.tasks.queues import BEATING
+
+__all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker")
+
+BEAT_SECONDS = 2.0
+WATCH_SECONDS = 1.0
+"""The time between two looks at an attempt: is it still wanted?"""
+END_SECONDS = 30.0
+"""The time in which a worker that is told to stop ends what it has; the rest is handed back."""
+_CALL_SECONDS = 30.0
+_REPORTS_MAX = 15
+_REPORT_RETRY_SECONDS = 2.0
+_STOPPED = "the worker was told to stop"
+
+Function = Callable[..., Awaitable[Any]]
+
+
+class TaskWorker:
+    """Works on the tasks that `functions` name, until it is told to stop; `tell` gets a line for each event."""
+
+    def __init__(
+        self, functions: Mapping[str, Function], config: LHConfig, tell: Callable[[str], object], *,
+        end_seconds: float = END_SECONDS,
+    ) -> None:  # fmt: skip
+        self._functions, self._config, self._tell, self._end_seconds = functions, config, tell, end_seconds
+        self._id = f"{config.task_worker_id}{BEATING}"
+        self._stopping = asyncio.Event()  # it is of the loop that first waits for it
+        self._tasks: dict[str, LHTask] = {}
+        self._polls: dict[tuple[str, str], asyncio.Task[None]] = {}
+        self._running: set[asyncio.Task[None]] = set()
+        self._clock = SystemClock()
+
+    def register(self) -> None:
+        """Define the tasks that are not; before `run`.
+
+        Raises: `grpc.RpcError` when the server cannot be reached, or has a task of another shape.
+        """
+        stub = self._config.stub()
+        for name, function in self._functions.items():
+            LHTaskWorker(function, name, self._config).register_task_def()
+            self._tasks[name] = LHTask(function, stub.GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS))
+
+    async def run(self) -> None:
+        """Work on the tasks until it is told to stop."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+        while not self._stopping.is_set():
+            await self._beat()
+            await _within(self._stopping.wait(), BEAT_SECONDS)
+        for poll in self._polls.values():
+            poll.cancel()
+        await self._end()
+
+    def stop(self) -> None:
+        """Take no more work; `run` returns when what runs has ended, or was handed back."""
+        if not self._stopping.is_set():
+            self._tell(f"stopping: {len(self._running)} attempts run")
+        self._stopping.set()
+
+    async def _end(self) -> None:
+        until = self._clock.monotonic() + self._end_seconds
+        while self._running and self._clock.monotonic() < until:
+            await _within(asyncio.wait(self._running), BEAT_SECONDS)
+            await self._beat()
+        for running in tuple(self._running):
+            running.cancel(_STOPPED)
+        if self._running:
+            await asyncio.wait(self._running)
+
+    # -- the server ---------------------------------------------------------------------------------
+
+    async def _beat(self) -> None:
+        """Show every process of the server that this worker is there, and poll those that are not polled."""
+        hosts = {self._config.bootstrap_server, *(host for host, _ in self._polls)}
+        places: set[str] = set()
+        for host in sorted(hosts):
+            with suppress(grpc.RpcError):
+                places |= await self._registered(host)
+        if self._stopping.is_set() or not places:
+            return
+        for place in [place for place, poll in self._polls.items() if poll.done() or place[0] not in places]:
+            self._polls.pop(place).cancel()
+        for host in places:
+            for name, task in self._tasks.items():
+                if (host, name) not in self._polls:
+                    self._polls[host, name] = asyncio.create_task(self._poll(host, task))
+
+    async def _registered(self, host: str) -> set[str]:
+        stub = self._stub(host)
+        hosts = set()
+        for task in self._tasks.values():
+            request = RegisterTaskWorkerRequest(task_worker_id=self._id, task_def_id=task.task_def.id)
+            reply = await stub.RegisterTaskWorker(request, timeout=BEAT_SECONDS)
+            hosts |= {f"{own.host}:{own.port}" for own in reply.your_hosts}
+        return hosts
+
+    def _stub(self, host: str) -> Any:
+        return self._config.stub(server=host, async_channel=True)
+
+    async def _poll(self, host: str, task: LHTask) -> None:
+        """Ask a process for tasks, one after another; it ends when the process is gone."""
+        slots = asyncio.Semaphore(self._config.num_worker_threads)
+        stub = self._stub(host)
+        call = stub.PollTask()
+        request = PollTaskRequest(
+            client_id=self._id, task_worker_version=self._config.worker_version, task_def_id=task.task_def.id
+        )
+        try:
+            while True:
+                await slots.acquire()
+                await call.write(request)
+                reply = await call.read()
+                if reply is grpc.aio.EOF:
+                    return
+                if not reply.HasField("result"):
+                    slots.release()
+                    continue
+                running = asyncio.create_task(self._execute(stub, task, reply.result))
+                self._running.add(running)
+                running.add_done_callback(self._running.discard)
+                running.add_done_callback(lambda _: slots.release())
+        except (grpc.RpcError, asyncio.InvalidStateError):
+            return
+        finally:
+            call.cancel()
+
+    # -- an attempt ---------------------------------------------------------------------------------
+
+    async def _execute(self, stub: Any, task: LHTask, scheduled: ScheduledTask) -> None:
+        """Make an attempt, and report how it ended."""
+        context = WorkerContext(scheduled, stub)
+        about = f"{run_path(scheduled.task_run_id.wf_run_id)} {task.task_name} attempt {scheduled.attempt_number}"
+        function, began = self._functions[task.task_name], self._clock.monotonic()
+        self._tell(f"{about}: begins")
+        working = asyncio.ensure_future(function(*_inputs(function, scheduled, context)))
+        watching = asyncio.create_task(self._watch(stub, scheduled, working))
+        report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
+        try:
+            await asyncio.wait([working])
+        except asyncio.CancelledError:  # handed back
+            working.cancel(_STOPPED)
+            await asyncio.wait([working])
+        finally:
+            watching.cancel()
+        words = _note_end(report, working)
+        if context.log_output:
+            report.log_output.CopyFrom(to_variable_value(context.log_output))
+        now = Timestamp()
+        now.FromMilliseconds(self._clock.now_ms())
+        report.time.CopyFrom(now)
+        self._tell(f"{about}: {words} after {self._clock.monotonic() - began:.1f} s")
+        await self._report(stub, report)
+
+    async def _watch(self, stub: Any, scheduled: ScheduledTask, working: asyncio.Future[Any]) -> None:
+        """Cancel an attempt as soon as nobody wants it any more."""
+        while True:
+            await _pause(WATCH_SECONDS)
+            try:
+                reason = await _unwanted(stub, scheduled)
+            except grpc.RpcError as error:
+                if error.code() != grpc.StatusCode.NOT_FOUND:
+                    continue  # the server is away: the attempt goes on, and is looked at again
+                reason = "its run was deleted"
+            if reason:
+                working.cancel(reason)
+                return
+
+    async def _report(self, stub: Any, report: ReportTaskRun) -> None:
+        for _ in range(_REPORTS_MAX):
+            try:
+                await stub.ReportTask(report, timeout=_CALL_SECONDS)
+            except grpc.RpcError as error:
+                if error.code() == grpc.StatusCode.NOT_FOUND:
+                    return  # its run was deleted
+                self._tell(f"a report is sent again: {error.details()}")
+                await _pause(_REPORT_RETRY_SECONDS)
+            else:
+                return
+
+
+def _inputs(function: Function, scheduled: ScheduledTask, context: WorkerContext) -> list[Any]:
+    """The arguments of a task's function."""
+    kinds = [kind for name, kind in get_type_hints(function).items() if name != "return"]
+    arguments: list[Any] = []
+    for kind, variable in zip(kinds, scheduled.variables, strict=False):
+        value = variable.value
+        of_struct = value.WhichOneof("value") == "struct"
+        arguments.append(deserialize_struct(value.struct, kind) if of_struct else extract_value(value))
+    return [*arguments, context] if WorkerContext in kinds else arguments
+
+
+async def _unwanted(stub: Any, scheduled: ScheduledTask) -> str:
+    """The reason for which an attempt is wanted no more; nothing while it is.
+
+    Raises: `grpc.RpcError`, of status NOT_FOUND when its run was deleted.
+    """
+    task = await stub.GetTaskRun(scheduled.task_run_id, timeout=_CALL_SECONDS)
+    number = scheduled.attempt_number
+    if len(task.attempts) <= number or task.attempts[number].status != TaskStatus.TASK_RUNNING:
+        return "its attempt is over: the timeout of the step, or another worker has it"
+    if scheduled.source.WhichOneof("task_run_source") != "task_node":
+        return ""
+    node = scheduled.source.task_node.node_run_id
+    run = await stub.GetWfRun(node.wf_run_id, timeout=_CALL_SECONDS)
+    thread = run.thread_runs[node.thread_run_number]
+    if thread.status not in (LHStatus.HALTING, LHStatus.HALTED):
+        return ""
+    # A thread that an event interrupts lets its task end; one that somebody stopped does not.
+    by_hand = any(reason.HasField("manual_halt") for own in run.thread_runs for reason in own.halt_reasons)
+    return "its run was stopped" if by_hand else ""
+
+
+def _note_end(report: ReportTaskRun, working: asyncio.Future[Any]) -> str:
+    """Note in a report how an attempt ended; the words for it."""
+    if working.cancelled():
+        reason = _reason_of(working)
+        report.status = TaskStatus.TASK_FAILED
+        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=f"cancelled: {reason}"))
+        return f"cancelled: {reason}"
+    error = working.exception()
+    if isinstance(error, LHTaskException):
+        report.status = TaskStatus.TASK_EXCEPTION
+        report.exception.CopyFrom(
+            ThrownException(name=error.exception_name, message=error.message, content=error.content)
+        )
+        return f"failed: {error.exception_name} {error.message}"
+    if error is not None:
+        report.status = TaskStatus.TASK_FAILED
+        trace = "".join(traceback.format_exception(error))
+        report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=trace))
+        return f"failed: {type(error).__name__}: {error}"
+    try:
+        report.output.CopyFrom(to_variable_value(working.result()))
+    except TypeError as wrong:
+        report.status = TaskStatus.TASK_OUTPUT_SERDE_ERROR
+        report.error.CopyFrom(LHTaskError(type=LHErrorType.VAR_SUB_ERROR, message=f"its output is no value: {wrong}"))
+        return f"failed: its output is no value: {wrong}"
+    report.status = TaskStatus.TASK_SUCCESS
+    return "done"
+
+
+def _reason_of(cancelled: asyncio.Future[Any]) -> str:
+    try:
+        cancelled.result()
+    except asyncio.CancelledError as error:
+        return str(error) or "nobody said why"
+    return ""
+
+
+async def _within(work: Awaitable[Any], seconds: float) -> None:
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await work
+
+
+async def _pause(seconds: float) -> None:
+    await _within(asyncio.Event().wait(), seconds)

@@ -1,0 +1,78 @@
+"""A plan as a workflow of the engine: a task node for each step, in their order.
+
+    parameters ─▶ step ─▶ step ─▶ …        each node is the task `step`; its output joins the variable `values`
+                    └─ failure ─▶ the steps of `on_failure` ─▶ the run fails as before
+
+| variable | holds |
+|---|---|
+| `parameters` | the inputs of the run, by name |
+| `values` | parameters as they came out, and outputs of steps, by name |
+| `program` | the text of the file, for steps that call its functions |
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from littlehorse.model import ExponentialBackoffRetryPolicy, VariableMutationType
+from littlehorse.workflow import NodeOutput, WfRunVariable, Workflow, WorkflowThread
+
+from millpond.json_forms import plain
+from millpond.pipelines.plan import Plan, PlannedStep
+from millpond.pipelines.programs import Program
+
+__all__ = ("OF_PROGRAM", "PARAMETERS", "compiled")
+
+TASK = "step"
+PARAMETERS = "parameters"
+"""The kind of the first step of each run: it finds the values of parameters."""
+OF_PROGRAM = ("python", "spark")
+"""The kinds of steps that call functions of the program."""
+FAILED = "pipeline-failed"
+_DELAY_MAX_MS = 60_000
+
+
+def compiled(plan: Plan, program: Program) -> Workflow:
+    """The workflow of a plan."""
+
+    def body(thread: WorkflowThread) -> None:
+        inputs = thread.declare_json_obj("parameters", {})
+        code = thread.declare_json_obj("program", dict(program))
+        values = thread.declare_json_obj("values", {})
+        first = {"kind": PARAMETERS, "name": PARAMETERS, "parameters": plain(list(plan.parameters))}
+        values.assign(thread.execute(TASK, first, inputs, {}, retries=3, timeout_seconds=60))
+        for step in plan.steps:
+            output = _node(thread, plan, step, values, code)
+            if plan.on_failure:
+                thread.handle_any_failure(output, _handler(plan, step, values, code))
+            values.with_json_path(f"$.{step.name}").assign(output)
+
+    return Workflow(plan.name, body)
+
+
+def _node(
+    thread: WorkflowThread, plan: Plan, step: PlannedStep, values: WfRunVariable, code: WfRunVariable
+) -> NodeOutput:
+    literal = {**plain(step), "pipeline": plan.name}
+    backoff = ExponentialBackoffRetryPolicy(
+        base_interval_ms=step.backoff_ms, multiplier=2.0, max_delay_ms=_DELAY_MAX_MS
+    )
+    return thread.execute(
+        TASK, literal, values, code if step.kind in OF_PROGRAM else {}, retries=step.retries,
+        timeout_seconds=math.ceil(step.timeout_ms / 1000), exponential_backoff=backoff,
+    )  # fmt: skip
+
+
+def _handler(
+    plan: Plan, failed: PlannedStep, values: WfRunVariable, code: WfRunVariable
+) -> Callable[[WorkflowThread], Any]:
+    def handle(thread: WorkflowThread) -> None:
+        thread.mutate(values.with_json_path("$.failure"), VariableMutationType.ASSIGN, {"step": failed.name})
+        for step in plan.on_failure:
+            output = _node(thread, plan, step, values, code)
+            thread.mutate(values.with_json_path(f"$.{step.name}"), VariableMutationType.ASSIGN, output)
+        thread.fail(FAILED, f"the step {failed.name} failed")
+
+    return handle

@@ -1,0 +1,299 @@
+"""A pipeline as a Python function of steps.
+
+    @pipeline
+    def nightly(day: date = yesterday):
+        weather = load(f"raw/{day:%Y/%m/%d}/*.csv", map="weather", kind="temporal_state", value="temp double")
+        check("select * from {weather} where temp > 60", weather=weather)
+        delays = sql("select key, avg(temp) as temp from {weather} group by key", weather=weather)
+        notify("stream:etl/nightly", rows=delays.rows)
+
+The function runs once, when the pipeline is declared: each step that it calls joins the plan, and gives the value that
+its output will be. A step takes no value as text: in SQL `{name}` is a table or a bound parameter.
+
+Every step takes `name`, `needs`, `when`, `over` (a list: the step is done for each `item` of it), `retries`, `backoff`
+and `timeout` (seconds).
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
+from datetime import date, datetime, timedelta
+from typing import Any, get_type_hints
+
+from millpond.errors import Invalid
+from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
+from millpond.pipelines.values import Value, template_of
+from millpond.workflows.engine.schedules import next_instant
+
+__all__ = (
+    "Declared", "check", "condense", "enrich", "item", "load", "notify", "pipeline", "python", "retain", "shell",
+    "spark", "sql", "today", "yesterday",
+)  # fmt: skip
+
+TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
+                          list: "list", dict: "dict"}  # fmt: skip
+item = Value(("item",))
+"""The item of the list that a step with `over` is at."""
+
+
+def today(instant: datetime) -> date:
+    """The day on which a run begins; as a default of a parameter."""
+    return instant.date()
+
+
+def yesterday(instant: datetime) -> date:
+    """The day before a run begins; as a default of a parameter."""
+    return instant.date() - timedelta(days=1)
+
+
+COMPUTED: dict[str, Callable[[datetime], date]] = {"today": today, "yesterday": yesterday}
+
+
+class _Recording:
+    """The steps that a function has called so far, and the functions that steps of Python call."""
+
+    def __init__(self) -> None:
+        self.steps: list[PlannedStep] = []
+        self.functions: dict[str, Callable[..., Any]] = {}
+        self.prefix = ""
+
+    def add(self, kind: str, inputs: Mapping[str, Any], options: dict[str, Any]) -> Value:
+        """Add a step, and give the value of its output."""
+        name = self.prefix + (options.pop("name", None) or self._free_name(kind))
+        needs = tuple(step.path[0] for step in options.pop("needs", ()))
+        stated = {key: value for key, value in inputs.items() if value is not None}
+        planned = PlannedStep(
+            name=name, kind=kind, inputs=template_of(stated),
+            needs=needs, when=template_of(options.pop("when", None)), over=template_of(options.pop("over", None)),
+            retries=options.pop("retries", 3), backoff_ms=round(1000 * options.pop("backoff", 0.5)),
+            timeout_ms=round(1000 * options.pop("timeout", 600)),
+        )  # fmt: skip
+        if options:
+            raise Invalid("a step has no such option", kind="pipeline_plan", step=name, option=next(iter(options)),
+                          hint="name, needs, when, over, retries, backoff, timeout")  # fmt: skip
+        if planned.retries < 0 or planned.timeout_ms < 1000:
+            raise Invalid("retries are 0 or more, and a timeout is a second or more", kind="pipeline_plan", step=name,
+                          retries=planned.retries, timeout=planned.timeout_ms / 1000)  # fmt: skip
+        self.steps.append(planned)
+        return Value((name,))
+
+    def _free_name(self, kind: str) -> str:
+        taken = {step.name for step in self.steps}
+        names = (f"{kind}{number}" if number > 1 else kind for number in range(1, len(taken) + 2))
+        return next(name for name in names if self.prefix + name not in taken)
+
+
+_RECORDING: ContextVar[_Recording | None] = ContextVar("recording", default=None)
+
+
+class Declared:
+    """A pipeline: its plan, and the functions that its steps call. Called within another one, its steps join that."""
+
+    def __init__(
+        self, function: Callable[..., Any], *, name: str = "", schedule: str = "",
+        on_failure: Callable[[Value], Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.function = function
+        if schedule:
+            next_instant(schedule, 0)  # refused when it never fires
+        parameters = tuple(_parameters(function))
+        recording, failed = _Recording(), _Recording()
+        _recorded(recording, function, **{parameter.name: Value((parameter.name,)) for parameter in parameters})
+        if on_failure is not None:
+            _recorded(failed, on_failure, Value(("failure",)))
+        self.functions = recording.functions | failed.functions
+        self.plan = check_plan(Plan(
+            name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
+            on_failure=tuple(failed.steps), schedule=schedule,
+            doc=inspect.getdoc(function) or "",
+        ))  # fmt: skip
+
+    def __call__(self, **inputs: Any) -> Any:
+        """Add its steps to the pipeline that is being declared.
+
+        Raises: `Invalid` outside of one, for a parameter that is missing, or that it does not have.
+        """
+        recording = _recording(self.plan.name)
+        computed = [own.name for own in self.plan.parameters if own.computed and own.name not in inputs]
+        if computed:
+            raise Invalid("a pipeline within another takes its parameters from there", kind="pipeline_plan",
+                          pipeline=self.plan.name, parameter=computed[0], hint=f"give {computed[0]}=…")  # fmt: skip
+        outer = recording.prefix
+        recording.prefix = f"{outer}{self.plan.name}_"
+        try:
+            return self.function(**inputs)
+        finally:
+            recording.prefix = outer
+
+
+def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Declare a pipeline: a function of steps. It is checked here.
+
+    `schedule` is a cron expression of five fields, in UTC; `on_failure` a function of steps, which gets the failure.
+
+    Raises: `Invalid` for a step that cannot work.
+    """
+    if function is None:
+        return lambda function_: Declared(function_, **options)
+    return Declared(function, **options)
+
+
+def _recorded(recording: _Recording, function: Callable[..., Any], *inputs: Any, **named: Any) -> None:
+    token = _RECORDING.set(recording)
+    try:
+        function(*inputs, **named)
+    finally:
+        _RECORDING.reset(token)
+
+
+def _recording(what: str) -> _Recording:
+    recording = _RECORDING.get()
+    if recording is None:
+        raise Invalid("a step stands in the function of a pipeline", kind="pipeline_plan", step=what,
+                      hint="write it in a function with @pipeline above")  # fmt: skip
+    return recording
+
+
+def _parameters(function: Callable[..., Any]) -> list[Parameter]:
+    hints = get_type_hints(function)
+    parameters = []
+    for name, own in inspect.signature(function).parameters.items():
+        kind = TYPES.get(hints.get(name, str))
+        if kind is None:
+            raise Invalid("a parameter has no such type", kind="pipeline_plan", parameter=name, type=hints[name],
+                          hint=f"one of: {', '.join(TYPES.values())}")  # fmt: skip
+        if own.default is inspect.Parameter.empty:
+            parameters.append(Parameter(name=name, type=kind))
+        elif callable(own.default):
+            word = own.default.__name__
+            if COMPUTED.get(word) is not own.default:
+                raise Invalid("a default is a value, or today or yesterday of millpond.pipelines",
+                              kind="pipeline_plan", parameter=name, default=word)  # fmt: skip
+            parameters.append(Parameter(name=name, type=kind, required=False, default=word, computed=True))
+        else:
+            parameters.append(Parameter(name=name, type=kind, required=False, default=template_of(own.default)))
+    return parameters
+
+
+# -- steps --------------------------------------------------------------------------------------------
+
+
+def load(
+    files: str | Sequence[str], *, map: str, kind: str = "", value: str = "", columns: Mapping[str, Any] | None = None,
+    format: str | None = None, max_rejects: int = 0, **options: Any,
+) -> Value:  # fmt: skip
+    """Load files into a map, which is made when it is missing and a `kind` is given. Output: `map, load, rows`."""
+    inputs = {"files": files, "map": map, "kind": kind, "value": value, "columns": columns, "format": format,
+              "max_rejects": max_rejects}  # fmt: skip
+    return _recording("load").add("load", inputs, options)
+
+
+def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:
+    """The rows of a query, as Parquet. In it `{name}` is an input: a table, a map, or a bound parameter.
+
+    `engine`: `local`, or `spark`, whose session the worker keeps. Output: `path, rows`.
+    """
+    return _query("sql", query, engine, inputs)
+
+
+def check(query: str, /, *, finds_nothing: bool = True, engine: str = "local", **inputs: Any) -> Value:
+    """Fail as `check-failed`, with the first rows, when a query finds rows; without `finds_nothing`, when it does not.
+
+    Output: `rows`.
+    """
+    return _query("check", query, engine, inputs, finds_nothing=finds_nothing)
+
+
+def enrich(
+    rows: Any, /, *, map: Any, key: str, at: str = "", into: str = "", format: str = "", **options: Any
+) -> Value:
+    """Rows (a table, or files) with what a map says of each, by Spark, as Parquet. Output: `path, rows, found`."""
+    inputs = {"rows": rows, "map": map, "key": key, "at": at, "into": into, "format": format}
+    return _recording("enrich").add("enrich", inputs, options)
+
+
+def python(function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Value:
+    """Call a function with values of the run. Its result is JSON: a dictionary's fields are those of the output."""
+    return _call("python", function, arguments, options)
+
+
+def spark(function: Callable[..., Any], /, *arguments: Any, **options: Any) -> Value:
+    """Call a function with the worker's Spark session, and values of the run. Output: as `python`."""
+    return _call("spark", function, arguments, options)
+
+
+def shell(command: Sequence[Any], /, *, env: Mapping[str, Any] | None = None, **options: Any) -> Value:
+    """Run a program: its words, of which no shell makes more. Output: `status, output`, the last 10,000 characters."""
+    if isinstance(command, str) or not command:
+        raise Invalid("a program is a list of words", kind="pipeline_plan", step="shell",
+                      hint='write ["sh", "-c", "…"] where a shell is meant, and values in env')  # fmt: skip
+    return _recording("shell").add("shell", {"command": list(command), "env": dict(env or {})}, options)
+
+
+def notify(place: str, /, **fields: Any) -> Value:
+    """Send fields as JSON, once: an event of `stream:QUEUE/JOB_SET`, or a POST to `http…`."""
+    options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
+    if not place.startswith(("stream:", "http://", "https://")):
+        raise Invalid("not a place to notify", kind="pipeline_plan", place=place,
+                      hint="stream:QUEUE/JOB_SET, or a URL")  # fmt: skip
+    return _recording("notify").add("notify", {"place": place, "fields": fields}, options)
+
+
+def condense(map: Any, /, *, before: Any = "", **options: Any) -> Value:
+    """Condense a map, up to a time or by its setting."""
+    return _recording("condense").add("condense", {"map": map, "before": before}, options)
+
+
+def retain(map: Any, /, *, before: Any = "", **options: Any) -> Value:
+    """Delete old rows of a map, those before a time or by its setting."""
+    return _recording("retain").add("retain", {"map": map, "before": before}, options)
+
+
+_OPTIONS = ("name", "needs", "when", "over", "retries", "backoff", "timeout")
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+
+
+def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: Any) -> Value:
+    options = {name: inputs.pop(name) for name in _OPTIONS if name in inputs}
+    recording = _recording(kind)
+    if "\x02" in query:
+        raise Invalid("a value of the run stands in SQL as {name}, and is given by that name", kind="pipeline_sql",
+                      hint=f'{kind}("… where day = {{day}}", day=day), without f before the text')  # fmt: skip
+    if engine not in ("local", "spark"):
+        raise Invalid("no such engine", kind="pipeline_plan", engine=engine, hint="local or spark")
+    places = set(_PLACE.findall(query))
+    if places != set(inputs):
+        odd = min(places ^ set(inputs))
+        raise Invalid("the inputs of a query are those that it names", kind="pipeline_sql", input=odd,
+                      hint=f"write {{{odd}}} in the query and give {odd}=…, or neither")  # fmt: skip
+    if engine == "local":
+        _parse(query)
+    return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)
+
+
+def _parse(query: str) -> None:
+    """Refuse SQL that is none, before anything runs."""
+    import duckdb  # a worker that parses nothing does without it
+
+    try:
+        statements = duckdb.extract_statements(_PLACE.sub(r"\1", query))
+    except duckdb.Error as error:
+        raise Invalid("the query is not understood", kind="pipeline_sql",
+                      reason=str(error).splitlines()[0]) from None  # fmt: skip
+    if len(statements) != 1 or statements[0].type != duckdb.StatementType.SELECT:
+        raise Invalid("a query is one SELECT", kind="pipeline_sql", query=query[:80])
+
+
+def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], options: dict[str, Any]) -> Value:
+    if not callable(function):
+        raise Invalid("a step calls a function", kind="pipeline_plan", step=kind, type=type(function).__name__,
+                      hint=f"{kind}(function, …): it is called when the step runs, and not here")  # fmt: skip
+    recording = _recording(kind)
+    if "name" not in options and function.__name__.isidentifier():
+        options["name"] = None if function.__name__ == "<lambda>" else recording._free_name(function.__name__)  # noqa: SLF001
+    step = recording.add(kind, {"arguments": list(arguments)}, options)
+    recording.functions[step.path[0]] = function
+    return step

@@ -1,0 +1,255 @@
+"""Runs of pipelines without a server: the engine, its log and a worker in one process, on the space of a pond.
+
+    run ─▶ processor (its thread) ─▶ a task is handed over ─▶ carried out here ─▶ report ─▶ …
+
+Invariants:
+* one process at a time works so on a pond; the engine and its rows are those of a node, which may serve the pond later;
+* a run that was cut off goes on when the same is begun again: what its attempts had done by a checkpoint stays done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast
+
+import littlehorse
+from filelock import FileLock, Timeout
+from littlehorse.config import LHConfig
+from littlehorse.exceptions import LHTaskException
+from littlehorse.model import (
+    Checkpoint,
+    LHErrorType,
+    LHStatus,
+    LHTaskError,
+    ReportTaskRun,
+    RunWfRequest,
+    ScheduledTask,
+    TaskStatus,
+    Variable,
+    VariableId,
+    WfRun,
+    WfRunId,
+)
+from littlehorse.model import LHTaskException as ThrownException
+from littlehorse.utils import extract_value, to_variable_value
+from littlehorse.worker import WorkerContext
+
+from millpond.clock import SystemClock
+from millpond.errors import AlreadyExists, Conflict, Invalid
+from millpond.pipelines import tasks
+from millpond.pipelines.compiled import TASK, compiled
+from millpond.pipelines.step import held
+from millpond.workflows.engine import key_of
+from millpond.workflows.processor import Applied, Processor, read_rows
+from millpond.workflows.processor.running import running_attempts
+from millpond.workflows.tasks.queues import BEATING, Worker
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+    from littlehorse.model import LittleHorseStub
+
+    from millpond.pipelines.declare import Declared
+    from millpond.pipelines.programs import Program
+    from millpond.pond import Pond
+
+__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded")
+
+TENANT = "default"
+SLOTS = 4
+"""The steps of different runs that are carried out at a time."""
+_OVER = (LHStatus.COMPLETED, LHStatus.ERROR, LHStatus.EXCEPTION)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A run that has ended: its id, its status, and the outputs of its steps by their names."""
+
+    run: str
+    status: str
+    values: dict[str, Any]
+
+
+@contextmanager
+def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[EmbeddedRuns]:
+    """An engine on the pond in a folder, while this lasts; `tell` gets a line for each event.
+
+    Raises: `Conflict` when another process works on the pond in this way, or its runs are in another store.
+    """
+    if (pond.folder / "workflows").exists():
+        raise Conflict("the runs of this pond are in another store", kind="workflows_place", store="rocksdb",
+                       hint="serve the pond, and deploy the pipeline there")  # fmt: skip
+    lock = FileLock(pond.folder / "pipelines.lock")
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise Conflict("another process runs pipelines of this pond", kind="pipelines_busy", folder=pond.folder,
+                       hint="wait for it, or serve the pond and deploy the pipeline there") from None  # fmt: skip
+    runs = EmbeddedRuns(pond, tell)
+    os.environ["MILLPOND_POND"] = place
+    try:
+        with held(place, pond):
+            yield runs
+    finally:
+        runs.close()
+        lock.release()
+
+
+class EmbeddedRuns:
+    """An engine, and the worker beside it."""
+
+    def __init__(self, pond: Pond, tell: Callable[[str], object]) -> None:
+        self._tell, self._clock = tell, SystemClock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._handed: asyncio.Queue[ScheduledTask] = asyncio.Queue()
+        self._id = f"embedded-{os.getpid()}{BEATING}"
+        self._reason = ""
+        self._processor = Processor(pond.space, self._clock, self._pass_on)
+        self._processor.start()
+        for attempt in running_attempts(self._processor):
+            lost = attempt.lost("the process that worked on it is gone", self._clock.now_ms())
+            self._processor.submit(attempt.tenant, lost).result()
+
+    def close(self) -> None:
+        """End the engine; runs that have not ended go on when it is begun again."""
+        self._processor.stop()
+
+    def run(self, declared: Declared, program: Program, inputs: Mapping[str, Any], run: str) -> Ended:
+        """Run a pipeline to its end, or go on with the run of this id.
+
+        Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
+        """
+        workflow = compiled(declared.plan, program)
+        config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
+        littlehorse.create_task_def(tasks.step, TASK, config)
+        self._send(workflow.compile())
+        variables = {"parameters": to_variable_value(dict(inputs))}
+        with suppress(AlreadyExists):
+            self._send(RunWfRequest(wf_spec_name=declared.plan.name, id=run, variables=variables))
+        asyncio.run(self._until_ended(run))
+        row = self._row(WfRun, WfRunId(id=run))
+        variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
+        values = extract_value(variable.value) if variable is not None else {}
+        if row.status != LHStatus.COMPLETED:
+            failure = row.thread_runs[0].error_message
+            raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=self._reason or failure,
+                          hint="mend it and start another run: --id, or --again")  # fmt: skip
+        return Ended(run, LHStatus.Name(row.status), values)
+
+    def _send(self, request: Message) -> Message | None:
+        return self._processor.submit(TENANT, request).result()
+
+    def _row(self, kind: type[Any], name: Message) -> Any:
+        return read_rows(self._processor, TENANT, lambda rows: rows.get(kind, key_of(name)))
+
+    def is_over(self, run: str) -> bool:
+        """True when there is a run of this id, and it has ended."""
+        row = self._row(WfRun, WfRunId(id=run))
+        return row is not None and row.status in _OVER
+
+    # -- the worker ---------------------------------------------------------------------------------
+
+    def _pass_on(self, ends: Sequence[Applied]) -> None:
+        """Called by the processor's thread."""
+        for end in ends:
+            if end.worker is not None and isinstance(end.reply, ScheduledTask) and self._loop is not None:
+                self._loop.call_soon_threadsafe(self._handed.put_nowait, end.reply)
+
+    async def _until_ended(self, run: str) -> None:
+        self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
+        idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
+        working: set[asyncio.Task[None]] = set()
+        for worker in idle:
+            self._processor.workers.wait(worker)
+        try:
+            while not self.is_over(run):
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(0.2):
+                        scheduled = await self._handed.get()
+                        task = asyncio.create_task(self._execute(scheduled))
+                        working.add(task)
+                        task.add_done_callback(working.discard)
+                if working and self._handed.empty():
+                    await asyncio.wait(working, return_when=asyncio.FIRST_COMPLETED, timeout=0.05)
+        finally:
+            for worker in idle:
+                self._processor.workers.withdraw(worker)
+            for task in tuple(working):
+                task.cancel()
+            if working:
+                await asyncio.wait(working)
+            self._loop = None
+
+    async def _execute(self, scheduled: ScheduledTask) -> None:
+        planned, values, program = (extract_value(variable.value) for variable in scheduled.variables)
+        context = WorkerContext(scheduled, cast("LittleHorseStub", _Checkpoints(self)))
+        name = f"{planned['name']}" + (f" attempt {scheduled.attempt_number}" if scheduled.attempt_number else "")
+        began = self._clock.monotonic()
+        report = ReportTaskRun(task_run_id=scheduled.task_run_id, attempt_number=scheduled.attempt_number)
+        try:
+            async with asyncio.timeout(planned.get("timeout_ms", 60_000) / 1000):
+                output = await tasks.step(planned, values, program, context)
+        except LHTaskException as thrown:
+            words = f"failed: {thrown.message}"
+            report.status = TaskStatus.TASK_EXCEPTION
+            report.exception.CopyFrom(ThrownException(name=thrown.exception_name, message=thrown.message))
+        except TimeoutError:
+            words = f"its timeout is over after {planned['timeout_ms'] / 1000:g} s (timeout=… at the step raises it)"
+            report.status = TaskStatus.TASK_TIMEOUT
+            report.error.CopyFrom(LHTaskError(type=LHErrorType.TIMEOUT, message=words))
+        except Exception as error:
+            words = f"failed: {error}"
+            report.status = TaskStatus.TASK_FAILED
+            report.error.CopyFrom(LHTaskError(type=LHErrorType.TASK_ERROR, message=str(error)))
+        else:
+            words = "skipped" if output.get("$skipped") else "done"
+            report.status = TaskStatus.TASK_SUCCESS
+            report.output.CopyFrom(to_variable_value(output))
+        if words.startswith(("failed", "its timeout")):
+            self._reason = f"{name}: {words}"
+        report.time.FromMilliseconds(self._clock.now_ms())
+        await self.submit(report)
+        if planned["kind"] != "parameters" or words != "done":
+            self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
+        self._processor.workers.wait(Worker((TENANT, TASK), self._id))
+
+    async def submit(self, request: Message) -> Message | None:
+        """The reply to a request of the worker."""
+        return await asyncio.wrap_future(self._processor.submit(TENANT, request))
+
+    def checkpoint(self, name: Message) -> Any:
+        """A checkpoint that is there."""
+        return self._row(Checkpoint, name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Checkpoints:
+    """The calls by which the client's context retains and finds what an earlier attempt has computed."""
+
+    runs: EmbeddedRuns
+
+    def __getattr__(self, method: str) -> Callable[[Message], Coroutine[Any, Any, Any]]:
+        async def call(request: Message) -> Any:
+            return self.runs.checkpoint(request) if method == "GetCheckpoint" else await self.runs.submit(request)
+
+        return call
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """The client's configuration, and the stub that it gives, whose calls a function makes by their names."""
+
+    send: Callable[[str, Any], Any]
+
+    def stub(self, *_: Any, **__: Any) -> Calls:
+        """Its methods."""
+        return self
+
+    def __getattr__(self, method: str) -> Callable[..., Any]:
+        def call(request: Any, **_: Any) -> Any:
+            return self.send(method, request)
+
+        return call

@@ -1,0 +1,291 @@
+"""The kinds of steps, carried out: inputs in, an output of JSON out. Each is idempotent under the key of its step."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import os
+import subprocess
+import traceback
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import UTC, date, datetime
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import urllib3
+
+from millpond.clock import SystemClock
+from millpond.errors import Internal, Invalid, MillpondError, Unavailable
+from millpond.events.event import NewEvent
+from millpond.json_forms import parse_list, plain, stable_json
+from millpond.pipelines.declare import COMPUTED
+from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.queries import is_table, query_rows, write_rows
+from millpond.pipelines.requests import Target
+from millpond.pipelines.step import Failed, Step
+from millpond.pipelines.targets import map_for_load
+from millpond.pipelines.values import filled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+
+__all__ = ("CHECK_FAILED", "carried_out")
+
+CHECK_FAILED = "check-failed"
+"""The exception of a check whose rules do not all hold, or whose query finds rows."""
+ITEMS_MAX = 10_000
+_ROWS_SHOWN = 5
+_OUTPUT_CHARACTERS = 10_000
+_SKIPPED = {"$skipped": True}
+
+Job = Callable[[Step, str, dict[str, Any]], Awaitable[dict[str, Any]]]
+Kind = Callable[[Step, dict[str, Any], dict[str, Any]], Awaitable[dict[str, Any]]]
+
+
+async def carried_out(
+    step: Step, planned: dict[str, Any], values: dict[str, Any], program: dict[str, Any], job: Job
+) -> dict[str, Any]:
+    """The output of a step; `job` runs one of Spark's.
+
+    Raises: `Failed` for a check that does not hold; as the kind.
+    """
+    if planned["kind"] == "parameters":
+        return await step.once(partial(_parameters, planned, values, step))
+    if planned["when"] is not None and not filled(planned["when"], values):
+        return _SKIPPED
+    planned = {**planned, "program": program, "job": job}
+    kind = _KINDS[planned["kind"]]
+    if planned["over"] is None:
+        return await kind(step, planned, filled(planned["inputs"], values))
+    items = filled(planned["over"], values)
+    if not isinstance(items, list) or len(items) > ITEMS_MAX:
+        size = len(items) if isinstance(items, list) else type(items).__name__
+        raise Invalid("a step is done for each item of a list", kind="pipeline_value", step=planned["name"],
+                      items=size, limit=ITEMS_MAX)  # fmt: skip
+    outputs = []
+    for number, item in enumerate(items):  # one after another: a checkpoint holds each
+        own = Step(step.context, step.pond, f"{step.key}-{number}")
+        outputs.append(await kind(own, planned, filled(planned["inputs"], {**values, "item": item})))
+    return {"items": outputs, "count": len(outputs)}
+
+
+def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
+    """The values of parameters: of their types, with defaults where none is given."""
+    parameters = {own["name"]: own for own in planned["parameters"]}
+    for name in inputs:
+        if name not in parameters:
+            raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
+                          hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
+    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
+    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.isoformat()}}
+    for name, own in parameters.items():
+        if name in inputs:
+            values[name] = _of_type(name, own["type"], inputs[name])
+        elif own["required"]:
+            raise Invalid("a parameter is missing", kind="pipeline_value", parameter=name, type=own["type"],
+                          hint=f"give {name}=…")  # fmt: skip
+        else:
+            values[name] = COMPUTED[own["default"]](began).isoformat() if own["computed"] else own["default"]
+    return values
+
+
+def _json(text: str) -> Any:
+    return parse_list(f"[{text}]")[0]
+
+
+_READ: dict[str, Callable[[str], Any]] = {
+    "int": int, "float": float, "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "date": lambda text: date.fromisoformat(text).isoformat(),
+    "datetime": lambda text: datetime.fromisoformat(text).isoformat(),
+    "list": _json, "dict": _json,
+}  # fmt: skip
+_HELD: dict[str, tuple[type, ...]] = {
+    "str": (str,), "int": (int,), "float": (int, float), "bool": (bool,), "list": (list,), "dict": (dict,),
+}  # fmt: skip
+
+
+def _of_type(name: str, kind: str, value: Any) -> Any:
+    wrong = Invalid("a parameter is of another type", kind="pipeline_value", parameter=name, type=kind, value=value)
+    if isinstance(value, str) and kind in _READ:
+        try:
+            value = _READ[kind](value)
+        except (ValueError, KeyError):
+            raise wrong from None
+    if kind in _HELD and (not isinstance(value, _HELD[kind]) or isinstance(value, bool) is not (kind == "bool")):
+        raise wrong
+    return value
+
+
+# -- kinds --------------------------------------------------------------------------------------------
+
+
+def _files(step: Step) -> Path:
+    """The folder for the tables of a step's run."""
+    folder = os.environ.get("MILLPOND_PIPELINE_FILES", "pipeline-files")
+    return Path(folder).absolute() / step.context.wf_run_id.id
+
+
+def _name_of(map: Any) -> str:
+    return str(map["map"] if isinstance(map, Mapping) else map)
+
+
+async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    def work(pond: Pond | RemotePond) -> dict[str, Any]:
+        name, files = inputs["map"], inputs["files"]
+        with map_for_load(pond, name, Target(kind=inputs["kind"], value=inputs["value"])):
+            result = pond.load_files(
+                files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
+                written=inputs.get("format"), max_rejects=inputs["max_rejects"], source=step.key,
+            )  # fmt: skip
+        return {"map": name, "load": result.load, "rows": result.rows, "rejected": result.rejected,
+                "position": result.position}  # fmt: skip
+
+    output: dict[str, Any] = await step.of_pond(work)
+    return output
+
+
+async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    if inputs["engine"] == "spark":
+        out = str(_files(step))
+        output: dict[str, Any] = await planned["job"](step, "query", {**inputs, "out": out, "first_rows": 0})
+        return output
+    file = _files(step) / f"{step.key}.parquet"
+
+    def work(pond: Pond | RemotePond) -> dict[str, Any]:
+        rows = query_rows(pond, inputs["query"], inputs["inputs"], lambda reader: write_rows(reader, file))
+        return {"path": str(file), "rows": rows}
+
+    result: dict[str, Any] = await step.of_pond(work)
+    return result
+
+
+async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    def first(reader: pa.RecordBatchReader) -> list[str]:
+        rows: list[str] = []
+        for batch in reader:
+            rows += [str(row) for row in batch.slice(0, _ROWS_SHOWN - len(rows)).to_pylist()]
+            if len(rows) >= _ROWS_SHOWN:
+                break
+        return rows
+
+    if inputs["engine"] == "spark":
+        odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
+    else:
+        odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first))
+    if bool(odd) is inputs["finds_nothing"]:
+        what = f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"
+        raise Failed(CHECK_FAILED, f"{planned['name']}: {what}", {"passed": False, "first": odd})
+    return {"passed": True, "rows": len(odd)}
+
+
+async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    rows = inputs["rows"]
+    if is_table(rows):
+        view: dict[str, Any] = {"files": [rows["path"]], "format": "parquet"}
+    else:
+        files = rows if isinstance(rows, list) else [rows]
+        form = inputs["format"] or Path(files[0]).suffix.lstrip(".")
+        view = {"files": files, "format": "json" if form == "jsonl" else form}
+        view["options"] = {"header": "true", "inferSchema": "true"} if form == "csv" else {}
+    lookup = {"map": _name_of(inputs["map"]), "key": inputs["key"], "at": inputs["at"], "into": inputs["into"]}
+    arguments = {
+        "rows": {"sql": "select * from step_rows", "views": {"step_rows": view}}, "lookups": [lookup],
+        "out": str(_files(step)),
+    }  # fmt: skip
+    output: dict[str, Any] = await planned["job"](step, "enrich", arguments)
+    return output
+
+
+async def _python(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    function = pipelines_of(planned["program"])[planned["pipeline"]].functions[planned["name"]]
+
+    def work() -> Any:
+        try:
+            result = function(*inputs["arguments"])
+            return asyncio.run(result) if inspect.iscoroutine(result) else result
+        except MillpondError:
+            raise
+        except (ConnectionError, TimeoutError) as error:
+            raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
+                              function=planned["name"], reason=error) from error  # fmt: skip
+        except Exception as error:
+            frames = traceback.extract_tb(error.__traceback__)
+            raise Internal("a function of the pipeline failed", kind="pipeline_function", function=planned["name"],
+                           reason=f"{type(error).__name__}: {error}",
+                           line=f"{Path(frames[-1].filename).name}:{frames[-1].lineno}") from error  # fmt: skip
+
+    return _as_output(await step.once(work))
+
+
+async def _spark(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    arguments = {"program": planned["program"], "pipeline": planned["pipeline"], "step": planned["name"], **inputs}
+    return _as_output((await planned["job"](step, "function", arguments))["result"])
+
+
+def _as_output(result: Any) -> dict[str, Any]:
+    return result if isinstance(result, dict) else {"value": result}
+
+
+async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    def work() -> dict[str, Any]:
+        words = [str(word) for word in inputs["command"]]
+        environment = {**os.environ, **{name: str(value) for name, value in inputs["env"].items()}}
+        done = subprocess.run(
+            words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+            timeout=planned["timeout_ms"] / 1000,
+        )  # fmt: skip
+        output = done.stdout[-_OUTPUT_CHARACTERS:]
+        if done.returncode:
+            last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
+            raise Unavailable("a program failed", kind="pipeline_program_failed", program=words[0],
+                              status=done.returncode, line=last)  # fmt: skip
+        return {"status": 0, "output": output}
+
+    output: dict[str, Any] = await step.once(work)
+    return output
+
+
+async def _notify(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    place, body = inputs["place"], stable_json(inputs["fields"], compact=True)
+
+    def append(pond: Pond | RemotePond) -> dict[str, Any]:
+        queue, _, job_set = place.removeprefix("stream:").partition("/")
+        event = NewEvent(pond.clock.now_ms(), body, planned["name"], {"job_id": step.key})
+        return plain(pond.events.append(queue, job_set, [event], source=f"notify:{step.key}", positions=[1]))
+
+    def post() -> dict[str, Any]:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": step.key}
+        try:
+            answer = urllib3.request("POST", place, body=body, headers=headers, timeout=30, retries=False)
+        except urllib3.exceptions.HTTPError as error:
+            raise Unavailable("nobody answers there", kind="pipeline_notify", place=place, reason=error) from None
+        if answer.status >= 500 or answer.status == 429:
+            raise Unavailable("it could not be told", kind="pipeline_notify", place=place, status=answer.status)
+        if answer.status >= 400:
+            raise Invalid("it is refused there", kind="pipeline_notify", place=place, status=answer.status)
+        return {"status": answer.status}
+
+    await (step.of_pond(append) if place.startswith("stream:") else step.once(post))
+    return {"place": place}
+
+
+def _maintained(what: str) -> Kind:
+    async def maintain(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+        def work(pond: Pond | RemotePond) -> dict[str, Any]:
+            own, before = pond.map(_name_of(inputs["map"])), inputs["before"] or None
+            return {"map": own.name, **plain(own.condense(before) if what == "condense" else own.retain(before))}
+
+        output: dict[str, Any] = await step.of_pond(work)
+        return output
+
+    return maintain
+
+
+_KINDS: dict[str, Kind] = {
+    "load": _load, "sql": _sql, "check": _check, "enrich": _enrich, "python": _python, "spark": _spark,
+    "shell": _shell, "notify": _notify, "condense": _maintained("condense"), "retain": _maintained("retain"),
+}  # fmt: skip

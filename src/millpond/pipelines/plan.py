@@ -1,0 +1,138 @@
+"""Plans: what a pipeline was declared to be, as JSON: its parameters, and its steps in their order.
+
+Invariants:
+* a step takes values of parameters and of steps before it, and needs steps before it: there are no circles;
+* no two steps, and no step and parameter, have one name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from millpond.errors import Invalid
+from millpond.pipelines.values import names_in
+
+__all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "drawn", "drawn_svg")
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
+RESERVED = ("run", "failure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """A parameter of a run: its type, and its default as a plan holds it; computed: found when the run begins."""
+
+    name: str
+    type: str
+    required: bool = True
+    default: Any = None
+    computed: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedStep:
+    """A step: its kind, its inputs as templates, and how it is tried."""
+
+    name: str
+    kind: str
+    inputs: dict[str, Any]
+    needs: tuple[str, ...] = ()
+    when: Any = None
+    over: Any = None
+    retries: int = 3
+    backoff_ms: int = 500
+    timeout_ms: int = 600_000
+
+    def takes(self) -> tuple[str, ...]:
+        """The parameters and steps that it waits for, in the order of their mention."""
+        inner = names_in([self.inputs, self.when, self.over])
+        return tuple(dict.fromkeys([*(name for name in inner if name != "item"), *self.needs]))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A pipeline, as it was declared."""
+
+    name: str
+    parameters: tuple[Parameter, ...] = ()
+    steps: tuple[PlannedStep, ...] = ()
+    on_failure: tuple[PlannedStep, ...] = ()
+    schedule: str = ""
+    doc: str = field(default="")
+
+
+def check_plan(plan: Plan) -> Plan:
+    """The plan, when it can be run.
+
+    Raises: `Invalid` naming the step that is wrong.
+    """
+    if not _NAME.fullmatch(plan.name):
+        raise Invalid("not a name of a pipeline", kind="pipeline_plan", pipeline=plan.name,
+                      hint="letters, digits and _, the first a letter")  # fmt: skip
+    if not plan.steps:
+        raise Invalid("the pipeline has no steps", kind="pipeline_plan", pipeline=plan.name,
+                      hint="call load, check, enrich, sql, python, … in its function")  # fmt: skip
+    there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
+    for step in (*plan.steps, *plan.on_failure):
+        if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
+            raise Invalid("a step has a name of its own", kind="pipeline_plan", step=step.name,
+                          hint="name it: name=…; letters, digits and _, and of no other")  # fmt: skip
+        for name in step.takes():
+            if name not in there:
+                raise Invalid("a step takes what comes after it, or nowhere", kind="pipeline_plan", step=step.name,
+                              takes=name, hint=f"before it there are: {', '.join(there[2:]) or 'none'}")  # fmt: skip
+        there.append(step.name)
+    return plan
+
+
+# -- drawings -----------------------------------------------------------------------------------------
+
+
+def drawn(plan: Plan) -> Iterator[str]:
+    """The plan and its graph, as lines for a terminal."""
+    yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
+    if plan.schedule:
+        yield f"  at {plan.schedule} UTC"
+    for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
+        if plan.on_failure and number == len(plan.steps) + 1:
+            yield "  on failure"
+        last = number in (len(plan.steps), len(plan.steps) + len(plan.on_failure))
+        takes = f"  ◀ {', '.join(step.takes())}" if step.takes() else ""
+        more = "".join(word for word, there in ((", if", step.when), (", for each", step.over)) if there is not None)
+        yield f"  {'└' if last else '├'}─ {step.name}  [{step.kind}{more}]{takes}"
+
+
+def _shown(parameter: Parameter) -> str:
+    text = f"{parameter.name}: {parameter.type}"
+    if parameter.computed:
+        return f"{text} = {parameter.default}()"
+    return text if parameter.required else f"{text} = {parameter.default}"
+
+
+_ROW, _WIDTH, _HEIGHT = 56, 240, 32
+
+
+def drawn_svg(plan: Plan) -> str:
+    """The graph of a plan as SVG: a box for each step, and a line from each one that it takes values of."""
+    places = {step.name: number for number, step in enumerate(plan.steps)}
+    parts = []
+    for step in plan.steps:
+        y = places[step.name] * _ROW + 12
+        label = f"{step.name}  [{step.kind}]"
+        parts.append(f'<rect x="60" y="{y}" width="{_WIDTH}" height="{_HEIGHT}" rx="6"/>')
+        parts.append(f'<text x="72" y="{y + 21}">{label}</text>')
+        for name in step.takes():
+            if name in places:
+                start, stop = places[name] * _ROW + 28, y + 16
+                bend = 60 - 12 * min(4, places[step.name] - places[name])
+                parts.append(f'<path d="M60 {start} C{bend} {start} {bend} {stop} 60 {stop}"/>')
+    height = len(plan.steps) * _ROW
+    style = "rect{fill:#eef4fb;stroke:#35618e}text{font:14px sans-serif}path{fill:none;stroke:#35618e}"
+    inner = "".join(parts)
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="320" height="{height}"><title>{plan.name}</title>'
+        f"<style>{style}</style>{inner}</svg>"
+    )

@@ -1,0 +1,80 @@
+"""Programs: files of pipelines, as text that travels with a run, and the pipelines in them.
+
+Invariant: a run ends with the text with which it began, whatever the file says since.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from functools import lru_cache
+from pathlib import Path
+from types import ModuleType
+from typing import TypedDict
+
+from millpond.errors import Invalid, MillpondError
+from millpond.pipelines.declare import Declared
+
+__all__ = ("Program", "pipelines_of", "read_program")
+
+PROGRAM_BYTES_MAX = 1_000_000
+
+
+class Program(TypedDict):
+    """The text of a file of pipelines."""
+
+    file: str
+    source: str
+
+
+def read_program(path: str | Path) -> Program:
+    """The text of a file.
+
+    Raises: `Invalid` when it cannot be read, or is too long.
+    """
+    try:
+        source = Path(path).read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise Invalid("the file of the pipeline cannot be read", kind="pipeline_program", file=path,
+                      reason=error) from None  # fmt: skip
+    if len(source) > PROGRAM_BYTES_MAX:
+        raise Invalid("the file of the pipeline is too long", kind="pipeline_program", file=path,
+                      bytes=len(source), limit=PROGRAM_BYTES_MAX)  # fmt: skip
+    return Program(file=str(Path(path).absolute()), source=source)
+
+
+def pipelines_of(program: Program) -> dict[str, Declared]:
+    """The pipelines of a program, by name.
+
+    Raises: `Invalid` with the line that failed, when it does not import; as `pipeline`.
+    """
+    return _pipelines(program["file"], program["source"])
+
+
+@lru_cache(maxsize=100)
+def _pipelines(file: str, source: str) -> dict[str, Declared]:
+    name = f"millpond_program_{hashlib.sha256(source.encode()).hexdigest()[:16]}"
+    module = ModuleType(name)
+    module.__file__ = file
+    sys.modules[name] = module  # functions of it may be pickled, and find their types
+    try:
+        exec(compile(source, file, "exec"), module.__dict__)
+    except MillpondError:
+        raise
+    except Exception as error:
+        line = next((frame for frame in _lines(error) if frame[0] == file), (file, getattr(error, "lineno", None) or 0))
+        raise Invalid("the file of the pipeline does not import", kind="pipeline_program", file=file, line=line[1],
+                      reason=f"{type(error).__name__}: {error}") from None  # fmt: skip
+    pipelines = {own.plan.name: own for own in vars(module).values() if isinstance(own, Declared)}
+    if not pipelines:
+        raise Invalid("the file has no pipeline", kind="pipeline_program", file=file,
+                      hint="write @pipeline above a function of steps")  # fmt: skip
+    return pipelines
+
+
+def _lines(error: BaseException) -> list[tuple[str, int]]:
+    trace, lines = error.__traceback__, []
+    while trace is not None:
+        lines.append((trace.tb_frame.f_code.co_filename, trace.tb_lineno))
+        trace = trace.tb_next
+    return lines[::-1]

@@ -1,0 +1,99 @@
+"""Queries of steps, by the engine that is here: tables and maps are views, other inputs are bound parameters."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from datetime import date, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    import duckdb
+    import pyarrow as pa
+
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+
+__all__ = ("bound", "is_table", "query_rows", "write_rows")
+
+_PLACE = re.compile(r"\{([A-Za-z_]\w*)\}")
+_BATCH_ROWS = 100_000
+
+
+def is_table(value: Any) -> bool:
+    """True for an input that is a view in a query: a table of files, or a map."""
+    return isinstance(value, Mapping) and ("path" in value or "map" in value)
+
+
+def bound(query: str, inputs: Mapping[str, Any], parameter: Callable[[str], str]) -> str:
+    """A query whose places are names of views, and of parameters.
+
+    >>> bound("select * from {flights} where day = {day}", {"flights": {"path": "a"}, "day": "x"}, "${}".format)
+    'select * from flights where day = $day'
+    """
+    return _PLACE.sub(lambda place: place[1] if is_table(inputs[place[1]]) else parameter(place[1]), query)
+
+
+def query_rows(
+    pond: Pond | RemotePond, query: str, inputs: Mapping[str, Any], take: Callable[[pa.RecordBatchReader], Any]
+) -> Any:  # fmt: skip
+    """The result of a function of the rows of a query.
+
+    Raises: `Invalid` for a query that fails.
+    """
+    import duckdb  # here, as in `write_rows`: a worker that asks nothing does without it
+
+    parameters = {name: _typed(value) for name, value in inputs.items() if not is_table(value)}
+    try:
+        with duckdb.connect(config={"threads": 2}) as connection:
+            connection.execute("set timezone = 'UTC'")
+            for name, value in inputs.items():
+                if is_table(value):
+                    _view(connection, pond, name, value)
+            text = bound(query, inputs, "${}".format)
+            return take(connection.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS))
+    except duckdb.Error as error:
+        raise Invalid("the query fails", kind="pipeline_sql", reason=str(error).splitlines()[0],
+                      hint="mend the query, or its inputs") from None  # fmt: skip
+
+
+def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:
+    """Write rows as Parquet, whole or not at all; how many there are."""
+    from pyarrow import parquet
+
+    file.parent.mkdir(parents=True, exist_ok=True)
+    staging = file.with_name(f".{file.name}")
+    rows = 0
+    with parquet.ParquetWriter(staging, reader.schema, compression="zstd") as writer:
+        for batch in reader:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    staging.rename(file)
+    return rows
+
+
+def _view(connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: str, value: Mapping[str, Any]) -> None:
+    if "path" not in value:
+        connection.register(name, pond.map(str(value["map"])).scan().read_all())
+        return
+    path = Path(str(value["path"]))
+    files = [str(path)] if path.is_file() else sorted(map(str, path.glob("*.parquet")))
+    if not files:
+        raise Invalid("the table is not here", kind="pipeline_place", input=name, path=path,
+                      hint="steps that take files share a folder: see MILLPOND_PIPELINE_FILES")  # fmt: skip
+    connection.register(name, connection.read_parquet(files))
+
+
+def _typed(value: Any) -> Any:
+    """A parameter as the engine compares it: text that is a day, or an instant, as that."""
+    if isinstance(value, str):
+        for kind, pattern in ((date, r"\d{4}-\d\d-\d\d"), (datetime, r"\d{4}-\d\d-\d\dT\d\d:\d\d.*")):
+            if re.fullmatch(pattern, value):
+                try:
+                    return kind.fromisoformat(value)
+                except ValueError:
+                    return value
+    return value

@@ -1,0 +1,189 @@
+"""Values of a run, as a pipeline is declared: parameters, and outputs of steps, which later steps take.
+
+    weather = load(…)            Value(("weather",))
+    weather.rows                 Value(("weather", "rows"))
+    f"raw/{day:%Y/%m/%d}"        text with a place, which is filled when the step begins
+
+| in a plan | is |
+|---|---|
+| `{"$value": ["weather", "rows"]}` | a value of the run |
+| `{"$text": ["raw/", {"$value": ["day"], "format": "%Y"}]}` | text, with values in it |
+| `{"$test": [">", a, b]}` | a comparison |
+
+Invariant: nothing of a plan is computed before the run; a value stands in a template as what it is, and not as text.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime
+from typing import Any, NoReturn
+
+from millpond.errors import Invalid
+from millpond.json_forms import parse_object, to_json
+
+__all__ = ("Comparison", "Value", "filled", "names_in", "template_of")
+
+_MARK = re.compile("\x02([^\x02\x03]*)\x03")
+_TESTS: dict[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq, "!=": operator.ne, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge,
+}  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """A comparison of values, for `when`."""
+
+    template: Any
+
+    def __bool__(self) -> NoReturn:
+        raise _not_yet()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """A value that the run will have: a parameter, an output of a step, or a field of one."""
+
+    path: tuple[str, ...]
+
+    def __getattr__(self, name: str) -> Value:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return Value((*self.path, name))
+
+    def __getitem__(self, name: str) -> Value:
+        return Value((*self.path, str(name)))
+
+    def __format__(self, form: str) -> str:
+        return f"\x02{to_json({'$value': list(self.path), 'format': form}).decode()}\x03"
+
+    def __str__(self) -> str:
+        return format(self, "")
+
+    def __bool__(self) -> NoReturn:
+        raise _not_yet()
+
+    def __iter__(self) -> NoReturn:
+        raise _not_yet()
+
+    def __eq__(self, other: object) -> Comparison:  # type: ignore[override]
+        return _test("==", self, other)
+
+    def __ne__(self, other: object) -> Comparison:  # type: ignore[override]
+        return _test("!=", self, other)
+
+    def __lt__(self, other: object) -> Comparison:
+        return _test("<", self, other)
+
+    def __le__(self, other: object) -> Comparison:
+        return _test("<=", self, other)
+
+    def __gt__(self, other: object) -> Comparison:
+        return _test(">", self, other)
+
+    def __ge__(self, other: object) -> Comparison:
+        return _test(">=", self, other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def _test(sign: str, left: object, right: object) -> Comparison:
+    return Comparison({"$test": [sign, template_of(left), template_of(right)]})
+
+
+def _not_yet() -> Invalid:
+    return Invalid("a value of the run is not there yet when the pipeline is declared", kind="pipeline_value",
+                   hint="write when=… at the step, or over=… for a list")  # fmt: skip
+
+
+def template_of(value: Any) -> Any:
+    """A value as a plan holds it.
+
+    Raises: `Invalid` for what no JSON can hold.
+    """
+    match value:
+        case Value():
+            return {"$value": list(value.path)}
+        case Comparison():
+            return value.template
+        case str():
+            return _text(value)
+        case datetime() | date():
+            return value.isoformat()
+        case None | bool() | int() | float():
+            return value
+        case Mapping():
+            return {str(name): template_of(inner) for name, inner in value.items()}
+        case list() | tuple():
+            return [template_of(inner) for inner in value]
+    raise Invalid("not an input of a step", kind="pipeline_input", type=type(value).__name__,
+                  hint="give text, a number, a date, a list, a dictionary, or the output of a step")  # fmt: skip
+
+
+def _text(text: str) -> Any:
+    pieces = _MARK.split(text)
+    if len(pieces) == 1:
+        return text
+    parts = [parse_object(piece.encode()) if number % 2 else piece for number, piece in enumerate(pieces)]
+    return {"$text": [part for part in parts if part != ""]}
+
+
+def names_in(template: Any) -> Iterator[str]:
+    """The parameters and steps that a template takes values of."""
+    if isinstance(template, Mapping):
+        if "$value" in template:
+            yield template["$value"][0]
+        else:
+            for inner in template.values():
+                yield from names_in(inner)
+    elif isinstance(template, list):
+        for inner in template:
+            yield from names_in(inner)
+
+
+def filled(template: Any, values: Mapping[str, Any]) -> Any:
+    """A template with the values of a run in it.
+
+    >>> filled({"$text": ["raw/", {"$value": ["day"], "format": "%Y"}]}, {"day": "2026-01-01"})
+    'raw/2026'
+
+    Raises: `Invalid` for an output that is not there, or of a step that was skipped.
+    """
+    match template:
+        case {"$value": path, **more}:
+            value = _at(path, values)
+            return _formatted(value, str(more["format"])) if "format" in more else value
+        case {"$text": parts}:
+            return "".join(part if isinstance(part, str) else filled(part, values) for part in parts)
+        case {"$test": [sign, left, right]}:
+            return _TESTS[sign](filled(left, values), filled(right, values))
+        case Mapping():
+            return {name: filled(inner, values) for name, inner in template.items()}
+        case list():
+            return [filled(inner, values) for inner in template]
+    return template
+
+
+def _at(path: list[str], values: Mapping[str, Any]) -> Any:
+    value: Any = values
+    for number, name in enumerate(path):
+        if isinstance(value, Mapping) and value.get("$skipped"):
+            raise Invalid("the step was skipped, and has no output", kind="pipeline_value", step=path[0],
+                          hint="give this step the same condition, or another input")  # fmt: skip
+        if not isinstance(value, Mapping) or name not in value:
+            there = ", ".join(value) if isinstance(value, Mapping) else type(value).__name__
+            raise Invalid("the run has no such value", kind="pipeline_value", value=".".join(path[: number + 1]),
+                          hint=f"there is: {there}")  # fmt: skip
+        value = value[name]
+    return value
+
+
+def _formatted(value: Any, form: str) -> str:
+    if not form:
+        return str(value)
+    if isinstance(value, str) and "%" in form:
+        return f"{datetime.fromisoformat(value):{form}}"
+    return f"{value:{form}}"

@@ -1,0 +1,246 @@
+"""Pipelines as functions of steps: checked when declared, run in one process, resumed after kills, deployed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from littlehorse.model import LHStatus, RunWfRequest, WfRunId
+from pyarrow import parquet
+
+import millpond
+from millpond.errors import Invalid, MillpondError
+from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
+from millpond.pipelines.plan import drawn, drawn_svg
+from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.values import filled, template_of
+from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.test_client import wait_for
+
+NIGHTLY = """
+from datetime import date
+
+from millpond.pipelines import check, item, load, notify, pipeline, python, shell, sql
+
+
+def counted(rows, day):
+    with open("counted.txt", "a") as lines:
+        lines.write(f"{day}\\n")
+    return {"twice": 2 * rows, "day": day}
+
+
+def tell(failure):
+    notify("stream:etl/failed", name="told", step=failure.step)
+
+
+@pipeline(on_failure=tell)
+def nightly(day: date, most: float = 60.0, heights: bool = False):
+    weather = load(f"raw/{day:%Y}/*.csv", map="weather", kind="state", value="temp double")
+    check("select * from {weather} where temp > {most}", weather=weather, most=most, retries=0)
+    warm = sql("select key, temp, {day} as day from {weather} where temp >= 1", weather=weather, day=day)
+    answer = python(counted, warm.rows, day)
+    shell(["false"], name="never", when=warm.rows > 100)
+    shell(["sh", "-c", 'echo "$item of $day" >> items.txt'], over=["a", "b'"], env={"item": item, "day": day})
+    notify("stream:etl/nightly", rows=warm.rows, answer=answer, text=f"{answer.twice} on {day:%d.%m.}")
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "nightly.py").write_text(NIGHTLY)
+    (tmp_path / "raw" / "2026").mkdir(parents=True)
+    (tmp_path / "raw" / "2026" / "a.csv").write_text("key,temp\nJFK,39.0\nLGA,0.5\n")
+    return tmp_path
+
+
+def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")}
+    return subprocess.Popen(
+        [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", *words, "--pond", "pond"], cwd=folder,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
+    )  # fmt: skip
+
+
+def ended(folder: Path, *words: str) -> tuple[int, str, str]:
+    process = begun(folder, *words)
+    output, errors = process.communicate(timeout=SECONDS)
+    return process.returncode, output, errors
+
+
+def assert_done_once(folder: Path) -> None:
+    with millpond.open(folder / "pond") as pond:
+        assert pond.map("weather").get("JFK") == {"temp": 39.0}
+        assert sum(entry.kind == "load" and bool(entry.body["rows"]) for entry in pond.log.entries(0)) == 1
+        (event,) = pond.events.read("etl", "nightly")
+    assert json.loads(event.payload) == {
+        "rows": 1, "answer": {"twice": 2, "day": "2026-01-01"}, "text": "2 on 01.01.",
+    }  # fmt: skip
+    (table,) = (folder / "files").glob("*/*.parquet")
+    assert [str(row["day"]) for row in parquet.read_table(table).to_pylist()] == ["2026-01-01"]
+
+
+def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> None:
+    code, output, errors = ended(folder, "day=2026-01-01")
+    assert code == 0, errors
+    assert "COMPLETED" in output and "never: skipped" in errors
+    assert (folder / "items.txt").read_text() == "a of 2026-01-01\nb' of 2026-01-01\n"
+    assert_done_once(folder)
+    code, again, errors = ended(folder, "day=2026-01-01")
+    assert (code, again) == (0, output) and "has ended" in errors and ": done" not in errors
+    code, _, errors = ended(folder, "day=2026-01-01", "most=10")
+    assert code != 0 and "check: the check finds rows: {'key': 'JFK', 'temp': 39.0}" in errors
+    with millpond.open(folder / "pond") as pond:
+        (failed,) = pond.events.read("etl", "failed")
+    assert json.loads(failed.payload) == {"step": "check"}
+    code, _, errors = ended(folder, "day=tomorrow")
+    assert code != 0 and "parameter=day type=date value=tomorrow" in errors
+    code, _, errors = ended(folder, "dya=2026-01-01")
+    assert code != 0 and "its parameters: day, most, heights" in errors
+
+
+def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
+    seen: list[str] = []
+    for _ in range(12):
+        process = begun(folder, "day=2026-01-01")
+        assert process.stderr is not None
+        line = process.stderr.readline()
+        while line and ": done" not in line and ": skipped" not in line:
+            line = process.stderr.readline()
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=SECONDS)
+        if not line:
+            break
+        seen.append(line.partition(":")[0].split(" attempt ")[0])
+    code, output, errors = ended(folder, "day=2026-01-01")
+    assert code == 0 and "COMPLETED" in output, errors
+    assert {"load", "check", "sql", "counted", "never", "shell"} <= set(seen)
+    assert_done_once(folder)
+
+
+def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
+    server = WorkflowServer(folder / "pond")
+    server.start()
+    words = [sys.executable, "-m", "millpond"]
+    at = ["--server", f"127.0.0.1:{server.grpc_port}"]
+    log = folder / "worker.log"
+    try:
+        with log.open("w") as output:
+            worker = subprocess.Popen(
+                [*words, "worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
+                cwd=folder, stdout=output, stderr=output, env=server.environment(),
+            )  # fmt: skip
+        deployed = subprocess.run(
+            [*words, "pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, text=True, check=True,
+            capture_output=True, timeout=SECONDS,
+        )  # fmt: skip
+        assert json.loads(deployed.stdout) == {"pipeline": "nightly", "version": "0.0", "schedule": "", "open_runs": 0}
+        wait_for(lambda: "working on" in log.read_text())
+        with server.stub() as stub:
+            request = RunWfRequest(wf_spec_name="nightly", id="n-1")
+            request.variables["parameters"].json_obj = '{"day": "2026-01-01"}'
+            stub.RunWf(request, timeout=SECONDS)
+            run = WfRunId(id="n-1")
+            wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status != LHStatus.RUNNING)
+            assert stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
+        with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
+            assert len(list(pond.events.read("etl", "nightly"))) == 1
+    finally:
+        worker.kill()
+        worker.wait()
+        server.end()
+
+
+# -- declared -----------------------------------------------------------------------------------------
+
+
+def declared(body: Any) -> Any:
+    return pipeline(body, name="declared")
+
+
+def later(value: Any) -> None:
+    sql("select {a} as a", a=value)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda: None, "no steps"),
+        (lambda: sql("select a form b"), "not understood"),
+        (lambda: sql("drop table a"), "one SELECT"),
+        (lambda: sql("select * from {b}"), "input=b"),
+        (lambda: sql("select 1", a=1), "input=a"),
+        (lambda: sql(f"select {item}"), r"\{name\}"),
+        (lambda: (sql("select 1", name="a"), sql("select 2", name="a")), "step=a"),
+        (lambda: sql("select 1", name="run"), "step=run"),
+        (lambda: sql("select 1", retry=3), "input=retry"),
+        (lambda: load("a.csv", map="m", retry=3), "option=retry"),
+        (lambda: shell("rm -rf $x"), "list of words"),
+        (lambda: notify("ftp://a"), "place=ftp"),
+        (lambda: python(3), "calls a function"),
+        (lambda: retain("m", timeout=0), "timeout"),
+        (lambda: check("select 1") and None, "not there yet"),
+        (lambda: shell(["a", object()]), "type=object"),
+        (lambda: sql("select {a} as a", a=template_of), "type=function"),
+    ],
+)
+def test_what_cannot_work_is_refused_when_it_is_declared(body: Any, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        declared(body)
+
+
+def test_a_step_takes_values_of_steps_before_it_alone() -> None:
+    retained: list[Any] = []
+
+    def body() -> None:
+        if not retained:
+            retained.append(sql("select 1 as a", name="first"))
+        later(retained[0])
+
+    declared(body)
+    with pytest.raises(Invalid, match="takes=first"):
+        declared(body)
+    with pytest.raises(Invalid, match="function of a pipeline"):
+        sql("select 1")
+    with pytest.raises(MillpondError, match="not a cron expression"):
+        pipeline(lambda: sql("select 1"), name="never", schedule="0 0 30 2 *")
+
+
+def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:
+    inner = pipeline(lambda: sql("select 1 as a", name="rows"), name="inner")
+
+    def outer() -> None:
+        rows = inner()
+        sql("select * from {rows}", rows=rows, when=rows.rows > 0, name="last")
+
+    plan = declared(outer).plan
+    assert [(step.name, step.takes()) for step in plan.steps] == [("inner_rows", ()), ("last", ("inner_rows",))]
+    assert [line.strip() for line in drawn(plan)][-1] == "└─ last  [sql, if]  ◀ inner_rows"
+    assert len(ElementTree.fromstring(drawn_svg(plan)).findall("{http://www.w3.org/2000/svg}rect")) == 2
+
+
+def test_a_file_that_does_not_import_names_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "broken.py"
+    file.write_text("a = 1\nb = nothing\n")
+    with pytest.raises(Invalid, match=r"line=2 reason=NameError"):
+        pipelines_of(read_program(file))
+    file.write_text("a = 1\n")
+    with pytest.raises(Invalid, match="no pipeline"):
+        pipelines_of(read_program(file))
+
+
+def test_values_stand_in_templates_as_what_they_are() -> None:
+    values = {"step": {"rows": 3, "path": "a b"}, "day": "2026-01-01", "off": {"$skipped": True}}
+    assert filled({"$value": ["step", "rows"]}, values) == 3
+    assert filled(template_of([f"{item}"]), {"item": 4}) == ["4"]
+    assert filled({"$text": ["x", {"$value": ["day"], "format": "%d"}]}, values) == "x01"
+    with pytest.raises(Invalid, match="step=off"):
+        filled({"$value": ["off", "rows"]}, values)
+    with pytest.raises(Invalid, match=r"value=step\.size"):
+        filled({"$value": ["step", "size"]}, values)
