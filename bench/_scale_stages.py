@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -25,6 +25,9 @@ from pyarrow import parquet
 os.environ.setdefault("POLARS_MAX_THREADS", "2")
 
 import millpond
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 __all__ = ("STAGES",)
 
@@ -110,6 +113,55 @@ def load(folder: Path, rows: int) -> None:
             say("load by Spark", PARQUET, timed(lambda files=files: files.parquet(str(folder / "output")))[0])
     session.stop()
     shutil.rmtree(folder / "output")
+
+
+def layers(folder: Path, rows: int) -> None:
+    """Maps in layers: by Spark from files, from a DataFrame with a computed column and by a write; then by Python."""
+    from pyspark.sql import functions as f
+
+    from millpond import spark as mp
+
+    where, lower = input_files(folder, rows), folder / "lower"
+    session = mp.start("local[2]", app="millpond bench", memory="4g")
+    mp.register(session, pond=str(folder / "pond"))
+    frame = session.read.parquet(str(where))
+    computed = frame.withColumn("value", f.col("value") * 1.8 + 32)
+    with millpond.open(folder / "pond") as pond:
+        ways: list[tuple[str, Callable[[], object], Callable[[], object]]] = [
+            ("of files", lambda: mp.load_files(session, where, pond, "layers"), lambda: parquet_of(frame, lower)),
+            ("computed", lambda: mp.load(computed, pond, "layers"), lambda: parquet_of(computed, lower)),
+            ("by write", lambda: saved(frame, "layers"), lambda: parquet_of(frame, lower)),
+            ("by one process", lambda: pond.load_files([where], "layers"), lambda: parquet_of(frame, lower)),
+        ]
+        for name, ours, rival in ways:
+            for number in range(4 if rows <= LOADED_AGAIN_ROWS_MAX else 2):
+                target = pond.create_map("layers", kind="temporal_state", value="double", store="layers")
+                seconds = timed(ours)[0], timed(rival)[0]
+                assert target.info()["rows"] == rows
+                if number:  # the first warms both
+                    say(f"load into layers {name}", "Millpond", seconds[0])
+                    say(f"load into layers {name}", PARQUET, seconds[1])
+                if (name, number) != (ways[-1][0], 3 if rows <= LOADED_AGAIN_ROWS_MAX else 1):
+                    pond.drop_map("layers")
+        for seed in range(5):
+            changed = rows_of(rows * 11 // 10, CHANGED, 1000 + seed)
+            say("merge 1 M rows into layers", "Millpond", timed(lambda changed=changed: target.load(changed))[0])
+        keys = pa.concat_arrays(rows_of(rows, CHANGED, 9)["key"].chunks)
+        for work in ("lookup in layers", "lookup in one layer"):
+            target.lookup(keys.slice(0, 10_000), at="2100-01-01")
+            for _ in range(3):
+                say(work, "Millpond", timed(lambda: target.lookup(keys, at="2100-01-01"))[0])
+            target.compact()
+    session.stop()
+    shutil.rmtree(lower)
+
+
+def parquet_of(frame: DataFrame, folder: Path) -> None:
+    frame.write.mode("overwrite").parquet(str(folder))
+
+
+def saved(frame: DataFrame, name: str) -> None:
+    frame.write.format("millpond").option("map", name).mode("append").save()
 
 
 def freeze(folder: Path, rows: int) -> None:
@@ -325,8 +377,9 @@ def enrich(folder: Path, rows: int) -> None:
 
 
 STAGES: dict[str, Callable[[Path, int], None]] = {
-    "load": load, "freeze": freeze, "merge": merge, "merge-duckdb": merge_duckdb, "merge-rocksdb": merge_rocksdb,
-    "lookups": lookups, "lookups-rivals": lookups_rivals, "enrich": enrich, "refreeze": refreeze,
+    "load": load, "layers": layers, "freeze": freeze, "merge": merge, "merge-duckdb": merge_duckdb,
+    "merge-rocksdb": merge_rocksdb, "lookups": lookups, "lookups-rivals": lookups_rivals, "enrich": enrich,
+    "refreeze": refreeze,
 }  # fmt: skip
 
 if __name__ == "__main__":

@@ -47,7 +47,7 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
-from millpond.refs.face import RefsFace
+from millpond.refs.face import POND, RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
 from millpond.workflows.keyspaces import INITIALIZED
@@ -369,7 +369,7 @@ class Pond(PondFace, RefsFace):
 
         Raises: `NotFound`.
         """
-        return self.repositories.get(name)
+        return self.refs.states.repository if name == POND else self.repositories.get(name)
 
     # -- loads ----------------------------------------------------------------------------------------
 

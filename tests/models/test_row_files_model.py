@@ -34,7 +34,7 @@ MEMORY = 1 << 24
 
 
 def layers_in(folder: Path, definition: MapDefinition) -> Layers:
-    return Layers(MemorySpace(), ManualClock(0), open_objects(str(folder)), definition, MEMORY)
+    return Layers(MemorySpace(), ManualClock(0), open_objects(str(folder)), definition, MEMORY, 0)
 
 
 def filed(folder: Path, definition: MapDefinition, tasks: list[list[pa.RecordBatch]]) -> list[RowFile]:

@@ -44,7 +44,7 @@ class Story:
         from tests.nodes.test_backups import fill
 
         with open_pond(self.folder / "pond", maps_part_retention="1d", clock=self.clock) as pond:
-            fill(pond, *rounds)
+            fill(pond, *rounds, layered=("owners", "nets"))
             flights = pond.repositories.get("flights") if rounds[0] else pond.repositories.create("flights")
             flights.branch("main").put(f"day/{rounds[0]}", b"%d" % rounds[0])
             pond.events.append("etl", "nightly", [NewEvent(0, b"%d" % rounds[0])])

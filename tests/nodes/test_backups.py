@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -82,9 +82,10 @@ def tables(number: int) -> dict[str, pa.Table]:
     }  # fmt: skip
 
 
-def fill(pond: Pond, *rounds: int) -> None:
+def fill(pond: Pond, *rounds: int, layered: Sequence[str] = ()) -> None:
     for name, settings in MAPS.items():
-        pond.create_map(name, **settings, exist_ok=True)
+        store = {"store": "layers"} if name in layered else {}
+        pond.create_map(name, **settings | store, exist_ok=True)
     for number in rounds:
         for name, table in tables(number).items():
             pond.map(name).load(table)

@@ -96,11 +96,3 @@ def test_a_second_stage_that_fails_leaves_nothing(
     assert list(layered.layers.objects.list("ranges")) == []
     monkeypatch.setattr(write_jobs, "write_by_tasks", whole)
     assert mp.load(counted(spark, 0, 900), pond, "numbers").rows == 900
-
-
-def test_changes_of_a_layered_map_are_refused(spark: SparkSession, pond: Pond) -> None:
-    pond.create_map("numbers", kind="state", value="long", store="layers")
-    changes = spark.readStream.format("millpond").options(pond=str(pond.folder), map="numbers").load()
-    query = changes.writeStream.format("memory").queryName("changes").start()
-    with pytest.raises(PySparkException, match="layered map"):
-        query.processAllAvailable()

@@ -300,3 +300,13 @@ def test_each_load_on_main_is_a_commit_with_its_time(pond: Pond, clock: ManualCl
     assert values(pond.at("main~1").map("m"), "a") == [2]
     assert values(pond.at("main~2").map("m"), "a") == [1]
     assert len(list(pond.refs.log())) == 5, "the first of all, and four loads"
+
+
+def test_files_are_loaded_on_a_branch_as_one_commit(pond: Pond, tmp_path: Path) -> None:
+    (tmp_path / "m.csv").write_text("key,value\na,1\nb,x\n")
+    fix = pond.branch("fix", source="main")
+    result = fix.load_files(tmp_path / "m.csv", "m", max_rejects=1)
+    assert (result.rows, result.rejected, result.parts) == (1, 1, 1)
+    assert fix.load_files(tmp_path / "m.csv", "m", max_rejects=1).duplicate_parts == 1
+    assert values(fix.map("m"), "a", "b") == [1, None]
+    assert next(pond.refs.log("fix")).message.startswith("Load m from ")

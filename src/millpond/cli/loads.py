@@ -14,7 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, TimeUnit, Zone, comma_list, existing_pond
+from millpond.cli.options import (
+    Branch,
+    InputFormat,
+    Json,
+    Master,
+    Null,
+    PondPlace,
+    TimeUnit,
+    Zone,
+    comma_list,
+    pond_at,
+)
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -48,6 +59,7 @@ def _column(flag: str, help_: str) -> Any:
     "millpond load airborne legs.jsonl --key tailnum --start departed --end landed",
     "millpond load reference.xml --rejects bad-rows.jsonl",
     "millpond load weather year=*.parquet --master spark://host:7077",
+    "millpond load weather mended.csv --key origin --time time_hour --value temp --branch fix",
 )
 def load(
     targets: Annotated[
@@ -83,8 +95,10 @@ def load(
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    pond: PondPlace = "pond",
-    json: Json = False,
+    stage: Annotated[
+        bool, typer.Option("--stage", help="On a branch: no commit yet; 'millpond commit pond/BRANCH' makes it.")
+    ] = False,
+    branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
     from millpond.clock import SystemClock
@@ -101,12 +115,27 @@ def load(
     }  # fmt: skip
     clock = SystemClock()
     began = clock.monotonic()
-    with existing_pond(pond, client_synchronise=synchronise or None) as opened:
-        if _by_spark(spark, master, files, file_format):
+    options |= _branch_options(branch, stage, spark, master)
+    with pond_at(pond, branch, client_synchronise=synchronise or None) as opened:
+        if branch is None and _by_spark(spark, master, files, file_format):
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:
             result = _load_here(opened, files, name, options, quiet=json)
     _tell(replace(result, seconds=clock.monotonic() - began), rejects, as_json=json)
+
+
+def _branch_options(branch: str | None, stage: bool, spark: bool | None, master: str | None) -> dict[str, bool]:
+    """The options of a load on a branch.
+
+    Raises: `Invalid`.
+    """
+    from millpond.errors import Invalid
+
+    if stage and branch is None:
+        raise Invalid("only a load on a branch is staged", kind="stage_branch", hint="name one by --branch")
+    if branch is not None and (spark or master is not None):
+        raise Invalid("Spark does not load on a branch", kind="ref_spark", branch=branch, hint="leave out --spark")
+    return {"commit": False} if stage else {}
 
 
 def _by_spark(spark: bool | None, master: str | None, files: list[str], written: str | None) -> bool:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import At, Json, MapName, PondPlace, existing_pond
+from millpond.cli.options import At, Branch, Json, MapName, PondPlace, Ref, pond_at
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 
@@ -23,6 +23,7 @@ __all__ = ("get",)
     "millpond get ipv4_country 134744072",
     "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
     "millpond get weather JFK --history",
+    "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
     context_settings={"ignore_unknown_options": True},
 )
@@ -33,6 +34,8 @@ def get(
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
+    branch: Branch = None,
+    ref: Ref = None,
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:
@@ -41,7 +44,7 @@ def get(
     With --history a terminal shows a chart: numbers as steps, other values and sessions as bars. In a pipe and with
     --json the rows are printed instead.
     """
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch, ref) as opened:
         pond_map = opened.map(name)
         lookup_key = key if pond_map.kind.keyed else _number(key, pond_map.name)
         if history:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +18,7 @@ __all__ = (
     "AllMaps",
     "At",
     "Before",
+    "Branch",
     "Confirmed",
     "From",
     "Headers",
@@ -30,12 +33,14 @@ __all__ = (
     "Out",
     "PondFolder",
     "PondPlace",
+    "Ref",
     "Until",
     "Zone",
     "comma_list",
     "event_filters",
     "examples",
     "existing_pond",
+    "pond_at",
     "wants_json",
 )
 
@@ -135,6 +140,14 @@ Master = Annotated[
 ]  # fmt: skip
 
 
+Branch = Annotated[
+    str | None, typer.Option("--branch", metavar="NAME", help="Layered maps on a branch of pond, with what is staged.")
+]
+Ref = Annotated[
+    str | None, typer.Option("--ref", metavar="REF", help="Layered maps as of a branch, tag, commit or time: main~3.")
+]
+
+
 def examples(*lines: str) -> str:
     """The end of a command's help: its examples, each a line that can be typed as it stands."""
     return "Examples:\n\n" + "\n\n".join(f"  $ {line}" for line in lines)
@@ -166,6 +179,27 @@ def event_filters(kinds: list[str] | None, jobs: list[str] | None, headers: list
             )
         filters.setdefault(f"header.{name}", []).append(value)
     return filters
+
+
+@contextmanager
+def pond_at(place: str | Path, branch: str | None, ref: str | None = None, **settings: Any) -> Iterator[PondLike]:
+    """An existing pond, as it is on a branch or at a ref, where one is named.
+
+    Raises: as `existing_pond`; `NotFound` for the ref; `Invalid` for a pond on nodes, and where both are named.
+    """
+    with existing_pond(place, **settings) as opened:
+        if branch is None and ref is None:
+            yield opened
+            return
+        at: Any = opened
+        if branch is not None and ref is not None:
+            raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+        if not hasattr(opened, "refs"):
+            raise Invalid(
+                "maps at a ref are read from the pond's folder", kind="refs_place", pond=str(place),
+                hint="name the folder by --pond",
+            )  # fmt: skip
+        yield at.at(ref) if branch is None else at.branch(branch) if branch != "main" else opened
 
 
 def existing_pond(place: str | Path, **settings: Any) -> PondLike:

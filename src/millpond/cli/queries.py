@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Json, MapName, Out, PondPlace, comma_list, existing_pond
+from millpond.cli.options import Branch, Json, MapName, Out, PondPlace, Ref, comma_list, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -26,6 +26,7 @@ _HERE = "pond"
     'millpond query "select key, count(*) as hours, avg(temp) from weather group by key order by key"',
     "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
     'millpond query "select * from planes where seats > 300" --out large.parquet',
+    'millpond query "select avg(temp) from weather" --branch fix',
     "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
 )
 def query(
@@ -33,11 +34,13 @@ def query(
         str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; maps are tables, and so are events.")
     ],
     out: Out = None,
+    branch: Branch = None,
+    ref: Ref = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Ask in SQL: every map is a table, so are events, and get_state(map, key, at) looks one key up."""
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch, ref) as opened:
         table = opened.sql(sql)
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)
 
@@ -63,6 +66,8 @@ def scan(
         bool, typer.Option("--plot", help="Draw values over time on a terminal; in a pipe, print the rows.")
     ] = False,
     out: Out = None,
+    branch: Branch = None,
+    ref: Ref = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
@@ -74,7 +79,7 @@ def scan(
 
     if plot and out is not None:
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch, ref) as opened:
         pond_map = opened.map(name)
         reader = pond_map.scan(where, comma_list(columns) or None)
         if plot:

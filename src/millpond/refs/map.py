@@ -6,27 +6,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Conflict, Invalid
+from millpond.errors import Invalid
 from millpond.maps.inputs.zones import time_form
-from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD
-from millpond.maps.layered.writer import LayerWriter
+from millpond.maps.layered.writer import LayerWriter, WrittenLayer
 from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
-from millpond.maps.snapshots.layers import fold, on_top
-from millpond.refs.changes import StateChange
 from millpond.refs.layers import RefLayers, ref_unsupported
-from millpond.versions.commits import Message
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.inputs.mapping import ColumnMapping
-    from millpond.maps.layered.writer import WrittenLayer
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
     from millpond.stores.objects import Objects
@@ -36,14 +30,14 @@ __all__ = ("MapAtRef", "RefMap")
 
 @dataclass(frozen=True, slots=True)
 class MapAtRef:
-    """The ref of a map: how its state is read there, and changed, where that may be.
+    """The ref of a map: how its state is read there, and layers are put on it, where that may be.
 
-    `change` puts a new state in the place of the one it was made of; with `commit`, as a commit of these words.
+    `change` takes layers, their source, and whether they are loaded again and committed; the number that are new.
     """
 
     ref: str
     state: Callable[[], MapEntry]
-    change: Callable[[StateChange, bool, Message], object] | None = None
+    change: Callable[[Sequence[WrittenLayer], str, bool, bool], int] | None = None
 
 
 class _RefRows(LayeredRows):
@@ -124,58 +118,27 @@ class RefMap(Map):
                 "a ref is only read", kind="ref_read_only", map=self.name, ref=self.at.ref,
                 hint="load on a branch: pond.branch('fix').map(…).load(…)",
             )  # fmt: skip
-        clock = self.loading.clock
-        began, layers = clock.monotonic(), self.rows.snapshots
-        assert isinstance(layers, RefLayers), "a map at a ref is layered"
-        writer = LayerWriter(layers, salt=clock.random_id() if again else "")
+        clock, change = self.loading.clock, self.at.change
+        began = clock.monotonic()
+        writer = LayerWriter(self._layers_at_ref, salt=clock.random_id() if again else "")
         try:
             brought, rejected = write_data(
                 writer, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
                 times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
-            written: list[WrittenLayer] = brought  # type: ignore[assignment]
-            rows = sum(layer.rows for layer in written)
-            about = {"rows": str(rows)} | ({"source": source} if source else {})
-            words = Message(f"Load {self.name}" + (f" from {source}" if source else ""), metadata=about)
-            duplicate = not self._place(layers, written, again, commit, words)
+            written = [layer for layer in brought if isinstance(layer, WrittenLayer)]
+            fresh = change(written, source, again, commit) if written else 0
         finally:
             writer.close()
+        rows = sum(layer.rows for layer in written)
         return LoadResult(
-            load=written[0].id if written else "", rows=rows, rejected=rejected, parts=len(written) - duplicate,
-            duplicate_parts=int(duplicate), maps={self.name: rows}, seconds=clock.monotonic() - began,
+            load=written[0].id if written else "", rows=rows, rejected=rejected, parts=fresh,
+            duplicate_parts=len(written) - fresh, maps={self.name: rows}, seconds=clock.monotonic() - began,
         )  # fmt: skip
 
-    def _place(
-        self, layers: RefLayers, written: Sequence[WrittenLayer], again: bool, commit: bool, words: Message
-    ) -> bool:
-        """Put the layer on what the branch has by now; False when it lies there already."""
-        assert self.at.change is not None
-        if not written:
-            return True
-        layer = written[0].layer
-        while True:
-            state = self.at.state()
-            head = layers.head().manifest
-            fresh = again or head is None or not head.layers or head.layers[0].index != layer.index
-            changed: SnapshotManifest | None = head
-            if fresh:
-                changed = layers.stored(self._on_top(layers, head, layer, state.version + 1))
-            assert changed is not None
-            try:
-                self.at.change(StateChange(state, state.with_manifest(changed)), commit, words)
-            except Conflict as error:
-                if error.kind != "head_moved":
-                    raise
-                continue
-            except Invalid as error:
-                if fresh or error.kind != "no_changes":
-                    raise
-            return fresh
-
-    def _on_top(self, layers: RefLayers, head: SnapshotManifest | None, layer: Layer, version: int) -> SnapshotManifest:
-        """A layer on a state; what that made due is folded."""
-        now, spill = layers.clock.now_ms(), layers.spill()
-        manifest = on_top(layers.objects, head, self.definition, layer, version=version, created_ms=now, spill=spill)
-        if len(manifest.layers) <= LAYERS_AFTER_LOAD:
-            return manifest
-        return fold(layers.objects, manifest, created_ms=now, spill=spill)
+    @property
+    def _layers_at_ref(self) -> RefLayers:
+        """The layers of the map at the ref."""
+        layers = self.rows.snapshots
+        assert isinstance(layers, RefLayers), "a map at a ref is layered"
+        return layers

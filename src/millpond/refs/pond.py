@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from millpond.errors import NotFound
 from millpond.maps.faces import PondFace
+from millpond.maps.inputs.formats.files import find_files
+from millpond.maps.layered.writer import WrittenLayer
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files
+from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
-from millpond.refs.changes import StateChange
+from millpond.refs.loads import load_words, place_layers
 from millpond.refs.main import MAIN
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
 from millpond.refs.refs import Refs
+from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     import pyarrow as pa
 
+    from millpond.maps.loads.load_files import Advance
     from millpond.maps.map import Map
-    from millpond.versions.commits import Message
     from millpond.versions.graph.commits import Commit
     from millpond.versions.merges import Resolution, Strategy
 
@@ -48,7 +55,7 @@ class RefPond(PondFace):
 
         Raises: `NotFound` when the map, or the ref, is not there.
         """
-        return self._opened(self._entry(check_name(name)))
+        return self._opened(self.refs.states.map_at(self.ref, check_name(name)))
 
     def maps(self) -> list[Map]:
         """All maps at the ref, by name.
@@ -56,12 +63,6 @@ class RefPond(PondFace):
         Raises: `NotFound` when the ref is not there.
         """
         return [self._opened(entry) for _, entry in sorted(self.refs.states.maps(self.ref).items())]
-
-    def _entry(self, name: str) -> MapEntry:
-        entry = self.refs.states.map(self.ref, name)
-        if entry is None:
-            raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=self.ref)
-        return entry
 
     def _opened(self, entry: MapEntry) -> Map:
         opened = self._maps.get(entry.name)
@@ -109,10 +110,49 @@ class BranchPond(RefPond):
 
     def _place(self, entry: MapEntry) -> MapAtRef:
         name = entry.name
-        return MapAtRef(self.ref, lambda: self._entry(name), self._change)
+        return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self._put)
 
-    def _change(self, change: StateChange, commit: bool, words: Message) -> Commit | None:
-        return self.refs.states.change(self.ref, change, commit, words)
+    def _put(self, layers: Sequence[WrittenLayer], source: str, again: bool, commit: bool) -> int:
+        words = load_words(layers, source)
+        return place_layers(self.refs.states, self.ref, layers, words, again=again, commit=commit)
+
+    def load_files(
+        self, files: str | Path | Sequence[str | Path], map: str | None = None, *, commit: bool = True,
+        max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
+        written: str | None = None, advance: Advance | None = None, **options: Any,
+    ) -> LoadResult:  # fmt: skip
+        """Load files, folders or patterns on the branch, as one commit; without `commit` they are staged.
+
+        A load that commits takes along what is staged. The rest is as in `Pond.load_files`.
+
+        Raises: as `Pond.load_files`.
+        """
+        options.pop("sent", None)  # of ponds on nodes
+        loading = self.refs.states.loading
+        began, definitions = loading.clock.monotonic(), {opened.name: opened.definition for opened in self.maps()}
+        reading = file_reading(definitions, None if map is None else self.map(map).name, **options)
+        listed = find_files([files] if isinstance(files, str | Path) else files, written)
+        source = source or name_of(listed)
+        salt = loading.clock.random_id() if again else ""
+        with ExitStack() as held:
+            folder = writer_folder(loading.folder, loading.clock)
+            held.callback(remove_tree, folder)
+            intake = Intake(
+                folder, source=source, salt=salt, memory_max=loading.memory_max,
+                layers_of=lambda name: self.map(name).rows.snapshots,  # type: ignore[arg-type, return-value]
+            )  # fmt: skip
+            held.callback(intake.close)
+            sealed = seal_files(
+                listed, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance
+            )  # fmt: skip
+            layers = [layer for layer in sealed.parts if isinstance(layer, WrittenLayer)]
+            fresh = self._put(layers, source, again, commit) if layers else 0
+        rows = {layer.map: layer.rows for layer in layers}
+        return LoadResult(
+            load="", rows=sum(rows.values()), rejected=sealed.rejected, parts=fresh,
+            duplicate_parts=len(layers) - fresh, maps=rows, seconds=loading.clock.monotonic() - began,
+            empty=sealed.empty,
+        )  # fmt: skip
 
     def create_map(
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
@@ -130,6 +130,16 @@ class RefStates:
         """The state of a map at a ref; None when it is not there."""
         return entry_at_ref(self.repository.site, ref, name)
 
+    def map_at(self, ref: str, name: str) -> MapEntry:
+        """The state of a map at a ref.
+
+        Raises: `NotFound` when it is not there.
+        """
+        entry = self.map(ref, name)
+        if entry is None:
+            raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=ref)
+        return entry
+
     def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
         """Enter a map on a branch.
 
@@ -138,20 +148,23 @@ class RefStates:
         if self.map(branch, definition.name) is not None:
             raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint="choose another name")
         change = StateChange(None, MapEntry(definition))
-        self.change(branch, change, commit, Message(f"Create {definition.name}"))
+        self.change(branch, [change], Message(f"Create {definition.name}"), commit=commit)
 
-    def change(self, branch: str, change: StateChange, commit: bool, words: Message) -> Commit | None:
-        """Put a new state of a map on a branch; with `commit` as one commit, with what is staged.
+    def change(self, branch: str, changes: Sequence[StateChange], words: Message, *, commit: bool) -> None:
+        """Put new states of maps on a branch: staged, or as one commit, with what is staged.
 
-        Raises: `Conflict`, kind `head_moved`.
+        Raises: `Conflict`, kind `head_moved`; `Invalid`, kind `no_changes`.
         """
-        state = change.state or change.seen
-        assert state is not None, "nothing becomes nothing"
-        with self.layers_for(state.definition).writing():
+        with ExitStack() as held:
+            for change in changes:
+                state = change.state or change.seen
+                assert state is not None, "nothing becomes nothing"
+                held.enter_context(self.layers_for(state.definition).writing())
             if commit:
-                return commit_changes(self.tree(words), branch, [change])
-            stage_change(self.tree(), branch, change)
-        return None
+                commit_changes(self.tree(words), branch, changes)
+            else:
+                for change in changes:
+                    stage_change(self.tree(), branch, change)
 
     def commit(self, ref: str) -> Commit:
         """The commit of a ref, see `resolve`."""

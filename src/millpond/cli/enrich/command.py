@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.loads import HERE_BYTES_MAX
-from millpond.cli.options import InputFormat, Json, Master, Null, PondPlace, Zone, existing_pond
+from millpond.cli.options import Branch, InputFormat, Json, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -82,9 +82,8 @@ def enrich(
         bool | None, typer.Option("--spark/--no-spark", help="Work with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    pond: PondPlace = "pond",
-    json: Json = False,
-) -> None:
+    branch: Branch = None, ref: Ref = None, pond: PondPlace = "pond", json: Json = False,
+) -> None:  # fmt: skip
     """Look every event up in maps, as of its time, and write it with what was found.
 
     Events of up to 1 GiB are looked up here; more, and what only Spark reads, by Spark where it is installed.
@@ -96,7 +95,8 @@ def enrich(
     began = clock.monotonic()
     inputs = work.Inputs(tuple(events), file_format, null, zone)
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
-    with existing_pond(pond) as opened:
+    spark = _here_only(spark, master) if branch or ref else spark
+    with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
@@ -121,6 +121,18 @@ class _Events:
     def rejectable(self) -> bool:
         """True when some events may be rejected, and written down."""
         return self.max_rejects > 0 or self.rejects is not None
+
+
+def _here_only(spark: bool | None, master: str | None) -> bool:
+    """Refuse Spark for maps at a ref.
+
+    Raises: `Invalid`.
+    """
+    from millpond.errors import Invalid
+
+    if spark or master is not None:
+        raise Invalid("Spark does not read at a ref", kind="ref_spark", hint="leave out --spark, or --branch and --ref")
+    return False
 
 
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:

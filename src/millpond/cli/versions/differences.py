@@ -14,9 +14,11 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import entry_object
-from millpond.cli.versions.places import Limit, parse_pair, parse_place, repository
+from millpond.cli.versions.places import Limit, opened, parse_pair, parse_place, refs_of, repository
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+
     from millpond.versions.diffs import Change
 
 __all__ = ("diff",)
@@ -32,6 +34,7 @@ _PAGE = 1_000
     "millpond diff flights/main fix",
     "millpond diff flights/main...fix --json",
     "millpond diff flights/v1 v2 --two-dots --prefix 2013/",
+    "millpond diff pond/main..fix --map weather",
 )
 def diff(
     left: Annotated[
@@ -44,7 +47,9 @@ def diff(
     ] = False,
     prefix: Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only paths that begin so.")] = "",
     limit: Limit = None,
-    summary: Annotated[bool, typer.Option("--summary", help="Only count.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", "--stat", help="Only count.")] = False,
+    keys: Annotated[bool, typer.Option("--keys", help="Of layered maps, keys with their old and new values.")] = False,
+    map_name: Annotated[str | None, typer.Option("--map", metavar="MAP", help="Of one layered map, the keys.")] = None,
     pond: PondPlace = "pond",
     json: Json = False,
 ) -> None:  # fmt: skip
@@ -56,6 +61,15 @@ def diff(
 
     name, old, new, two_dots, prefix = _sides(left, right, two_dots, prefix)
     counts: Counter[str] = Counter()
+    if keys or map_name is not None:
+        with opened(pond) as opened_pond:
+            table = refs_of(opened_pond, pond).diff(
+                old or "main", new, map=map_name, three_dots=not two_dots, limit=limit
+            )  # fmt: skip
+        _show_keys(table, counts, summary=summary, as_json=json)
+        if not json:
+            _print_counts(counts, staged=new is None)
+        return
     with repository(pond, name) as repo:
         if new is None:
             branch = repo.branch(old or repo.record.default_branch)
@@ -96,6 +110,33 @@ def _sides(left: str, right: str | None, two_dots: bool, prefix: str) -> tuple[s
             return place.repository, place.ref, None, False, place.path or prefix
         return place.repository, dotted[1], dotted[3], two_dots or dotted[2] == "..", place.path or prefix
     return *parse_pair(left, right), two_dots, prefix
+
+
+def _show_keys(table: pa.Table, counts: Counter[str], *, summary: bool, as_json: bool) -> None:
+    """Keys of maps that differ: `~ weather JFK 2013-02-08T18:00:00Z  39.0 → 40.0`."""
+    from millpond.cli import rows
+
+    counts.update(table["change"].to_pylist())
+    if as_json and summary:
+        console.print_json(dict.fromkeys(_MARKS, 0) | counts)
+    elif as_json:
+        rows.show(table.schema, table.to_batches(), as_json=True)
+    elif not summary:
+        for row in table.to_pylist():
+            _print_key(row)
+
+
+def _print_key(row: dict[str, Any]) -> None:
+    from rich.text import Text
+
+    from millpond.cli.rows import plain
+
+    mark, style = _MARKS[row.pop("change")]
+    values = [row.pop(side, None) for side in ("old", "new")]
+    address = " ".join(str(plain(value)) for value in row.values() if value is not None)
+    shown = " → ".join(str(plain(value)) for value in values if value is not None)
+    line = Text(console.neutral(f"{mark} {address}"), style=style)
+    console.console().print(line.append(console.neutral(f"  {shown}"), style="dim"), soft_wrap=True)
 
 
 def _counted(changes: Iterator[Change], counts: Counter[str]) -> Iterator[Change]:

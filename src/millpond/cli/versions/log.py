@@ -13,7 +13,7 @@ from millpond.cli.options import Json, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.versions.output import commit_object, headline, short, when
-from millpond.cli.versions.places import parse_place, repository
+from millpond.cli.versions.places import opened, parse_place, refs_of, repository
 
 if TYPE_CHECKING:
     from millpond.versions.graph.commits import Commit
@@ -29,6 +29,7 @@ _NAMES_MAX = 10_000
     "log",
     "millpond log flights/main",
     "millpond log flights/main --graph",
+    "millpond log --map weather",
     "millpond log flights/main/2013/ -n 5",
     "millpond log flights/v1 --since 2013-02-08T00:00Z --json",
 )
@@ -37,7 +38,11 @@ def log(
         str,
         typer.Argument(metavar="REPO[/REF[/PATH]]",
                        help="The ref to begin at; with a path, only commits that changed it, or what lies below it."),
-    ],
+    ] = "pond/main",
+    map_name: Annotated[
+        str | None,
+        typer.Option("--map", metavar="MAP", help="The changes of a layered map, with their rows and sources."),
+    ] = None,
     graph: Annotated[bool, typer.Option("--graph", help="Draw how the commits hang together.")] = False,
     limit: Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="At most so many.",
                                               show_default="50; with --json all")] = None,
@@ -56,6 +61,9 @@ def log(
     from millpond.versions.graph.history import Window
 
     where = parse_place(place, ref=False)
+    if map_name is not None:
+        _map_log(pond, where.ref or "main", map_name, limit, as_json=json)
+        return
     if graph and (where.path or since):
         raise Invalid(
             "a graph shows every commit",
@@ -85,6 +93,14 @@ def log(
         _table(rows, names)
     if more:
         console.note(f"there are more: -n {2 * (count or 0)}")
+
+
+def _map_log(pond: str, ref: str, name: str, limit: int | None, *, as_json: bool) -> None:
+    from millpond.cli import rows
+
+    with opened(pond) as opened_pond:
+        table = refs_of(opened_pond, pond).history(name, ref, limit=limit)
+    rows.show(table.schema, table.to_batches(), as_json=as_json, empty=f"no commits changed {name}")
 
 
 def _names(repo: RepositoryLike) -> dict[str, list[str]]:

@@ -43,13 +43,17 @@ _FILE = "rows.arrow"
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares."""
+    """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares.
+
+    `bytes`: the size of the rows in memory.
+    """
 
     path: str
     map: str
     incarnation: str
     batches: tuple[tuple[int, int], ...]
     count: int
+    bytes: int
 
     @property
     def rows(self) -> int:
@@ -65,7 +69,7 @@ class RowFileWriter:
         self._schema = canonical_schema(definition)
         self._count = SHARES if definition.kind.keyed else 1
         self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self._bytes = self._written = 0
         self._batches: list[tuple[int, int]] = []
         self._file: pa.RecordBatchFileWriter | None = None
 
@@ -83,6 +87,7 @@ class RowFileWriter:
 
     def _write_block(self) -> None:
         rows = pa.Table.from_batches(self._held, self._schema).combine_chunks().to_batches()
+        self._written += self._bytes
         self._held, self._bytes = [], 0
         with disk_errors(self._folder):
             if self._file is None:
@@ -118,8 +123,8 @@ class RowFileWriter:
         with disk_errors(self._folder):
             self._file.close()
         step("rows.filed")
-        definition, path = self._definition, str(self._folder / _FILE)
-        return [RowFile(path, definition.name, definition.incarnation, tuple(self._batches), self._count)]
+        definition, path, batches = self._definition, str(self._folder / _FILE), tuple(self._batches)
+        return [RowFile(path, definition.name, definition.incarnation, batches, self._count, self._written)]
 
     def close(self) -> None:
         """Nothing: the file goes with its folder."""

@@ -26,6 +26,7 @@ from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
 from millpond.maps.snapshots.freeze import bytes_at_once
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
 from millpond.maps.snapshots.manifest import Layer, LayerMode
+from millpond.maps.snapshots.sorted_runs import RUNS_HELD
 from millpond.ranges import FoldedPart, Index, RangeWriter
 
 if TYPE_CHECKING:
@@ -39,8 +40,10 @@ if TYPE_CHECKING:
 
 __all__ = ("ShareRanges", "ShareWriter", "Writes", "layer_of_files", "stretches", "write_here")
 
-SORTED_ROWS = 1 << 20
-"""About so many rows are sorted at once: a sort slows down where it outgrows the caches."""
+SORTED_ROWS = 1 << 19
+"""At most about so many rows are sorted at once: a sort slows down where it outgrows the caches."""
+MAJOR_BYTES = 8
+"""The first sort key of each row lies beside the rows."""
 
 Stretch: TypeAlias = tuple[int, int]
 """Shares from the first up to before the last."""
@@ -80,7 +83,10 @@ class ShareWriter:
 
     def _groups(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
         first = loaded_mode(self.definition) is LayerMode.FILL
-        for start, stop in stretches(self.files, rows_max=SORTED_ROWS, within=stretch):
+        # As many as memory may hold at once: more would wait on the disk as sorted runs, and be sorted twice.
+        row_bytes = MAJOR_BYTES + sum(file.bytes for file in self.files) // sum(file.rows for file in self.files)
+        rows_max = min(SORTED_ROWS, self.spill.bytes_max // RUNS_HELD // row_bytes)
+        for start, stop in stretches(self.files, rows_max=rows_max, within=stretch):
             yield from freeze_groups(
                 self.definition, rows_of_shares(self.files, start, stop), spill=self.spill,
                 repeats="first" if first else "last",

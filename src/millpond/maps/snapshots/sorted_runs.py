@@ -26,7 +26,7 @@ import pyarrow as pa
 from millpond.arrays.radix import U64, radix_order
 from millpond.stores.files import disk_errors
 
-__all__ = ("SortedRuns", "SpillTo")
+__all__ = ("RUNS_HELD", "SortedRuns", "SpillTo")
 
 MAJOR = "\0major"
 """The column of a run beside those of the rows; no map has one of this name."""

@@ -1,0 +1,42 @@
+"""Branches and refs of layered maps on the command line: a story, and what goes wrong in it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tests.cli.conftest import Shell
+
+
+def test_a_correction_on_a_branch(millpond: Shell) -> None:
+    Path("a.csv").write_text("key,t,value\nJFK,2013-01-01T00:00Z,1.5\nLGA,2013-01-01T00:00Z,2\n")
+    Path("b.csv").write_text("key,t,value\nJFK,2013-01-01T00:00Z,9.5\nEWR,2013-01-01T00:00Z,3\n")
+    millpond("init")
+    millpond("create", "w", "--kind", "temporal_state", "--value", "double", "--store", "layers")
+    millpond("load", "w", "a.csv", "--time", "t")
+    millpond("branch", "create", "pond/fix")
+    millpond("load", "w", "b.csv", "--time", "t", "--branch", "fix", "--stage")
+    assert "1 added, 1 changed" in millpond("diff", "pond/fix", "--keys").out
+    millpond("commit", "pond/fix", "-m", "two rows")
+    shown = millpond("diff", "pond/main..fix", "--map", "w").out
+    assert "~ w JFK 2013-01-01T00:00:00Z  1.5 → 9.5" in shown
+    rows = millpond("diff", "pond/main..fix", "--map", "w", "--json").objects
+    assert [(row["change"], row["key"], row["new"]) for row in rows] == [("added", "EWR", 3.0), ("changed", "JFK", 9.5)]
+    assert millpond("get", "w", "JFK", "--branch", "fix").out == "9.5\n"
+    assert millpond("get", "w", "JFK").out == "1.5\n"
+    assert "3" in millpond("query", "select count(*) from w", "--ref", "fix", "--json").out
+    millpond("merge", "pond/fix", "main")
+    assert millpond("get", "w", "JFK").out == "9.5\n"
+    assert millpond("get", "w", "JFK", "--ref", "main~1").out == "1.5\n"
+    history = millpond("log", "--map", "w", "--json").objects
+    assert [(row["message"], row["rows"]) for row in history] == [
+        ("Merge 'fix' into 'main'", None), ("Load w from a.csv", 2),
+    ]  # fmt: skip
+    millpond("revert", "pond/main", "main", "--parent", "1")
+    assert millpond("get", "w", "JFK").out == "1.5\n"
+    for words in (("get", "w", "JFK", "--ref", "nothing"), ("scan", "w", "--branch", "nothing")):
+        assert "not found" in millpond(*words, code=3).err
+    assert "name one" in millpond("get", "w", "JFK", "--ref", "fix", "--branch", "fix", code=5).err
+    millpond("load", "w", "a.csv", "--time", "t", "--stage", code=5)
+    millpond("load", "w", "a.csv", "--time", "t", "--branch", "fix", "--spark", code=5)
