@@ -43,13 +43,17 @@ _FILE = "rows.arrow"
 
 @dataclass(frozen=True, slots=True)
 class RowFile:
-    """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares."""
+    """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares.
+
+    `value` is the id of the value type that they were written under.
+    """
 
     path: str
     map: str
     incarnation: str
     batches: tuple[tuple[int, int], ...]
     count: int
+    value: str
 
     @property
     def rows(self) -> int:
@@ -119,7 +123,8 @@ class RowFileWriter:
             self._file.close()
         step("rows.filed")
         definition, path = self._definition, str(self._folder / _FILE)
-        return [RowFile(path, definition.name, definition.incarnation, tuple(self._batches), self._count)]
+        batches = tuple(self._batches)
+        return [RowFile(path, definition.name, definition.incarnation, batches, self._count, definition.value_id)]
 
     def close(self) -> None:
         """Nothing: the file goes with its folder."""
