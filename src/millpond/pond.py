@@ -340,7 +340,7 @@ class Pond(PondFace, RefsFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended`, or `store`, while loads go on.
+        """Change `overwrite, condense, retain, retain_by, maintenance_suspended, store` or fields, while loads go on.
 
         Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """
@@ -408,7 +408,7 @@ class Pond(PondFace, RefsFace):
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
-        advance: Advance | None = None, sent: Advance | None = None,
+        advance: Advance | None = None, sent: Advance | None = None, extra: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns as one load: Parquet, CSV, JSON lines, Arrow, or XML for one map or many.
 
@@ -422,11 +422,11 @@ class Pond(PondFace, RefsFace):
         """
         from millpond.maps.loads.load_files import file_reading, load_files
 
-        definitions = {definition.name: definition for definition in self.catalogue.list()}
         name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
-            definitions, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
-        )
+            {definition.name: definition for definition in self.catalogue.list()}, name, columns=columns,
+            effective_time=effective_time, zone=zone, time_unit=time_unit, null=null, extra=extra,
+        )  # fmt: skip
         return load_files(
             self.loading, reading, [files] if isinstance(files, str | Path) else files, written=written,
             max_rejects=max_rejects, rejects=rejects, source=source, again=again, advance=advance,

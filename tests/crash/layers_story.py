@@ -1,4 +1,4 @@
-"""The story of a pond with maps in layers beside maps in shards, which loads change together; two go over.
+"""The story of a pond with maps in layers beside maps in shards, which loads change together; some change, or go over.
 
 At its end tasks leave rows of the maps in layers in files, as those of Spark do, and one load brings their layers.
 """
@@ -6,10 +6,12 @@ At its end tasks leave rows of the maps in layers in files, as those of Spark do
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from copy import deepcopy
 from functools import partial
 from typing import TYPE_CHECKING
 
+from millpond.errors import AlreadyExists, NotFound
 from millpond.maps.layered.row_files import RowFileWriter
 from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, stretches
 from millpond.maps.loads.layered_load import layers_of_files
@@ -28,6 +30,25 @@ __all__ = ("ACTS", "clock_of", "tell", "warm")
 LAYERED = ("planes", "nets", "weather")
 TASKED = ("planes", "nets", "seen")
 MAPS = {name: {**settings, "store": "layers" if name in LAYERED else "shard"} for name, settings in story.MAPS.items()}
+
+
+def widen(pond: Pond) -> None:
+    pond.alter_map("nets", widen={"value": "double"})
+
+
+def expect_widened(world: World) -> None:
+    nets = world["nets"]
+    nets.rows.update({address: float(str(value)) for address, value in nets.rows.items()})
+
+
+def copy(pond: Pond) -> None:
+    with suppress(AlreadyExists):
+        pond.catalogue.copy("nets", "lanes")
+
+
+def rename(pond: Pond) -> None:
+    with suppress(NotFound):
+        pond.catalogue.rename("lanes", "ways")
 
 
 def load_by_tasks(pond: Pond) -> None:
@@ -60,6 +81,9 @@ def _acts() -> Iterator[story.Act]:
             yield story.Act("to a shard", lambda pond: pond.alter_map("weather", store="shard"), story.nothing)
             yield story.Act("to layers", lambda pond: pond.alter_map("seen", store="layers"), story.nothing)
     yield story.Act("load by tasks", load_by_tasks, expect_by_tasks)
+    yield story.Act("widen nets", widen, expect_widened)
+    yield story.Act("copy nets", copy, lambda world: world.update(lanes=deepcopy(world["nets"])))
+    yield story.Act("rename lanes", rename, lambda world: world.update(ways=world.pop("lanes")))
 
 
 ACTS = tuple(_acts())

@@ -9,6 +9,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from millpond import spark as mp
+from millpond.errors import Invalid
 from millpond.spark import files, layer_tasks, write_jobs
 from millpond.spark.layer_tasks import write_by_tasks
 
@@ -96,3 +97,36 @@ def test_a_second_stage_that_fails_leaves_nothing(
     assert list(layered.layers.objects.list("ranges")) == []
     monkeypatch.setattr(write_jobs, "write_by_tasks", whole)
     assert mp.load(counted(spark, 0, 900), pond, "numbers").rows == 900
+
+
+def test_fields_change_under_loads_and_readers_and_columns_that_are_lacking_are_told(
+    spark: SparkSession, pond: Pond, tmp_path: Path
+) -> None:
+    layered = pond.create_map("numbers", kind="state", value="n long", store="layers")
+    rows = spark.range(0, 9, 1, 2).selectExpr("concat('k', id) as key", "id as n")
+    where = {"pond": str(pond.folder), "map": "numbers"}
+    assert mp.load(rows, pond, "numbers").rows == 9
+    pond.alter_map("numbers", add={"note": "string"}, default={"note": "-"}, widen={"n": "double"})
+    read = spark.read.format("millpond").options(**where).load()
+    assert read.where("n = 8").collect()[0].asDict() == {"key": "k8", "n": 8.0, "note": "-"}
+    enriched = mp.enrich(rows.select("key"), pond=pond, map="numbers", key="key", into="m")
+    assert {row["m"]["note"] for row in enriched.collect()} == {"-"}
+    wide = rows.selectExpr("key", "cast(n as double) as n", "'x' as note", "true as odd")
+    with pytest.raises(Invalid, match="columns=odd"):
+        mp.load(wide, pond, "numbers")
+    with pytest.raises(PySparkException, match="columns=odd"):
+        wide.write.format("millpond").options(**where).mode("append").save()
+    wide.write.format("millpond").options(**where, extra="ignore").mode("append").save()
+    assert layered.get("k8") == {"n": 8.0, "note": "x"}
+    wide.write.format("millpond").options(**where, extra="add", again="true").mode("append").save()
+    assert layered.get("k8") == {"n": 8.0, "note": "x", "odd": True}
+    wider = wide.selectExpr("*", "1 as one")
+    wider.write.parquet(str(tmp_path / "wider"))
+    stream = spark.readStream.schema(wider.schema).parquet(str(tmp_path / "wider"))
+    query = stream.writeStream.format("millpond").options(
+        **where, extra="add", checkpointLocation=str(tmp_path / "checkpoint")
+    )  # fmt: skip
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert layered.get("k8") == {"n": 8.0, "note": "x", "odd": True, "one": 1}
+    result = mp.load_files(spark, [tmp_path / "wider"], pond, "numbers", extra="add")
+    assert result.rows == 9

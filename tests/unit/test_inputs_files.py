@@ -177,7 +177,10 @@ def test_rows_are_the_same_from_every_format(tmp_path: Path, name: str) -> None:
             text = json.dumps(table.to_pylist(), indent=1)
         packed = {".gz": gzip.compress, ".bz2": bz2.compress}.get(file.suffix, bytes)(text.encode())
         file.write_bytes(packed)
-    assert read_file(file) == ([row | {"key": str(row["key"]).encode()} for row in ROWS], [])
+    how = reading(columns=ColumnMapping(extra="ignore"))
+    assert read_file(file, how) == ([row | {"key": str(row["key"]).encode()} for row in ROWS], [])
+    with pytest.raises(Invalid, match="columns=extra"):
+        read_file(file)
 
 
 @pytest.mark.parametrize(

@@ -302,7 +302,7 @@ def test_columns_of_an_unsuited_type_are_refused(declared: str, column: pa.Array
 
 def test_structs_come_from_a_column_per_field_or_from_one() -> None:
     declared = "temp double, code string"
-    spread = run({"key": ["a", "b"], "temp": ["1.5", None], "CODE": [7, None], "value": [1, 2]}, value=declared)
+    spread = run({"key": ["a", "b"], "temp": ["1.5", None], "CODE": [7, None]}, value=declared)
     assert spread.rows.column("value").to_pylist() == [{"temp": 1.5, "code": "7"}, {"temp": None, "code": None}]
     whole = run({"key": ["a", "b"], "value": [{"code": "x", "temp": 1}, None]}, value=declared)
     assert whole.rows.column("value").to_pylist() == [{"temp": 1.0, "code": "x"}, None]
@@ -406,7 +406,8 @@ def test_missing_columns_are_named_with_what_is_there() -> None:
 
 
 def test_the_first_fault_of_a_row_is_reported_with_its_record() -> None:
-    made = run({"key": [None], "effective_time": ["x"], "value": ["é"], "raw": [b"\xff"]}, Kind.TEMPORAL_STATE)
+    columns = {"key": [None], "effective_time": ["x"], "value": ["é"], "raw": [b"\xff"]}
+    made = run(columns, Kind.TEMPORAL_STATE, mapping=ColumnMapping(extra="ignore"))
     assert reasons(made) == {0: "key is missing"}
     record = json.loads(made.rejected.column("record")[0].as_py())
     assert record == {"key": None, "effective_time": "x", "value": "é", "raw": "/w=="}
@@ -415,19 +416,22 @@ def test_the_first_fault_of_a_row_is_reported_with_its_record() -> None:
 def test_records_hold_what_python_cannot() -> None:
     far = pa.array([2**40], pa.timestamp("s", "UTC"))
     fine = pa.array([1], pa.timestamp("ns", "UTC"))
-    made = run({"key": pa.nulls(1, pa.string()), "value": ["v"], "far": far, "fine": fine})
+    columns = {"key": pa.nulls(1, pa.string()), "value": ["v"], "far": far, "fine": fine}
+    made = run(columns, mapping=ColumnMapping(extra="ignore"))
     assert f"{2**40} as timestamp" in made.rejected.column("record")[0].as_py()
 
 
 def test_no_rows_are_no_rows() -> None:
     for kind in Kind:
-        schema = {name: pa.array([], pa.string()) for name in (*kind.address, "value")}
+        names = (*kind.address, "value") if kind.valued else kind.address
+        schema = {name: pa.array([], pa.string()) for name in names}
         assert run(schema, kind).rows.num_rows == 0
 
 
 def test_a_mapping_may_be_a_dict_and_is_checked() -> None:
     assert mapping_of({"key": "id"}) == ColumnMapping(key="id")
-    assert mapping_of(None) is None
+    assert mapping_of(None) == ColumnMapping()
+    assert mapping_of({"key": "id"}, "ignore") == ColumnMapping(key="id", extra="ignore")
     with pytest.raises(Invalid, match=r"name=valeu \(one of: key, time, value"):
         mapping_of({"valeu": "v"})
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from enum import StrEnum
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -35,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.protocols import PondLike
 
-__all__ = ("HERE_BYTES_MAX", "load", "split_targets")
+__all__ = ("HERE_BYTES_MAX", "ExtraChoice", "load", "split_targets")
 
 MaxRejects = Annotated[
     int, typer.Option("--max-rejects", metavar="N", min=0, help="Rows that may be rejected before the load fails.")
@@ -50,6 +51,14 @@ HERE_BYTES_MAX = 1 << 30
 
 def _column(flag: str, help_: str) -> Any:
     return typer.Option(flag, metavar="COLUMN", help=help_, rich_help_panel="Columns")
+
+
+class ExtraChoice(StrEnum):
+    """The ways with columns that a map lacks, as choices."""
+
+    REFUSE = "refuse"
+    IGNORE = "ignore"
+    ADD = "add"
 
 
 @verb(
@@ -85,6 +94,9 @@ def load(
     ] = None,
     null: Null = "",
     file_format: InputFormat = None,
+    extra: Annotated[
+        ExtraChoice, typer.Option("--extra", help="What to do with columns that the map has no place for.")
+    ] = ExtraChoice.REFUSE,
     again: Annotated[
         bool, typer.Option("--again", help="Load data that was loaded before once more, over what came after it.")
     ] = False,
@@ -107,7 +119,7 @@ def load(
     name, files = split_targets(targets)
     columns = ColumnMapping(
         key=key, time=time, value=value_columns(comma_list(value)), start=start, end=end, timeout=timeout,
-        key_start=key_start, key_end=key_end,
+        key_start=key_start, key_end=key_end, extra=str(extra),
     )  # fmt: skip
     options = {
         "columns": columns, "written": file_format, "max_rejects": max_rejects, "rejects": rejects,

@@ -40,6 +40,8 @@ _MODULES = {
     "enrich": "enrich.command",
     "maintenance": "maintenance",
     "alter": "maps",
+    "copy": "maps",
+    "rename": "maps",
     "delete": "deletes",
     "drop": "maps",
     "repo": "versions.repositories versions.dumps",

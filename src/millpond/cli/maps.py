@@ -16,7 +16,7 @@ from millpond.times.durations import format_duration
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("KindChoice", "SchemeChoice", "StoreChoice", "alter", "create", "drop", "maps")
+__all__ = ("KindChoice", "SchemeChoice", "StoreChoice", "alter", "copy", "create", "drop", "maps", "rename")
 
 _HERE = "pond"
 
@@ -200,6 +200,8 @@ def _readable(name: str, value: Any) -> Any:
     "millpond alter weather --retain 10y --retain-by effective_time",
     "millpond alter weather --suspend-maintenance",
     "millpond alter weather --resume-maintenance --condense off",
+    'millpond alter weather --add "gust double" --default gust=0 --drop visib --rename temp=temperature',
+    "millpond alter weather --widen temp=double",
     "millpond alter weather --store layers",
 )
 def alter(
@@ -214,12 +216,23 @@ def alter(
             "--resume-maintenance/--suspend-maintenance", help="Whether condense and retain may touch this map."
         ),
     ] = None,
+    add: Annotated[list[str] | None, typer.Option("--add", metavar="FIELD TYPE", help="Add a field.")] = None,
+    default: Annotated[
+        list[str] | None, typer.Option("--default", metavar="FIELD=VALUE", help="What older rows have in a new field.")
+    ] = None,
+    drop_fields: Annotated[list[str] | None, typer.Option("--drop", metavar="FIELD", help="Drop a field.")] = None,
+    rename: Annotated[list[str] | None, typer.Option("--rename", metavar="OLD=NEW", help="Rename a field.")] = None,
+    widen: Annotated[
+        list[str] | None, typer.Option("--widen", metavar="FIELD=TYPE", help="Give a field a wider type.")
+    ] = None,
     store: Annotated[StoreChoice | None, typer.Option(help="Convert the map to this form of rows.")] = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
-    """Change a map's settings. The settings that shape its bytes (kind, value, scheme) never change."""
-    settings = _settings(condense, retain, retain_by, overwrite)
+    """Change a map's settings, or the fields of a layered map: rows stay as they are, and show the new fields."""
+    settings = _settings(condense, retain, retain_by, overwrite) | _field_changes(
+        add, default, drop_fields, rename, widen
+    )
     if maintenance is not None:
         settings["maintenance_suspended"] = not maintenance
     if store is not None:
@@ -233,6 +246,54 @@ def alter(
         console.print_json(definition.to_dict() | {"store": str(definition.store)})
     else:
         console.say(f"changed {definition.name}: {', '.join(sorted(settings))}")
+
+
+NewName = Annotated[str, typer.Argument(metavar="NEW", help="The new name.")]
+
+
+@verb("copy", "millpond copy weather climate", "millpond copy weather climate --json")
+def copy(name: MapName, new: NewName, pond: PondPlace = _HERE, json: Json = False) -> None:
+    """Copy a layered map. Its files are shared: a copy takes no room and no time."""
+    with existing_pond(pond) as opened:
+        definition = opened.catalogue.copy(name, new)
+    _tell_copied("copied", name, definition, as_json=json)
+
+
+@verb("rename", "millpond rename weather climate", "millpond rename weather climate --json")
+def rename(name: MapName, new: NewName, pond: PondPlace = _HERE, json: Json = False) -> None:
+    """Give a layered map another name."""
+    with existing_pond(pond) as opened:
+        definition = opened.catalogue.rename(name, new)
+    _tell_copied("renamed", name, definition, as_json=json)
+
+
+def _tell_copied(done: str, name: str, definition: MapDefinition, *, as_json: bool) -> None:
+    if as_json:
+        console.print_json(definition.to_dict() | {"store": str(definition.store)})
+    else:
+        console.say(f"{done} {name.lower()} to {definition.name}")
+
+
+def _field_changes(
+    add: list[str] | None, default: list[str] | None, drop_fields: list[str] | None, rename: list[str] | None,
+    widen: list[str] | None,
+) -> dict[str, Any]:  # fmt: skip
+    from millpond.maps.model.definition import parse_value_type
+
+    fields = [field for text in add or () for field in parse_value_type(text).parts]
+    changes: dict[str, Any] = {
+        "add": {name: str(scalar) for name, scalar in fields}, "default": _pairs("--default", default),
+        "drop": drop_fields, "rename": _pairs("--rename", rename), "widen": _pairs("--widen", widen),
+    }  # fmt: skip
+    return {name: change for name, change in changes.items() if change}
+
+
+def _pairs(option: str, texts: list[str] | None) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts or ()]
+    for name, equals, _ in pairs:
+        if not equals:
+            raise typer.BadParameter(f"{option} {name} lacks '=': write {option} gust=…")
+    return {name.strip(): text.strip() for name, _, text in pairs}
 
 
 @verb("drop", "millpond drop weather", "millpond drop weather --yes --json")

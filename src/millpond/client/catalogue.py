@@ -42,6 +42,21 @@ class RemoteCatalogue:
         """
         return definition_of(self._change("PATCH", map_path(name), settings, repeatable=True))
 
+    def copy(self, name: str, new: str) -> MapDefinition:
+        """Copy a layered map under a new name.
+
+        Raises: `AlreadyExists`; `Invalid` for a map in a shard; `NotFound`.
+        """
+        return definition_of(self._change("POST", f"{map_path(name)}/copies", {"name": new}, repeatable=False))
+
+    def rename(self, name: str, new: str) -> MapDefinition:
+        """Give a layered map another name.
+
+        Raises: as `copy`.
+        """
+        body = {"name": new, "drop": True}
+        return definition_of(self._change("POST", f"{map_path(name)}/copies", body, repeatable=False))
+
     def drop(self, name: str) -> None:
         """Drop a map on every node.
 

@@ -18,10 +18,12 @@ from millpond.client.transport import Nodes
 from millpond.client.upload import Advance, bring_load, confirming, enter_load, upload_parts
 from millpond.clock import Clock
 from millpond.maps.inputs.formats.files import find_files
+from millpond.maps.inputs.mapping import mapping_of
+from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.loads.layered_load import parts_of
 from millpond.maps.loads.load import LoadResult, seal_data
-from millpond.maps.loads.load_files import Intake, name_of, seal_files
+from millpond.maps.loads.load_files import Intake, name_of, seal_files, with_file_fields
 from millpond.maps.parts.part import PartFile
 from millpond.stores.files import remove_tree
 
@@ -47,12 +49,15 @@ def sealing_folder() -> Iterator[Path]:
 
 @dataclass(frozen=True)
 class RemoteLoading:
-    """The parts of a client that loading needs. `changed` receives the names of the maps that a load reached."""
+    """The parts of a client that loading needs. `changed` receives the names of the maps that a load reached; `alter`
+    changes a map.
+    """
 
     nodes: Nodes
     settings: Settings
     clock: Clock
     changed: Callable[..., None]
+    alter: Callable[[str, Mapping[str, Any]], MapDefinition]
 
     def commit(
         self, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
@@ -93,10 +98,13 @@ class RemoteLoading:
         time_unit: str | None = None, source: str = "", again: bool = False,
     ) -> LoadResult:  # fmt: skip
         """Load rows of any form into one map, see `Map.load`."""
-        began = self.clock.monotonic()
+        began, mapping = self.clock.monotonic(), mapping_of(columns)
+        data, definition = with_fields(
+            data, definition, mapping, lambda missing: self.alter(definition.name, {"add": missing})
+        )
         with sealing_folder() as folder:
             parts, rejected = seal_data(
-                definition, data, folder / "parts", columns=columns, max_rejects=max_rejects, rejects=rejects,
+                definition, data, folder / "parts", columns=mapping, max_rejects=max_rejects, rejects=rejects,
                 times=time_form(zone, time_unit), source=source, salt=self._salt(again),
             )  # fmt: skip
             result = self.commit(parts, source=source, rejected=rejected)
@@ -110,7 +118,7 @@ class RemoteLoading:
         """Load files, see `Pond.load_files`; `sent` is called with the bytes that are uploaded."""
         began = self.clock.monotonic()
         files = find_files(targets, written)
-        source = source or name_of(files)
+        source, reading = source or name_of(files), with_file_fields(reading, files, self.alter)
         with sealing_folder() as folder:
             intake = Intake(folder / "parts", source=source, salt=self._salt(again))
             sealed = seal_files(

@@ -19,6 +19,7 @@ from millpond.client.lookup import Questions
 from millpond.client.operations import LARGE_SECONDS_MAX, perform
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
@@ -32,7 +33,6 @@ if TYPE_CHECKING:
     from millpond.client.transport import Connection
     from millpond.kernel.operations import Operation
     from millpond.maps.inputs.key_columns import Key, OnInvalid
-    from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.predicates.predicate import Where
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.maps.snapshots.snapshot import Snapshot
@@ -93,7 +93,7 @@ class RemoteMap(MapFace, MapOperations):
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
-        source: str = "", again: bool = False,
+        source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load rows into the map on every node, see `Map.load`; the nodes merge them after the call returns.
 
@@ -102,8 +102,8 @@ class RemoteMap(MapFace, MapOperations):
         """
         return self._of_same_map(
             lambda: self.loading.load_data(
-                self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects, zone=zone,
-                time_unit=time_unit, source=source, again=again,
+                self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects, rejects=rejects,
+                zone=zone, time_unit=time_unit, source=source, again=again,
             )
         )  # fmt: skip
 

@@ -75,9 +75,9 @@ class RemotePond(PondFace):
             status = self.nodes.first(lambda node: node.request("GET", "/v1/node")).json()
         self.log = RemoteLog(self.nodes, str(status["pond"]))
         self.questions = Questions(self.nodes, None, settings, clock)
-        self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed)
-        self.parts = RemoteParts(self.nodes)
         self.catalogue = RemoteCatalogue(self.nodes, clock)
+        self.loading = RemoteLoading(self.nodes, settings, clock, self.questions.changed, self.catalogue.alter)
+        self.parts = RemoteParts(self.nodes)
         self._named = Connection(node_urls(urls)[0], settings, clock=clock)
         self.repositories = RemoteRepositories(self._named)
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
@@ -191,7 +191,7 @@ class RemotePond(PondFace):
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "",
         source: str = "", again: bool = False, advance: file_loads.Advance | None = None,
-        sent: Advance | None = None,
+        sent: Advance | None = None, extra: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load files as one load, see `Pond.load_files`; this machine reads them. `sent` is called with bytes uploaded.
 
@@ -200,8 +200,9 @@ class RemotePond(PondFace):
         definitions = {definition.name: definition for definition in self.catalogue.list()}
         name = None if map is None else self.catalogue.find(map).name
         reading = file_reading(
-            definitions, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
-        )
+            definitions, name, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit,
+            null=null, extra=extra,
+        )  # fmt: skip
         return self.loading.load_files(
             reading, [files] if isinstance(files, str | Path) else files, written=written, max_rejects=max_rejects,
             rejects=rejects, source=source, again=again, advance=advance, sent=sent,

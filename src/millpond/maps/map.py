@@ -6,7 +6,7 @@ A single `get` needs neither compiled kernels nor a snapshot: what does is impor
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -69,6 +69,17 @@ class Map(MapFace):
             self.rows = ShardRows(self.opened_shard, self.loading, lambda: self.objects)
         self._freshness = Freshness(self.loading.space, self.definition, self.opened_shard)
 
+    def _follow(self) -> None:
+        """Take on the fields that the map has by now: handles stay good when they change."""
+        if self.opened_shard is None:
+            with self.loading.space.read() as tx:
+                current = same_map(tx, self.definition)
+            if (current.value, current.fields) != (self.definition.value, self.definition.fields):
+                self.definition = replace(self.definition, value=current.value, fields=current.fields)
+                for name in ("layers", "snapshots"):
+                    self.__dict__.pop(name, None)
+                self.__post_init__()
+
     @opened_once
     def shard(self) -> Shard:
         """The shard.
@@ -112,7 +123,7 @@ class Map(MapFace):
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
-        source: str = "", again: bool = False,
+        source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load rows and merge them: an Arrow table, reader or batches, a pandas or polars frame, or a list of dicts.
 
@@ -121,15 +132,18 @@ class Map(MapFace):
         that they are written to, with their reasons. Times that name no zone are in `zone`
         (`UTC`, `Europe/Berlin`), or refused. Times that are numbers count in `time_unit` (`s`, `ms`, `us`, `ns`);
         without one they are milliseconds, and those that could be seconds are refused. The same data loaded twice is
-        one part and changes nothing, unless `again`.
+        one part and changes nothing, unless `again`. Columns that the map lacks are refused, unless `extra` is
+        `ignore`, or `add`, which adds fields to a layered map.
 
         Raises: `Invalid` for columns or rows that cannot be stored; `Unavailable` when the disk is full.
         """
+        from millpond.maps.inputs.mapping import mapping_of
         from millpond.maps.loads.load import load_data
 
+        self._follow()
         return load_data(
-            self.loading, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
-            zone=zone, time_unit=time_unit, source=source, again=again,
+            self.loading, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
+            rejects=rejects, zone=zone, time_unit=time_unit, source=source, again=again,
         )  # fmt: skip
 
     def get(self, key: Key, at: object = None) -> Any:
@@ -171,6 +185,7 @@ class Map(MapFace):
         """
         from millpond.maps.scan import scan
 
+        self._follow()
         return scan(self.rows.rows, self.definition, where, columns)
 
     def freeze(self) -> SnapshotManifest:
@@ -200,6 +215,7 @@ class Map(MapFace):
             return held
         from millpond.maps.snapshots.snapshot import Snapshot
 
+        self._follow()
         manifest = self.freeze()
         if held is None or held.closed or held.manifest.id != manifest.id:
             held = Snapshot.open(self.objects, manifest)
@@ -209,6 +225,7 @@ class Map(MapFace):
     def _subset(self, keys: Sequence[str | int | None] | None, window: Sequence[object] | None) -> Snapshot:
         from millpond.maps.snapshots.subset import open_subset
 
+        self._follow()
         manifest = self.freeze()
         return open_subset(
             self.objects, self.definition, manifest, keys, window, self.loading.clock.now_ms(), self.loading.memory_max
@@ -221,6 +238,7 @@ class Map(MapFace):
 
         Raises: `Invalid` without `before` when the map has no such setting.
         """
+        self._follow()
         return self.rows.maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
     def retain(self, before: object = None) -> MaintenanceReport:
@@ -228,6 +246,7 @@ class Map(MapFace):
 
         Raises: `Invalid` without `before` when the map has no such setting.
         """
+        self._follow()
         return self.rows.maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
@@ -240,6 +259,7 @@ class Map(MapFace):
         """
         from millpond.maps.loads.deletion import condition_text
 
+        self._follow()
         text = condition_text(self.definition, where)
         with self.loading.reports.job("maintenance", act="delete", map=self.name) as job:
             job.running()
@@ -262,6 +282,7 @@ class Map(MapFace):
 
         Raises: `Unavailable` when the disk has no room for the copy.
         """
+        self._follow()
         with self.loading.reports.job("maintenance", act="compact", map=self.name) as job:
             job.running()
             report = self.rows.compact()

@@ -17,6 +17,7 @@ from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, store_of
+from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.open_maps import OpenMaps, folder_name
 from millpond.stores.files import remove_tree
 
@@ -59,10 +60,17 @@ class PondCatalogue:
         return self._entered(enter)
 
     def alter(self, name: str, settings: Mapping[str, Any]) -> MapDefinition:
-        """Change settings of a map, see `Pond.alter_map`.
+        """Change settings of a map, or its fields, see `Pond.alter_map`.
 
         Raises: `Invalid`; `NotFound`.
         """
+        changes = {change: settings[change] for change in CHANGES if settings.get(change)}
+        settings = {setting: value for setting, value in settings.items() if setting not in CHANGES}
+        if changes:
+            # Imported here: opening a pond needs no Arrow.
+            from millpond.maps.layered.fields import alter_fields
+
+            alter_fields(self._loading, name, changes)
         if "store" in settings:
             store, settings = store_of(settings["store"]), {**settings}
             del settings["store"]
@@ -100,6 +108,32 @@ class PondCatalogue:
         definition = self._entered(enter)
         step("drop.forgotten")
         self._dropped(definition.name, definition.incarnation)
+
+    def copy(self, name: str, new: str) -> MapDefinition:
+        """Copy a layered map under a new name: its files are shared, and no row is written.
+
+        Raises: `AlreadyExists`; `Invalid` for a map in a shard; `NotFound`.
+        """
+        return self._copied(name, new, drop=False)
+
+    def rename(self, name: str, new: str) -> MapDefinition:
+        """Give a layered map another name; handles of the old one raise `NotFound`, kind `map_dropped`.
+
+        Raises: as `copy`.
+        """
+        return self._copied(name, new, drop=True)
+
+    def _copied(self, name: str, new: str, *, drop: bool) -> MapDefinition:
+        # Imported here: opening a pond needs no Arrow.
+        from millpond.maps.layered.copies import copy_map
+
+        snapshots = self._loading.folder / "snapshots"
+        before, after = copy_map(
+            self._loading, name, new, lambda definition: snapshots / folder_name(definition), drop=drop
+        )
+        if drop:
+            self._dropped(before.name, before.incarnation)
+        return self.find(after.name)
 
     def _record(
         self, tx: Transaction, kind: str, maps: tuple[str, ...], body: dict[str, Any], *, keep: bool = False
@@ -152,12 +186,16 @@ class PondCatalogue:
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
                 from millpond.maps.layered.named import named_in
+                from millpond.maps.snapshots.leases import collecting
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                with self._loading.space.read() as tx:
-                    named = named_in(tx, place.name)
-                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms(), named)
+                objects = FolderObjects(place)
+                with collecting(objects) as free:  # of a map that is being copied, it is written to until it is entered
+                    if free and place.name not in {folder_name(definition) for definition in self.list()}:
+                        with self._loading.space.read() as tx:
+                            named = named_in(tx, place.name)
+                        discard_snapshots(objects, self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.versions.protocols import RepositoriesLike, RepositoryLike
 
-__all__ = ("CatalogueLike", "LogLike", "MapLike", "MapOperations", "PartsLike", "PondLike")
+__all__ = ("CatalogueLike", "DefinitionsLike", "LogLike", "MapLike", "MapOperations", "PartsLike", "PondLike")
 
 
 class MapOperations(Protocol):
@@ -59,7 +59,7 @@ class MapLike(MapOperations, Protocol):
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None,
-        source: str = "", again: bool = False,
+        source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
     def get(self, key: Key, at: object = None) -> Any: ...
@@ -115,9 +115,18 @@ class PartsLike(Protocol):
     def list(self) -> Sequence[PartStatus]: ...
 
 
+class DefinitionsLike(Protocol):
+    """The definitions of a pond's maps: see `maps.pond_catalogue.PondCatalogue` for what each does."""
+
+    def copy(self, name: str, new: str) -> MapDefinition: ...
+    def rename(self, name: str, new: str) -> MapDefinition: ...
+
+
 class PondLike(CatalogueLike, Protocol):
     """A pond: see `pond.Pond` for what each does."""
 
+    @property
+    def catalogue(self) -> DefinitionsLike: ...
     @property
     def clock(self) -> Clock: ...
     @property
@@ -141,7 +150,7 @@ class PondLike(CatalogueLike, Protocol):
         columns: ColumnMapping | Mapping[str, Any] | None = None, written: str | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, effective_time: str | None = None, zone: str | None = None,
         time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
-        advance: Advance | None = None, sent: Advance | None = None,
+        advance: Advance | None = None, sent: Advance | None = None, extra: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
     def enrich(

@@ -101,7 +101,7 @@ def _walk(old: Cursor, new: Cursor, stop: bytes | None, same: Sequence[str] | No
         if stop is not None and all(cursor.entry.first >= stop for cursor in live):
             return
         bound = shared_bound(live)
-        none = pa.RecordBatch.from_pylist([], schema=live[0].index.schema)
+        none = pa.RecordBatch.from_pylist([], schema=live[0].index.columns)
         before, after = (
             none if cursor.done or cursor.next_key > bound else cursor.take(bound) for cursor in (old, new)
         )

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
@@ -36,8 +37,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Source", "index_bytes", "index_name", "load_index",
-    "range_name", "read_index", "store_index",
+    "DEFAULT_BOUNDARIES", "Boundaries", "Index", "RangeEntry", "Shown", "Source", "index_bytes", "index_name",
+    "load_index", "range_name", "read_index", "store_index",
 )  # fmt: skip
 
 _COLUMNS = pa.schema(
@@ -105,13 +106,31 @@ class RangeEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Shown:
+    """Entries that are shown otherwise than they are stored: the same keys in the same order, with other columns."""
+
+    schema: pa.Schema
+    entries: Callable[[pa.RecordBatch], pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
 class Index:
-    """Ranges in the order of their keys, and what they have in common."""
+    """Ranges in the order of their keys, and what they have in common. `shown` None: as they are stored."""
 
     id: str
     entries: tuple[RangeEntry, ...]
     schema: pa.Schema = field(hash=False)
     boundaries: Boundaries
+    shown: Shown | None = field(default=None, compare=False)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of its entries as they are shown."""
+        return self.schema if self.shown is None else self.shown.schema
+
+    def show(self, stored: pa.RecordBatch) -> pa.RecordBatch:
+        """Entries of a range, read from its file, as they are shown."""
+        return stored if self.shown is None else self.shown.entries(stored)
 
     @property
     def count(self) -> int:

@@ -63,7 +63,7 @@ def merge(
     oldest = newest_first[-1]
     cursors = [Cursor(objects, index) for index in newest_first]
     limits = boundaries or oldest.boundaries
-    with RangeWriter(objects, oldest.schema, limits, bytes_at_once=bytes_at_once) as writer:
+    with RangeWriter(objects, oldest.columns, limits, bytes_at_once=bytes_at_once) as writer:
         while live := unfinished(cursors):
             first = min(live, key=lambda cursor: cursor.next_key)
             clean = drop_tombstones is None or first is cursors[-1]
@@ -81,6 +81,7 @@ def _untouched(cursor: Cursor, live: Sequence[Cursor], writer: RangeWriter) -> b
     """True when the current range would be written anew as it is."""
     return (
         cursor.at_start
+        and cursor.index.shown is None
         and writer.at_boundary
         and cursor.index.boundaries == writer.boundaries
         # The last range of an index ends where its rows do, not at a key that ends ranges: it would take other rows.

@@ -7,7 +7,7 @@ opened.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -99,6 +99,7 @@ class RangeReader:
             opened = open_range(self.objects, self.index.entries[range_no], verify=self.verify)
             if not opened.schema.equals(self.index.schema):
                 raise self._damaged(range_no, "the columns of the range are not those of its index")
+            opened = self.index.show(opened)
             self._opened[range_no] = opened
         return opened
 
@@ -213,12 +214,12 @@ def _wanted(keys: pa.Array | pa.ChunkedArray) -> tuple[pa.Array, npt.NDArray[np.
     return keys, keys.is_valid().to_numpy(zero_copy_only=False)
 
 
-def open_index(objects: Objects, id_: str, *, verify: bool = False) -> RangeReader:
-    """A reader of the index of that id.
+def open_index(objects: Objects, index: Index | str, *, verify: bool = False) -> RangeReader:
+    """A reader of an index, or of the one of that id.
 
     Raises: `NotFound`, `Corrupt`.
     """
-    return RangeReader(objects, load_index(objects, id_), verify)
+    return RangeReader(objects, load_index(objects, index) if isinstance(index, str) else index, verify)
 
 
 def find(
@@ -245,5 +246,5 @@ def scan(
     """`RangeReader.scan` for once: only one range is held open at a time."""
     numbers = range(len(index.entries))
     for range_no in reversed(numbers) if reverse else numbers:
-        single = Index(index.id, (index.entries[range_no],), index.schema, index.boundaries)
+        single = replace(index, entries=(index.entries[range_no],))
         yield from RangeReader(objects, single).scan(lower, upper, reverse=reverse, columns=columns)

@@ -136,7 +136,7 @@ def merge_three_way(
     walk = _Walk(objects, base, ours, theirs, same)
     left: list[Conflicts] = []
     # Written while no conflict is open: with the first one, the outcome has no index and the rest is only counted.
-    with RangeWriter(objects, ours.schema, boundaries or ours.boundaries, compression=compression) as writer:
+    with RangeWriter(objects, ours.columns, boundaries or ours.boundaries, compression=compression) as writer:
         for stretch in walk.stretches():
             if isinstance(stretch, _Torn):
                 unresolved = stretch.settle(resolve)
@@ -365,5 +365,5 @@ def _agreement(base: Cursor, side: Cursor) -> _Agreement:
 
 def _rows_up_to(cursor: Cursor, bound: bytes) -> pa.RecordBatch:
     if cursor.done or cursor.next_key > bound:
-        return pa.RecordBatch.from_pylist([], schema=cursor.index.schema)
+        return pa.RecordBatch.from_pylist([], schema=cursor.index.columns)
     return cursor.take(bound)

@@ -120,7 +120,8 @@ class Cursor:
         if self._batch is None or self._keys is None:
             self._opened += 1
             # What is written anew gets a new name, which must not vouch for damage.
-            self._batch = open_range(self._objects, self.entry, verify=True, keep=self._opened <= _HELD_MAX)
+            stored = open_range(self._objects, self.entry, verify=True, keep=self._opened <= _HELD_MAX)
+            self._batch = self.index.show(stored)
             self._keys = key_column(self._batch.column("key"))
         if self._floor is not None:
             self._row = lower_bound(self._keys, self._floor)
@@ -161,8 +162,8 @@ def check_schemas(indexes: Sequence[Index]) -> None:
     Raises: `Invalid`.
     """
     for index in indexes[1:]:
-        if not index.schema.equals(indexes[0].schema):
+        if not index.columns.equals(indexes[0].columns):
             raise Invalid(
                 "the indexes hold different columns", kind="range_schema", index=index.id,
-                expected=indexes[0].schema, actual=index.schema,
+                expected=indexes[0].columns, actual=index.columns,
             )  # fmt: skip

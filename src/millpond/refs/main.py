@@ -151,7 +151,9 @@ def _sized(step_: _Step, layers_for: LayersFor) -> _Step:
     for name, state in step_.states.items():
         if state is not None and state.manifest:
             manifest = load_manifest(layers_for(state.definition).objects, state.manifest)
-            step_.states[name] = replace(state, size=len(manifest.to_bytes()))
+            # The fields that were in force then: they may have changed since.
+            then = replace(state.definition, value=manifest.definition.value, fields=manifest.fields)
+            step_.states[name] = replace(state, definition=then, size=len(manifest.to_bytes()))
     return step_
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
 from millpond.maps.loads.load import LoadResult, write_data
@@ -17,7 +18,6 @@ from millpond.refs.layers import RefLayers, ref_unsupported
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
@@ -79,6 +79,9 @@ class RefMap(Map):
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
 
+    def _follow(self) -> None:
+        """Nothing: a map at a ref has the fields that it has there."""
+
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot
 
@@ -104,7 +107,7 @@ class RefMap(Map):
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None, source: str = "",
-        again: bool = False, commit: bool = True,
+        again: bool = False, extra: str | None = None, commit: bool = True,
     ) -> LoadResult:  # fmt: skip
         """Load rows into the map on the branch, as a commit; without `commit` they are staged.
 
@@ -123,8 +126,8 @@ class RefMap(Map):
         writer = LayerWriter(self._layers_at_ref, salt=clock.random_id() if again else "")
         try:
             brought, rejected = write_data(
-                writer, self.definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
-                times=time_form(zone, time_unit), source=source,
+                writer, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
+                rejects=rejects, times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
             written = [layer for layer in brought if isinstance(layer, WrittenLayer)]
             fresh = change(written, source, again, commit) if written else 0

@@ -32,7 +32,7 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece, split_file
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
-from millpond.maps.loads.load_files import file_reading, guard_rejects
+from millpond.maps.loads.load_files import file_reading, guard_rejects, with_file_fields
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import PondLike, opened, place_of
@@ -68,7 +68,7 @@ def load_files(
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
     zone: str | None = None, time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
     freeze: bool = True, synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
-    show: Callable[[str, int], object] | None = None,
+    show: Callable[[str, int], object] | None = None, extra: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
@@ -88,10 +88,12 @@ def load_files(
     with opened(pond, place) as open_:
         definitions = {pond_map.name: pond_map.definition for pond_map in open_.maps()}
         reading = file_reading(
-            definitions, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit, null=null
-        )
+            definitions, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit,
+            null=null, extra=extra,
+        )  # fmt: skip
         if reading.map is not None and reading.map not in reading.maps:
             open_.map(reading.map)
+        reading = with_file_fields(reading, paths, lambda name, added: open_.alter_map(name, **added).definition)
         pieces = [piece for file in paths for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in paths[:3]) + (" …" if len(paths) > 3 else "")
         staging_dir = place.staging_dir(clock, os.getpid()).counted(session)

@@ -12,6 +12,7 @@
 | `maxRowsPerTrigger` | stream | | about how many rows a micro-batch takes |
 | `failOnTrimmed` | stream | | `false`: go on with what is left when changes are gone |
 | `key`, `time`, `value`, `start` … | | yes | columns of the rows, as the fields of `ColumnMapping` |
+| `extra` | | yes | `ignore` columns that the map lacks, or `add` fields for them; by default they are refused |
 | `max_rejects`, `rejects` | | yes | rows that may be rejected, and the JSON lines file that takes them |
 | `source` | | yes | what the rows are called in manifests and rejects |
 | `again` | | batch | `true`: rows that were loaded before are loaded again, and win again |
@@ -29,7 +30,7 @@ from difflib import get_close_matches
 
 from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.maps.inputs.mapping import ColumnMapping, value_columns
+from millpond.maps.inputs.mapping import ColumnMapping, mapping_of, value_columns
 from millpond.maps.inputs.zones import time_form
 from millpond.spark.change_log import ChangesSettings
 from millpond.spark.places import Place, Rights, place_named
@@ -123,9 +124,10 @@ def load_settings(options: Mapping[str, str], clock: Clock, *, stream: bool = Fa
 
     Raises: `Invalid` for what is not understood.
     """
-    columns = {name: options.get(name) for name in _COLUMNS if name != "value"}
+    columns = {name: options[name] for name in _COLUMNS if name in options and name != "value"}
+    columns_of = ColumnMapping(**columns, value=value_columns(comma_list(options.get("value")) or ()))
     return LoadSettings(
-        columns=ColumnMapping(**columns, value=value_columns(comma_list(options.get("value")) or ())),
+        columns=mapping_of(columns_of),
         max_rejects=number(options, "max_rejects") or 0,
         rejects=options.get("rejects"),
         source=options.get("source", ""),

@@ -131,10 +131,10 @@ class MapSource(DataSource):
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
                 hint=f"use {mode}; to start anew, drop the map and create it again",
             )  # fmt: skip
-        definition = self._definition()
         settings = load_settings(self.options, SystemClock(), stream=stream)
-        check_rows(schema, definition, settings.columns)
-        return definition, settings
+        with opened(None, self.place) as pond:
+            definition = pond.map(str(self.map)).definition
+            return check_rows(schema, definition, settings.columns, pond.alter_map), settings
 
 
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:

@@ -29,12 +29,14 @@ from millpond.errors import Invalid
 from millpond.kernel.job_reports import JobReport
 from millpond.kernel.worker import repeating
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.missing_fields import missing_fields
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.zones import TimeForm, time_form
 from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.protocols import MapLike
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
 from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
@@ -109,17 +111,21 @@ def epoch_of(query: str, epoch: int, definition: MapDefinition) -> tuple[str, in
     return f"{query} {definition.name}.{definition.incarnation}", epoch
 
 
-def check_rows(schema: StructType, definition: MapDefinition, columns: ColumnMapping) -> None:
-    """Refuse, before any task starts, rows that the map cannot take as a whole.
+def check_rows(
+    schema: StructType, definition: MapDefinition, columns: ColumnMapping, alter: Callable[..., MapLike]
+) -> MapDefinition:  # fmt: skip
+    """Refuse, before any task starts, rows that the map cannot take as a whole; the definition that they are for.
+
+    `alter` adds the fields that the map lacks, where the load says so.
 
     Raises: `Invalid` naming the column that is missing or of a wrong type.
     """
-    nothing = to_arrow_schema(schema, timezone="UTC").empty_table().combine_chunks()
-    normalise(
-        pa.RecordBatch.from_arrays([pa.array([], field.type) for field in nothing.schema], schema=nothing.schema),
-        definition,
-        columns,
-    )
+    types = to_arrow_schema(schema, timezone="UTC")
+    if columns.extra == "add" and (missing := missing_fields(types, definition, columns)):
+        definition = alter(definition.name, add=missing).definition
+    nothing = [pa.array([], field.type) for field in types]
+    normalise(pa.RecordBatch.from_arrays(nothing, schema=types), definition, columns)
+    return definition
 
 
 def load_partition(
@@ -197,6 +203,7 @@ def load(
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
     synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None, load_id: str | None = None,
+    extra: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load a DataFrame into a map, as one load or not at all; see `Map.load`.
 
@@ -214,7 +221,7 @@ def load(
     """
     clock = SystemClock()
     began = clock.monotonic()
-    mapping = mapping_of(columns) or ColumnMapping()
+    mapping = mapping_of(columns, extra)
     settings = LoadSettings(
         columns=mapping, max_rejects=max_rejects, rejects=None if rejects is None else str(rejects), source=source,
         freeze=freeze, synchronise=synchronise, salt=load_id or (clock.random_id() if again else ""),
@@ -223,7 +230,7 @@ def load(
     place = place_of(pond, frame.sparkSession)
     with opened(pond, place) as open_:
         definition = open_.map(map).definition
-        check_rows(frame.schema, definition, mapping)
+        definition = check_rows(frame.schema, definition, mapping, open_.alter_map)
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
         staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)

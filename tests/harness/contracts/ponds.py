@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from tests.harness.contracts.catalogue import CatalogueContract
 from tests.harness.contracts.dropped import DroppedContract
+from tests.harness.contracts.fields import FieldsContract
 from tests.harness.contracts.loads import LoadContract
 from tests.harness.contracts.maintenance import MaintenanceContract
 from tests.harness.contracts.questions import QuestionContract
@@ -21,6 +22,12 @@ __all__ = ("PondContract",)
 
 
 class PondContract(
-    CatalogueContract, LoadContract, QuestionContract, MaintenanceContract, MistakesContract, DroppedContract
+    CatalogueContract,
+    FieldsContract,
+    LoadContract,
+    QuestionContract,
+    MaintenanceContract,
+    MistakesContract,
+    DroppedContract,
 ):
     """Every promise of `maps.api.PondLike` and `maps.api.MapLike`."""

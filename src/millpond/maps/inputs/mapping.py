@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
 from difflib import get_close_matches
@@ -11,8 +12,10 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 
 __all__ = (
+    "EXTRA",
     "ColumnMapping",
     "Columns",
+    "extra_columns",
     "find_column",
     "find_columns",
     "json_columns",
@@ -32,6 +35,9 @@ class ColumnMapping:
     * `time`: the effective time; for sessions the start.
     * `value`: one column, or for a map of several fields a column per field: `{"temp": "air_temperature"}`.
     * `timeout`: how long a session lasts when it has no `end`: text such as `15m`, or milliseconds.
+
+    Columns that the map has no place for are refused, unless `extra` says to `ignore` them, or to `add` fields.
+    Where `value` names a column, or one for each field, the others are not asked for.
     """
 
     key: str | None = None
@@ -43,11 +49,16 @@ class ColumnMapping:
     key_start: str | None = None
     key_end: str | None = None
     timeout: str | None = None
+    extra: str = "refuse"
 
 
+EXTRA = ("refuse", "ignore", "add")
+_PANDAS_INDEX = re.compile(r"__index_level_\d+__")
+"""Columns that pandas writes, and takes for none."""
 _PARAMETER = {"effective_time": "time"}
 """Columns that have another name in `ColumnMapping`."""
-_OWN = frozenset((*_PARAMETER, *(field.name for field in fields(ColumnMapping))))
+_NAMED = tuple(field.name for field in fields(ColumnMapping) if field.name != "extra")
+_OWN = frozenset((*_PARAMETER, *_NAMED))
 
 
 def value_columns(columns: Sequence[str]) -> str | dict[str, str] | None:
@@ -66,19 +77,27 @@ def value_columns(columns: Sequence[str]) -> str | dict[str, str] | None:
     return {field.strip(): (column or field).strip() for field, _, column in pairs}
 
 
-def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None) -> ColumnMapping | None:
-    """The mapping that was given, also as a dict.
+def mapping_of(columns: ColumnMapping | Mapping[str, Any] | None, extra: str | None = None) -> ColumnMapping:
+    """The mapping that was given, also as a dict; with `extra`, if that is stated.
 
     Raises: `Invalid` for a name that is not one of `ColumnMapping`'s.
     """
-    if columns is None or isinstance(columns, ColumnMapping):
-        return columns
-    names = [field.name for field in fields(ColumnMapping)]
+    mapping = columns if isinstance(columns, ColumnMapping) else _mapping_of(columns or {})
+    if extra is not None:
+        mapping = replace(mapping, extra=extra)
+    if mapping.extra not in EXTRA:
+        raise Invalid(
+            "extra is not understood", kind="column_mapping", extra=mapping.extra, hint=f"one of: {', '.join(EXTRA)}"
+        )
+    return mapping
+
+
+def _mapping_of(columns: Mapping[str, Any]) -> ColumnMapping:
     for name in columns:
-        if name not in names:
+        if name not in _NAMED:
             raise Invalid(
                 "columns maps something that maps do not have", kind="column_mapping", name=name,
-                hint=f"one of: {', '.join(names)}; each with the name of the input's column",
+                hint=f"one of: {', '.join(_NAMED)}; each with the name of the input's column",
             )  # fmt: skip
     return ColumnMapping(**columns)
 
@@ -115,6 +134,39 @@ def find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colum
     Raises: `Invalid` naming the column that is not there, or could be several.
     """
     mapping = mapping or ColumnMapping()
+    columns = _find_columns(names, definition, mapping)
+    extra = [] if mapping.extra == "ignore" else extra_columns(names, columns, definition, mapping)
+    if extra:
+        raise Invalid(
+            "the map has no place for columns of the input", kind="column_extra", map=definition.name,
+            columns=", ".join(extra), hint=_ways_out(definition, mapping.extra),
+        )  # fmt: skip
+    return columns
+
+
+def extra_columns(
+    names: Sequence[str], columns: Columns, definition: MapDefinition, mapping: ColumnMapping
+) -> list[str]:  # fmt: skip
+    """The columns of an input that would be lost; none where the load says which it wants."""
+    value = definition.value
+    chosen = isinstance(mapping.value, str) or (
+        value is not None and mapping.value is not None and len(mapping.value) == len(value.fields)
+    )
+    if chosen and mapping.extra != "add":
+        return []
+    return [name for name in names if name not in columns.names and not _PANDAS_INDEX.fullmatch(name)]
+
+
+def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:
+    fields = definition.value is not None and definition.value.fields
+    if not fields:
+        return 'say extra="ignore" to leave them out'
+    if extra == "add":
+        return f'their types are not told: first millpond alter {definition.name} --add "FIELD TYPE"'
+    return 'say extra="ignore" to leave them out, or extra="add" to make them fields of a layered map'
+
+
+def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
     kind = definition.kind
     columns_of: dict[str, Any] = {}
     if kind.keyed:
@@ -185,7 +237,9 @@ def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefiniti
     return replace(columns, fields=_find_fields(names, {name: stated.get(name) for name in fields}))
 
 
-def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) -> tuple[tuple[str, str], ...]:
+def struct_fields(
+    names: Sequence[str], definition: MapDefinition, column: str, extra: str = "refuse"
+) -> tuple[tuple[str, str], ...]:  # fmt: skip
     """The map's fields, and what a struct column of fields `names` calls them: by the rule of columns.
 
     Raises: `Invalid` naming the fields that are missing, and those the map does not know: they would be lost.
@@ -193,12 +247,12 @@ def struct_fields(names: Sequence[str], definition: MapDefinition, column: str) 
     assert definition.value is not None
     fields = [name for name, _ in definition.value.fields]
     columns = _find_fields(names, dict.fromkeys(fields), inside=column)
-    unexpected = _beside(names, dict(columns))
+    unexpected = [] if extra == "ignore" else _beside(names, dict(columns))
     if unexpected:
         raise Invalid(
             "the struct has fields that the map has not", kind="value_field_unknown", column=column,
             unexpected=", ".join(unexpected), map=definition.name,
-            hint=f"leave them out, or give a column for each field; the map's fields are: {', '.join(fields)}",
+            hint=f"{_ways_out(definition)}; the map's fields are: {', '.join(fields)}",
         )  # fmt: skip
     return columns
 

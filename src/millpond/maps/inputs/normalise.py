@@ -56,7 +56,8 @@ def normalise(
     for field in batch.schema:
         check_type(field.name, field.type)
     columns_of = find_columns(batch.schema.names, definition, columns)
-    work = _Work(batch, definition, columns_of, times or TimeForm())
+    extra = "refuse" if columns is None else columns.extra
+    work = _Work(batch, definition, columns_of, times or TimeForm(), extra)
     made = work.addresses()
     if definition.kind.valued:
         made["value"] = work.value()
@@ -66,10 +67,12 @@ def normalise(
 class _Work:
     """One batch on its way: its columns, and the faults found so far."""
 
-    __slots__ = ("batch", "columns", "definition", "faults", "instants", "moments")
+    __slots__ = ("batch", "columns", "definition", "extra", "faults", "instants", "moments")
 
-    def __init__(self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns, times: TimeForm) -> None:
-        self.batch = batch
+    def __init__(
+        self, batch: pa.RecordBatch, definition: MapDefinition, columns: Columns, times: TimeForm, extra: str
+    ) -> None:  # fmt: skip
+        self.batch, self.extra = batch, extra
         self.definition = definition
         self.columns = columns
         self.instants, self.moments = instants_in(times, "ms"), instants_in(times, "us")
@@ -178,7 +181,7 @@ class _Work:
             )  # fmt: skip
         names = [field.name for field in column.type]
         children = dict(zip(names, column.flatten(), strict=True))
-        sources, types = struct_fields(names, self.definition, name), dict(value.fields)
+        sources, types = struct_fields(names, self.definition, name, self.extra), dict(value.fields)
         made = [self.scalar(f"{name}.{inner}", children[inner], types[field]) for field, inner in sources]
         absent = pa.array(~present(column)) if column.null_count else None
         return pa.StructArray.from_arrays(made, fields=list(arrow), mask=absent)

@@ -28,6 +28,7 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys, rows_of_groups
+from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
 
 if TYPE_CHECKING:
@@ -149,7 +150,7 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
 
     Raises: `Invalid`, kind `maps_differ`.
     """
-    if (old.kind, old.value, old.hash_bits) != (new.kind, new.value, new.hash_bits):
+    if (old.kind, old.value, old.fields, old.hash_bits) != (new.kind, new.value, new.fields, new.hash_bits):
         raise Invalid(
             "the map has another kind or value type there", kind="maps_differ", map=new.map, kinds=[old.kind, new.kind],
             values=[old.value, new.value], hint="let both be alike first, or take the map of one side as it is",
@@ -166,7 +167,7 @@ def changed_keys(objects: Objects, old: SnapshotManifest | None, new: SnapshotMa
         return
     if old is not None and new is not None:
         check_alike(old, new)
-    yield from _Walk.of(objects, either.definition, old, new).steps()
+    yield from _Walk.of(objects, either, old, new).steps()
 
 
 @dataclass(slots=True)
@@ -174,7 +175,7 @@ class _Walk:
     """Two stacks of layers, walked side by side: the layers that only one of them has, and those under both."""
 
     objects: Objects
-    definition: MapDefinition
+    either: SnapshotManifest
     old: Sequence[Layer]
     new: Sequence[Layer]
     shared: Sequence[Layer]
@@ -182,19 +183,21 @@ class _Walk:
 
     @classmethod
     def of(
-        cls, objects: Objects, definition: MapDefinition, old: SnapshotManifest | None, new: SnapshotManifest | None
+        cls, objects: Objects, either: SnapshotManifest, old: SnapshotManifest | None, new: SnapshotManifest | None
     ) -> _Walk:
         below, above = (() if state is None else state.layers for state in (old, new))
         count = 0
         while count < min(len(below), len(above)) and below[-1 - count] == above[-1 - count]:
             count += 1
         shared, below, above = below[len(below) - count :], below[: len(below) - count], above[: len(above) - count]
-        cursors = [Cursor(objects, ranges.load_index(objects, layer.index)) for layer in (*below, *above)]
-        return cls(objects, definition, below, above, shared, cursors)
+        sides = [(state, layer) for state, layers in ((old, below), (new, above)) if state for layer in layers]
+        cursors = [Cursor(objects, shown_layer(objects, state, layer)) for state, layer in sides]
+        return cls(objects, either, below, above, shared, cursors)
 
     def steps(self) -> Iterator[ChangedKeys]:
         """Go through all keys."""
-        readers = [ranges.open_index(self.objects, layer.index, verify=True) for layer in self.shared]
+        shown = (shown_layer(self.objects, self.either, layer) for layer in self.shared)
+        readers = [ranges.open_index(self.objects, index, verify=True) for index in shown]
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
         rows = 0
         while live := unfinished(self.cursors):
@@ -220,7 +223,8 @@ class _Walk:
             if cursor.done or not cursor.at_start or cursor.entry.id not in fresh:
                 continue
             other, last = fresh[cursor.entry.id], cursor.entry.last
-            if self.shared and self.old[other].mode is not self.new[number - count].mode:
+            old, new = self.old[other], self.new[number - count]
+            if old.value != new.value or (self.shared and old.mode is not new.mode):
                 continue
             rest = [third for at, third in enumerate(self.cursors) if at not in (number, other) and not third.done]
             if all(third.next_key > last for third in rest):
@@ -242,5 +246,6 @@ class _Walk:
 
     def _rows(self, layers: Sequence[Layer], groups: Sequence[pa.RecordBatch | None]) -> AddressRows:
         pieces = [(number, batch) for number, batch in enumerate(groups) if batch is not None]
-        joined = join_groups(self.definition, [layer.mode for layer in layers], pieces)
-        return AddressRows.of(self.definition, [rows_of_groups(self.definition, batch) for batch in joined])
+        definition = self.either.definition
+        joined = join_groups(definition, [layer.mode for layer in layers], pieces)
+        return AddressRows.of(definition, [rows_of_groups(definition, batch) for batch in joined])

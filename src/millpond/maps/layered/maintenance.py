@@ -25,6 +25,7 @@ from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.history import forget_aged, manifests_named
 from millpond.maps.layered.retained import retained_rows
+from millpond.maps.layered.rows import check_fields
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -271,6 +272,8 @@ def _rewrite(
         manifest = layers.head().manifest
         inputs = () if manifest is None else manifest.layers
         output = None
+        if manifest is not None:
+            check_fields(layers.definition, manifest)
         if manifest is not None and inputs:
             output = written(manifest)
             step(f"{what}.written")

@@ -107,6 +107,9 @@ def merge_manifests(
             check_alike(ours, other)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
+    shown = ours or theirs or base
+    if shown is not None:
+        definition = replace(definition, value=shown.definition.value, fields=shown.fields)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours))
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)

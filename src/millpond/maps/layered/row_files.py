@@ -45,7 +45,7 @@ _FILE = "rows.arrow"
 class RowFile:
     """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares.
 
-    `bytes`: the size of the rows in memory.
+    `bytes` is their size in memory, `value` the id of the value type that they were written under.
     """
 
     path: str
@@ -54,6 +54,7 @@ class RowFile:
     batches: tuple[tuple[int, int], ...]
     count: int
     bytes: int
+    value: str
 
     @property
     def rows(self) -> int:
@@ -124,7 +125,8 @@ class RowFileWriter:
             self._file.close()
         step("rows.filed")
         definition, path, batches = self._definition, str(self._folder / _FILE), tuple(self._batches)
-        return [RowFile(path, definition.name, definition.incarnation, batches, self._count, self._written)]
+        name, incarnation, value = definition.name, definition.incarnation, definition.value_id
+        return [RowFile(path, name, incarnation, batches, self._count, self._written, value)]
 
     def close(self) -> None:
         """Nothing: the file goes with its folder."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from millpond import ranges
+from millpond.errors import Conflict
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.condition_span import condition_span
 from millpond.maps.snapshots.freeze import open_layers
@@ -23,10 +24,22 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("batches_of_spans", "candidate_rows", "count_layer", "count_rows")
+__all__ = ("batches_of_spans", "candidate_rows", "check_fields", "count_layer", "count_rows")
 
 READ_BYTES = 32 << 20
 """The bytes of files, about, whose groups are looked at together."""
+
+
+def check_fields(definition: MapDefinition, manifest: SnapshotManifest) -> None:
+    """See that the fields in force are those that were asked for.
+
+    Raises: `Conflict`, kind `fields_changed`.
+    """
+    if (manifest.definition.value, manifest.fields) != (definition.value, definition.fields):
+        raise Conflict(
+            "the fields of the map changed meanwhile", kind="fields_changed", map=definition.name,
+            hint="ask again: the answer has other columns",
+        )  # fmt: skip
 
 
 def candidate_rows(
@@ -34,9 +47,10 @@ def candidate_rows(
 ) -> Generator[pa.RecordBatch]:
     """Canonical rows that hold every row the condition takes, all of one moment: that of the first batch.
 
-    Raises: `Corrupt`, naming the file.
+    Raises: `Corrupt`, naming the file; `Conflict` when the fields of the map are others than those asked for.
     """
     with current() as leased:
+        check_fields(definition, leased.manifest)
         for batches in batches_of_spans(objects, leased.manifest, condition_span(definition, condition)):
             yield from batches
 

@@ -128,9 +128,14 @@ def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, sa
             "the rows were written for an earlier map of this name", kind="map_incarnation", map=definition.name,
             hint="write the rows again",
         )  # fmt: skip
+    if any(file.value != definition.value_id for file in files):
+        raise Conflict(
+            "the fields of the map changed meanwhile", kind="fields_changed", map=definition.name,
+            hint="ask again: the answer has other columns",
+        )  # fmt: skip
     parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill()))
     base = Index("", (), group_schema(definition), ranges.DEFAULT_BOUNDARIES)
     index = ranges.join_parts(layers.objects, base, [part.part for part in parts])
-    layer = Layer(index.id, index.count, index.size, loaded_mode(definition))
+    layer = Layer.of(index, definition, loaded_mode(definition))
     step("layers.layer_written")
     return WrittenLayer(layers, layer_id(layer, salt), sum(part.rows for part in parts), layer)

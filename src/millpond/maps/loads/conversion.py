@@ -26,7 +26,7 @@ from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_change
 from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
-from millpond.maps.layered.rows import batches_of_spans
+from millpond.maps.layered.rows import batches_of_spans, check_fields
 from millpond.maps.loads.merge import Arrived, Received, merge_loads
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pond_folder import writer_folder
@@ -173,6 +173,7 @@ def _merge(
     overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
     place = shard.folder.with_name(f"parts{number}")
     writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)
+    check_fields(shard.definition, manifest)
     if len(layers) == 1:
         layers = [replace(layers[0], mode=LayerMode.WHOLE)]  # its rows alone
     alone = replace(manifest, layers=tuple(layers), sections=None)

@@ -17,6 +17,8 @@ from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
 
+import pyarrow as pa
+
 from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
@@ -27,6 +29,9 @@ from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.log.queue import series_of
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.projection import former_of, projection
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
@@ -43,6 +48,20 @@ Brought: TypeAlias = PartFile | WrittenLayer | RowFile
 def parts_of(brought: Iterable[Brought]) -> list[PartFile]:
     """The parts among what is brought."""
     return [item for item in brought if isinstance(item, PartFile)]
+
+
+def _part_rows(definition: MapDefinition, part: Received) -> Iterator[pa.RecordBatch]:
+    """The rows of a part, which may have been written before the fields of the map changed, as rows of today."""
+    written = MapDefinition.from_dict(part.manifest.definition)
+    if (written.value, written.field_ids) == (definition.value, definition.field_ids):
+        yield from part_rows(definition, part)
+        return
+    way, schema = projection(former_of(written), definition), canonical_schema(definition)
+    assert way is not None, "they differ"
+    for rows in part_rows(written, part):
+        columns = [way.exact(column, definition.name) if name == "value" else column
+                   for name, column in zip(schema.names, rows.columns, strict=True)]  # fmt: skip
+        yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 def layers_of_files(
@@ -147,7 +166,7 @@ class LayeredLoad:
         parts = dict(self._fresh(space, name, layers.definition.overwrite))
         if name in self._layers and self._layers[name][2] == tuple(parts):
             return
-        rows = (part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts.values())
+        rows = (_part_rows(layers.definition, Received(place, manifest)) for manifest, place in parts.values())
         layer = layer_of_rows(layers, chain.from_iterable(rows)) if parts else None
         if layer is None:
             self._layers.pop(name, None)

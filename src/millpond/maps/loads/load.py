@@ -13,10 +13,12 @@ from millpond.errors import Corrupt, Unavailable
 from millpond.kernel.job_reports import NO_JOB, JobReport
 from millpond.kernel.space import ReadTransaction
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.normalise import Normalised, normalise
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.tables import batches_of
 from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.layered.fields import alter_fields
 from millpond.maps.layered.head import Layers
 from millpond.maps.layered.maintenance import fold_loaded
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
@@ -215,6 +217,10 @@ def load_data(
     """Load rows of any form into one map, see `Map.load`."""
     began = loading.clock.monotonic()
     check_map(loading.space, definition)  # before the rows are sorted; committing checks it again
+    mapping = mapping_of(columns)
+    data, definition = with_fields(
+        data, definition, mapping, lambda missing: alter_fields(loading, definition.name, {"add": missing})
+    )
     folder = writer_folder(loading.folder, loading.clock)
     salt = loading.clock.random_id() if again else ""
     writer = row_writer(
@@ -224,7 +230,7 @@ def load_data(
         job.running()
         try:
             brought, rejected = write_data(
-                writer, definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
+                writer, definition, data, columns=mapping, max_rejects=max_rejects, rejects=rejects,
                 times=time_form(zone, time_unit), source=source, job=job,
             )  # fmt: skip
             loading.loads.accepted.note_sealed(parts_of(brought))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -11,11 +12,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.maps.inputs.formats.columnar import columns_of
 from millpond.maps.inputs.formats.files import InputFile, Piece, find_files
 from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.missing_fields import missing_fields
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
+from millpond.maps.layered.fields import alter_fields
 from millpond.maps.layered.row_files import RowFileWriter
 from millpond.maps.layered.writer import LayerWriter
 from millpond.maps.loads.layered_load import Brought, LayersOf, parts_of
@@ -32,7 +36,17 @@ if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReport
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Advance", "Intake", "SealedFiles", "file_reading", "guard_rejects", "load_files", "name_of", "seal_files")
+__all__ = (
+    "Advance",
+    "Intake",
+    "SealedFiles",
+    "file_reading",
+    "guard_rejects",
+    "load_files",
+    "name_of",
+    "seal_files",
+    "with_file_fields",
+)
 
 Advance: TypeAlias = Callable[[int, int], None]
 """A callback for progress: the rows and the bytes read since the last time."""
@@ -41,7 +55,7 @@ Advance: TypeAlias = Callable[[int, int], None]
 def file_reading(
     maps: Mapping[str, MapDefinition], map_name: str | None, *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, effective_time: str | None = None,
-    zone: str | None = None, time_unit: str | None = None, null: str = "",
+    zone: str | None = None, time_unit: str | None = None, null: str = "", extra: str | None = None,
 ) -> Reading:  # fmt: skip
     """The context that the readers of a load need.
 
@@ -53,9 +67,26 @@ def file_reading(
         effective_time = pc.strftime(millis, format="%Y-%m-%dT%H:%M:%SZ").as_py()
     return Reading(
         maps=maps, map=None if map_name is None else map_name.lower(),
-        columns=mapping_of(columns), effective_time=effective_time,
+        columns=mapping_of(columns, extra), effective_time=effective_time,
         times=time_form(zone, time_unit), null=null,
     )  # fmt: skip
+
+
+def with_file_fields(
+    reading: Reading, files: Sequence[InputFile], alter: Callable[[str, Mapping[str, Any]], MapDefinition]
+) -> Reading:  # fmt: skip
+    """The context with the fields that the files bring, where the load says to add those; of formats that tell types.
+
+    Raises: `Invalid` for a column whose type no field can have.
+    """
+    if reading.map is None or reading.columns is None or reading.columns.extra != "add":
+        return reading
+    definition = reading.target("")
+    for file in files:
+        schema = columns_of(file)
+        missing = {} if schema is None else missing_fields(schema, definition, reading.columns)
+        definition = alter(definition.name, {"add": missing}) if missing else definition
+    return replace(reading, maps={**reading.maps, definition.name: definition})
 
 
 def guard_rejects(rejects: str | Path | None, files: Sequence[InputFile]) -> None:
@@ -135,6 +166,7 @@ def load_files(
     salt = loading.clock.random_id() if again else ""
     with loading.reports.job(load_job_set([reading.map] if reading.map else [])) as job:
         job.running(files=len(files))
+        reading = with_file_fields(reading, files, partial(alter_fields, loading))
         intake = Intake(folder, source=source, salt=salt, memory_max=loading.memory_max, layers_of=loading.layers_of)
         try:
             sealed = seal_files(

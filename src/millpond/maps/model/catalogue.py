@@ -16,6 +16,7 @@ from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, Store, check_name
+from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
 from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
@@ -151,7 +152,7 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
     if unknown:
         raise Invalid(
             "this cannot be altered", kind="setting_fixed", map=name, setting=unknown[0],
-            hint=f"alterable are: {', '.join(ALTERABLE)}, store; for others create a new map",
+            hint=f"alterable are: {', '.join((*ALTERABLE, 'store', *CHANGES))}; for others create a new map",
         )  # fmt: skip
     for setting, value in settings.items():
         if not isinstance(value, _TYPES.get(setting, str | int | None)):

@@ -9,11 +9,13 @@
 | `session` | key, start, end | the innermost session that holds t |
 
 Ranges and sessions hold both their ends. Times are UTC milliseconds (`int64`).
-The choices that shape bytes (kind, value type, scheme, hash) are stored with the map and never change.
+The choices that shape bytes (kind, value type, scheme, hash) are stored with the map. Of them only the fields of a
+layered map change: `field_changes.py`.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import textwrap
 from dataclasses import dataclass, replace
@@ -22,7 +24,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt, Invalid
-from millpond.json_forms import FormError, JsonForm, parse_object, to_json
+from millpond.json_forms import FormError, JsonForm, parse_object, stable_json, to_json
+from millpond.maps.model.field_ids import FieldIds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -35,7 +38,9 @@ __all__ = (
     "Scheme",
     "Store",
     "ValueType",
+    "check_field",
     "check_name",
+    "parse_scalar",
     "parse_value_type",
     "store_of",
 )
@@ -147,6 +152,11 @@ class ValueType:
             return str(self.scalar)
         return ", ".join(f"{_quoted(name)} {scalar}" for name, scalar in self.fields)
 
+    @property
+    def parts(self) -> tuple[tuple[str, ScalarType], ...]:
+        """The fields; a single value is a field `value`."""
+        return self.fields or (("value", self.scalar),)  # type: ignore[return-value]
+
 
 def _quoted(name: str) -> str:
     """A field's name in backticks where it would not be read back without them."""
@@ -183,10 +193,26 @@ def parse_value_type(text: str) -> ValueType:
                 hint="write one type, or fields such as 'temp double, wind_speed double'",
             )  # fmt: skip
         name = match.group(1).strip("`")
-        if name.lower() in RESERVED_COLUMNS or name in (earlier for earlier, _ in parsed):
-            raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
+        check_field(name, taken=name in (earlier for earlier, _ in parsed))
         parsed.append((name, _scalar(match.group(2), text)))
     return ValueType(fields=tuple(parsed))
+
+
+def check_field(name: str, *, taken: bool = False) -> None:
+    """See that a field may have this name.
+
+    Raises: `Invalid`.
+    """
+    if taken or name.lower() in RESERVED_COLUMNS or not name.strip() or "`" in name or "," in name:
+        raise Invalid("value field name is reserved or given twice", kind="value_field_name", field=name)
+
+
+def parse_scalar(word: str) -> ScalarType:
+    """The type of a single field.
+
+    Raises: `Invalid` naming the types there are.
+    """
+    return _scalar(word.strip(), word)
 
 
 def _scalar(word: str, whole: str) -> ScalarType:
@@ -216,6 +242,7 @@ def store_of(name: object) -> Store:
 
 
 _SUMMARY_LETTERS = 60
+_VALUE_ID_LETTERS = 16
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,126}")
 
 
@@ -240,6 +267,7 @@ class MapDefinition:
     `incarnation` tells a map from an earlier one of the same name that was dropped.
     `value` None: values of any scalar type may be mixed, each row carries its own type.
     `hash_bits` is for tests only: fewer than 64 keeps that many low bits of the hash, so that keys clash.
+    `fields` None: they never changed.
     """
 
     name: str
@@ -255,6 +283,7 @@ class MapDefinition:
     retain_by: str = "effective_time"
     maintenance_suspended: bool = False
     store: Store = Store.SHARD
+    fields: FieldIds | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -271,11 +300,28 @@ class MapDefinition:
         value = None if self.value is None else textwrap.shorten(str(self.value), _SUMMARY_LETTERS, placeholder=" …")
         return f"{self.name!r}, kind={str(self.kind)!r}, value={value!r}, scheme={str(self.scheme)!r}"
 
+    @property
+    def field_ids(self) -> tuple[int, ...]:
+        """The ids of the fields, in their order."""
+        if self.fields is not None:
+            return self.fields.ids
+        return () if self.value is None else tuple(range(1, len(self.value.parts) + 1))
+
+    @property
+    def value_id(self) -> str:
+        """The name of this value type in layers that are written under it; empty for the one of the map's birth."""
+        if self.fields is None:
+            return ""
+        written = stable_json({"value": str(self.value), "ids": self.fields.ids}, compact=True)
+        return hashlib.sha256(written).hexdigest()[:_VALUE_ID_LETTERS]
+
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-able form, read back by `from_dict`. Sharded maps keep the form of before there were layers."""
+        """A JSON-able form, read back by `from_dict`. Maps keep the form of before there were layers, or changes."""
         payload: dict[str, Any] = _FORM.plain(self) | {"value": None if self.value is None else str(self.value)}
         if self.store is Store.SHARD:
             del payload["store"]
+        if self.fields is None:
+            del payload["fields"]
         return payload
 
     @classmethod
@@ -307,10 +353,10 @@ class MapDefinition:
         return to_json(self.to_dict())
 
     def same_shape(self, other: MapDefinition) -> bool:
-        """True when both store the same bytes: all but the settings of maintenance and the incarnation agree."""
+        """True when both store the same bytes: all but the settings of maintenance, the incarnation and ids agree."""
         blank: dict[str, Any] = {
             "incarnation": "", "overwrite": True, "condense_ms": None, "retain_ms": None,
-            "retain_by": "effective_time", "maintenance_suspended": False,
+            "retain_by": "effective_time", "maintenance_suspended": False, "fields": None,
         }  # fmt: skip
         return replace(self, **blank) == replace(other, **blank)
 

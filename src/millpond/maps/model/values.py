@@ -35,7 +35,7 @@ from millpond.maps.model.columns import MOMENT, scalar_arrow, value_arrow
 from millpond.maps.model.definition import ScalarType, ValueType
 from millpond.maps.model.one_value import CODES, NULL, SCALARS, STRUCT, TYPE_NAMES, WIDTHS, python_value
 
-__all__ = ("decode_values", "encode_mixed", "encode_values", "present_values", "python_value")
+__all__ = ("decode_values", "encode_mixed", "encode_values", "present_values", "python_value", "scalar_of")
 
 # -- columns to bytes ---------------------------------------------------------------------------------
 
@@ -95,18 +95,22 @@ def encode_mixed(array: pa.Array) -> pa.Array:
     """
     if isinstance(array, pa.ChunkedArray):
         array = array.combine_chunks()
-    scalar = _scalar_of(array.type)
+    scalar = scalar_of(array.type)
     if scalar is None:
         return pa.array([NULL] * len(array), pa.binary())
     return encode_values(array.cast(scalar_arrow(scalar)), ValueType(scalar=scalar)).to_arrow()
 
 
-def _scalar_of(arrow: pa.DataType) -> ScalarType | None:
+def scalar_of(arrow: pa.DataType) -> ScalarType | None:
+    """The type of a scalar column; None for one of nulls alone.
+
+    Raises: `Invalid` for an Arrow type that is no scalar of `kinds.ScalarType`.
+    """
     types = pa.types
     if types.is_null(arrow):
         return None
     if types.is_dictionary(arrow):
-        return _scalar_of(arrow.value_type)
+        return scalar_of(arrow.value_type)
     for test, scalar in (
         (types.is_boolean, ScalarType.BOOLEAN), (types.is_integer, ScalarType.LONG),
         (types.is_floating, ScalarType.DOUBLE), (types.is_timestamp, ScalarType.TIMESTAMP),

@@ -77,7 +77,7 @@ class PartManifest:
     id: str
     map: str
     incarnation: str
-    definition: dict[str, str | int | bool | None]
+    definition: dict[str, Any]
     rows: int
     tables: dict[str, int]
     least: list[int] | None

@@ -14,7 +14,7 @@ only when it has several rows under one key, and only after its structure was ch
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +23,7 @@ import numpy.typing as npt
 from millpond.arrays.byte_columns import Bytes
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt, MillpondError
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.part import MANIFEST, PART_FORMAT, PART_ROWS_MAX, PartManifest, open_part
 from millpond.maps.parts.row_check import CheckedRows, RowCheck
@@ -46,7 +46,7 @@ def validate_part(folder: Path, manifest: PartManifest, definition: MapDefinitio
 
     Raises: `Corrupt`, kind `part_damaged`, `part_rows`, `part_manifest` or `part_other`.
     """
-    _check_manifest(folder, manifest, definition)
+    definition = _check_manifest(folder, manifest, definition)
     tables = row_tables(definition)
     file = check_file(folder / "data.mdb", {table: table == HASHED for table in tables})
     _same(folder, "tables", {table.name: table.rows for table in file.tables}, manifest.tables)
@@ -74,14 +74,19 @@ def _same(folder: Path, name: str, actual: object, stated: object) -> None:
         )  # fmt: skip
 
 
-def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinition) -> None:
-    """Check what can be checked before any row is read."""
+def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinition) -> MapDefinition:
+    """Check what can be checked before any row is read; the definition that the rows were written under.
+
+    The fields of a layered map may have changed since.
+    """
     try:
         # Mostly it is the same to the letter, and need not be read.
-        sound = manifest.definition == definition.to_dict()
+        written, sound = definition, manifest.definition == definition.to_dict()
         if not sound:
             written = MapDefinition.from_dict(manifest.definition)
-            sound = written.same_shape(definition) and written.incarnation == definition.incarnation
+            layered = definition.store is Store.LAYERS
+            alike = replace(definition, value=written.value) if layered and definition.value else definition
+            sound = written.same_shape(alike) and written.incarnation == definition.incarnation
     except (MillpondError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise Corrupt(
             "the part's manifest cannot be read", kind="part_manifest", file=MANIFEST, folder=folder, reason=error
@@ -99,6 +104,7 @@ def _check_manifest(folder: Path, manifest: PartManifest, definition: MapDefinit
             "the part has no rows, or too many", kind="part_manifest", file=MANIFEST, folder=folder,
             rows=manifest.rows, rows_max=ROWS_MAX,
         )  # fmt: skip
+    return written
 
 
 @dataclass(slots=True)

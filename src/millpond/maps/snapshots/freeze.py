@@ -46,6 +46,7 @@ from millpond.maps.snapshots.section_list import (
     load_sections,
 )
 from millpond.maps.snapshots.sections_of_layers import write_sections
+from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.merge import merge
 from millpond.ranges.writer import BYTES_AT_ONCE_MAX
 from millpond.stores.objects import FolderObjects, sweep_partial
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
-    "bytes_at_once", "layers_to_fold", "open_layers", "open_sections", "sections_over", "write_groups",
+    "bytes_at_once", "files_of", "layers_to_fold", "open_layers", "open_sections", "sections_over", "write_groups",
 )  # fmt: skip
 
 LAYER_RATIO = 8
@@ -111,12 +112,9 @@ def freeze(
         below = (_index(objects, layer) for layer in base.layers)
         layers = _fold(objects, _without_empty([overlay, *below]), bytes_at_once(spill))
     step("freeze.layers_written")
-    manifest = SnapshotManifest(
-        map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
-        value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
-        shard_version=shard_version, created_ms=created_ms,
-        layers=tuple(Layer(index.id, index.count, index.size) for index in layers),
-        bounds=subset,
+    manifest = replace(
+        SnapshotManifest.empty(definition, shard_version=shard_version, created_ms=created_ms),
+        layers=tuple(Layer.of(index, definition) for index in layers), bounds=subset,
         sections=sections_over(objects, definition, layers, base, touched, spill),
     )  # fmt: skip
     store_manifest(objects, manifest)
@@ -198,7 +196,7 @@ def open_layers(
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    indexes = [ranges.load_index(objects, layer.index) for layer in manifest.layers]
+    indexes = [shown_layer(objects, manifest, layer) for layer in manifest.layers]
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
     return _open_indexes(objects, manifest.definition, indexes, verify)
@@ -235,7 +233,7 @@ def _open_piece(objects: Objects, index: ranges.Index, entry: ranges.RangeEntry,
     name = ranges.range_name(entry.id)
     try:
         batch = ranges.open_range(objects, entry, verify=verify)
-        return _sound(batch, index.schema, name)
+        return index.show(_sound(batch, index.schema, name))
     except (pa.ArrowException, UnicodeError) as error:
         raise damaged(name) from error
 
@@ -309,7 +307,7 @@ def collect(
         if id_ not in {manifest.id for manifest in retained}:
             end_lease(objects, id_, now_ms)
     step("collect.manifests_removed")
-    needed = _files(objects, retained)
+    needed = files_of(objects, retained)
     files = size = 0
     for folder in ("ranges", "indexes", INTERVALS):
         for named in list(objects.list(folder)):
@@ -321,7 +319,7 @@ def collect(
     return Collected(ended, files, size)
 
 
-def _files(objects: Objects, manifests: Sequence[SnapshotManifest]) -> set[str]:
+def files_of(objects: Objects, manifests: Sequence[SnapshotManifest]) -> set[str]:
     """The names of the files of manifests; they share layers, of which each is read once."""
     indexes = {layer.index for manifest in manifests for layer in manifest.layers}
     names = {manifest_name(manifest.id) for manifest in manifests} | {ranges.index_name(index) for index in indexes}

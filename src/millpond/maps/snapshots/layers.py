@@ -11,8 +11,8 @@ Invariants, which `docs/format/layers.md` draws:
 * The oldest layer is whole and has no tombstones.
 * Layers of ranged maps are whole, because their sections say which group answers; a partial layer is resolved over the
   head that it is put on. So are those that join rows where a group has but one row.
-* A fold changes no answer. Neighbours of one mode become one layer of that mode; others only together with all that
-  lie under them.
+* A fold changes no answer, and writes rows as the value type in force says. Neighbours of one mode become one layer of
+  that mode; others only together with all that lie under them.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys
+from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.merge import merge
 from millpond.ranges.walk import Cursor
 
@@ -45,7 +46,17 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
-__all__ = ("LAYERS_MAX", "LayerFold", "fold", "fold_layers", "layers_due", "on_top", "substitute", "write_layer")
+__all__ = (
+    "LAYERS_MAX",
+    "LayerFold",
+    "check_exact",
+    "fold",
+    "fold_layers",
+    "layers_due",
+    "on_top",
+    "substitute",
+    "write_layer",
+)
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
@@ -65,7 +76,7 @@ def write_layer(
     assert touched is None or mode is LayerMode.WHOLE, "only a whole group says that there is nothing else"
     first = mode is LayerMode.FILL
     groups = freeze_groups(definition, rows, touched=touched, spill=spill, repeats="first" if first else "last")
-    layer = _layer(write_groups(objects, definition, groups, spill), mode)
+    layer = _layer(write_groups(objects, definition, groups, spill), definition, mode)
     step("layers.layer_written")
     return layer
 
@@ -81,15 +92,27 @@ def on_top(
     Raises: `NotFound`, `Corrupt` naming the file; `Unavailable`.
     """
     assert head is None or head.bounds is None, "a subset is not written to"
-    below = () if head is None else head.layers
-    layers = below if layer is None else (_settled(objects, definition, layer, below, spill), *below)
-    layers = _grounded(objects, definition, layers, spill, below[-1] if below else None)
-    manifest = SnapshotManifest(
-        map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
-        value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
-        shard_version=version, created_ms=created_ms, layers=layers,
-    )  # fmt: skip
+    base = head or SnapshotManifest.empty(definition, created_ms=created_ms)
+    manifest = replace(base, shard_version=version, created_ms=created_ms)
+    if layer is not None:
+        check_exact(objects, manifest, layer)
+        settled = _settled(objects, manifest, layer, spill)
+        layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
+        manifest = replace(manifest, layers=layers)
     return _with_sections(objects, head, manifest, layer, spill)
+
+
+def check_exact(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
+    """See that the value type in force tells every number of a layer that was written under a narrower one.
+
+    Raises: `Invalid`, kind `field_narrowed`, naming such a number.
+    """
+    projection = manifest.projection(layer)
+    if projection is None or not projection.narrow:
+        return
+    index = ranges.load_index(objects, layer.index)
+    for entry in index.entries:
+        projection.exact(ranges.open_range(objects, entry).column("rows").flatten().field("value"), manifest.map)
 
 
 def _with_sections(
@@ -99,7 +122,7 @@ def _with_sections(
     """The manifest of a ranged map with the sections over its layers, where the groups of a layer changed them."""
     if manifest.kind.keyed:
         return manifest
-    keys = [] if touched is None else [batch.column("key") for batch in _groups(objects, touched)]
+    keys = [] if touched is None else [batch.column("key") for batch in _groups(objects, manifest, touched)]
     sections = sections_over(
         objects, manifest.definition, [ranges.load_index(objects, layer.index) for layer in manifest.layers], head,
         pa.concat_arrays([pa.array([], pa.binary()), *keys]), spill,
@@ -107,11 +130,9 @@ def _with_sections(
     return replace(manifest, sections=sections)
 
 
-def _settled(
-    objects: Objects, definition: MapDefinition, layer: Layer, below: Sequence[Layer], spill: SpillTo | None
-) -> Layer:  # fmt: skip
-    """The layer as it may lie over others, see the invariants."""
-    kind = definition.kind
+def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: SpillTo | None) -> Layer:
+    """The layer as it may lie over those of a manifest, see the invariants."""
+    kind, below, definition = manifest.kind, manifest.layers, manifest.definition
     if layer.mode is LayerMode.FILL and not kind.valued:
         return replace(layer, mode=LayerMode.JOIN)  # rows of one address are equal
     if layer.mode is LayerMode.JOIN and not kind.timed:
@@ -119,44 +140,46 @@ def _settled(
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
     modes = [layer.mode, *(under.mode for under in below)]
-    readers = [ranges.open_index(objects, under.index, verify=True) for under in below]
+    readers = [ranges.open_index(objects, shown_layer(objects, manifest, under), verify=True) for under in below]
 
     def resolved() -> Iterator[pa.RecordBatch]:
-        for batch in _groups(objects, layer):
+        for batch in _groups(objects, manifest, layer):
             under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
             pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
             yield from join_groups(definition, modes, [(0, batch), *pieces])
 
-    resolved_layer = _layer(write_groups(objects, definition, resolved(), spill), LayerMode.WHOLE)
+    resolved_layer = _layer(write_groups(objects, definition, resolved(), spill), definition, LayerMode.WHOLE)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer
 
 
 def _grounded(
-    objects: Objects, definition: MapDefinition, layers: tuple[Layer, ...], spill: SpillTo | None, oldest: Layer | None
+    objects: Objects, manifest: SnapshotManifest, layers: tuple[Layer, ...], spill: SpillTo | None,
+    oldest: Layer | None,
 ) -> tuple[Layer, ...]:  # fmt: skip
     """The layers with an oldest that is whole and has no tombstones; `oldest` is one already."""
+    definition = manifest.definition
     while layers and layers[-1] != oldest:
         *above, last = layers
         if last.mode is not LayerMode.WHOLE:
             return (*above, replace(last, mode=LayerMode.WHOLE))
-        alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, last))
-        grounded = _layer(write_groups(objects, definition, alive, spill), LayerMode.WHOLE)
+        alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last))
+        grounded = _layer(write_groups(objects, definition, alive, spill), definition, LayerMode.WHOLE)
         if grounded is not None:
             return (*above, grounded)
         layers = tuple(above)
     return layers
 
 
-def _groups(objects: Objects, layer: Layer) -> Iterator[pa.RecordBatch]:
-    """All groups of a layer, verified: what is written anew gets a new name, which must not vouch for damage."""
-    cursor = Cursor(objects, ranges.load_index(objects, layer.index))
+def _groups(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> Iterator[pa.RecordBatch]:
+    """The groups of a layer, range by range."""
+    cursor = Cursor(objects, shown_layer(objects, manifest, layer))
     while not cursor.done:
         yield cursor.take(cursor.entry.last)
 
 
-def _layer(index: ranges.Index, mode: LayerMode) -> Layer | None:
-    return Layer(index.id, index.count, index.size, mode) if index.count else None
+def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode) -> Layer | None:
+    return Layer.of(index, definition, mode) if index.count else None
 
 
 # -- folding ------------------------------------------------------------------------------------------
@@ -184,7 +207,7 @@ def layers_due(manifest: SnapshotManifest, *, everything: bool = False) -> tuple
     due = layers_to_fold([layer.size for layer in layers])
     if everything or len(layers) > LAYERS_MAX:
         due = len(layers)
-    if due == len(layers) > 1:
+    if due == len(layers) > 1 or (everything and any(manifest.projection(layer) is not None for layer in layers)):
         return layers
     runs = (tuple(run) for _, run in groupby(layers[:due], attrgetter("mode")))
     return max((run for run in runs if len(run) > 1), key=len, default=())
@@ -202,12 +225,13 @@ def fold_layers(
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
     merged = merge(
-        objects, [ranges.load_index(objects, layer.index) for layer in inputs], bytes_at_once=bytes_at_once(spill),
+        objects, [shown_layer(objects, manifest, layer) for layer in inputs], bytes_at_once=bytes_at_once(spill),
         drop_tombstones=tombstones if oldest else None,
         overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
     )  # fmt: skip
     step("layers.folded")
-    return LayerFold(tuple(inputs), _layer(merged, LayerMode.WHOLE if oldest else modes[0]), oldest)
+    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0])
+    return LayerFold(tuple(inputs), output, oldest)
 
 
 def substitute(
@@ -222,7 +246,7 @@ def substitute(
     if done.oldest != (not after):
         raise _moved(head)
     layers = (*head.layers[:first], *([] if done.output is None else [done.output]), *after)
-    layers = _grounded(objects, head.definition, layers, spill, after[-1] if after else done.output)
+    layers = _grounded(objects, head, layers, spill, after[-1] if after else done.output)
     return _with_sections(objects, head, replace(head, layers=layers, created_ms=created_ms), None, spill)
 
 

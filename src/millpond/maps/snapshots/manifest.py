@@ -10,13 +10,14 @@ Invariants:
 * A manifest is written after all files it names, and none of them is ever written again: who can read the manifest
   can read the snapshot.
 * Layers are newest first; the last is the base: it is whole and holds no tombstones.
+* Each layer names the value type that its rows were written under; all that ever were in force are there.
 
 `docs/format/snapshot.md` draws it.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -24,13 +25,15 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, stable_json
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
+from millpond.maps.model.field_ids import FieldIds, FormerValue
+from millpond.maps.model.projection import Projection, former_of, projection
 from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from millpond.ranges.index import Source
+    from millpond.ranges.index import Index, Source
     from millpond.stores.objects import Objects
 
 __all__ = (
@@ -44,6 +47,8 @@ SECTIONS_FORMAT = 3
 """Ranged maps, whole or subsets; keyed ones stay as they were."""
 LAYERS_FORMAT = 4
 """Keyed maps with a layer that is not whole: a reader that takes each for whole would miss rows."""
+FIELDS_FORMAT = 5
+"""Maps whose fields changed: a reader that takes all layers for alike would show other fields."""
 
 
 class LayerMode(StrEnum):
@@ -56,12 +61,21 @@ class LayerMode(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean."""
+    """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean.
+
+    `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`.
+    """
 
     index: str
     groups: int
     size: int
     mode: LayerMode = LayerMode.WHOLE
+    value: str = ""
+
+    @classmethod
+    def of(cls, index: Index, definition: MapDefinition, mode: LayerMode = LayerMode.WHOLE) -> Layer:
+        """The layer of an index that was written under a definition."""
+        return cls(index.id, index.count, index.size, mode, definition.value_id)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +84,7 @@ class SnapshotManifest:
 
     `shard_version` is the version of the shard it was frozen from; `sections` the id of the list of
     sections of a ranged map; those that were written in format 1 and 2 have one index over all their ranges instead,
-    `intervals`. `bounds` are those of a snapshot that is a subset.
+    `intervals`. `bounds` are those of a snapshot that is a subset. `value` and `fields` are in force; `formers` were.
     """
 
     map: str
@@ -84,6 +98,17 @@ class SnapshotManifest:
     intervals: str | None = None
     bounds: SnapshotBounds | None = None
     sections: str | None = None
+    fields: FieldIds | None = None
+    formers: tuple[FormerValue, ...] = ()
+
+    @classmethod
+    def empty(cls, definition: MapDefinition, *, shard_version: int = 0, created_ms: int) -> SnapshotManifest:
+        """The manifest of a map without rows."""
+        return cls(
+            map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
+            value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
+            shard_version=shard_version, created_ms=created_ms, layers=(), fields=definition.fields,
+        )  # fmt: skip
 
     @cached_property
     def id(self) -> str:
@@ -105,7 +130,31 @@ class SnapshotManifest:
         """As much of the map's definition as reading needs."""
         return MapDefinition(
             name=self.map, kind=self.kind, incarnation=self.incarnation, hash_bits=self.hash_bits,
-            value=None if self.value is None else parse_value_type(self.value),
+            value=None if self.value is None else parse_value_type(self.value), fields=self.fields,
+        )  # fmt: skip
+
+    def redefined(self, definition: MapDefinition, *, created_ms: int) -> SnapshotManifest:
+        """The next manifest of a map with another value type in force; its layers stay as they are."""
+        former = former_of(self.definition)
+        formers = tuple(other for other in self.formers if other.id != former.id)
+        return replace(
+            self, value=str(definition.value), fields=definition.fields, formers=(*formers, former),
+            shard_version=self.shard_version + 1, created_ms=created_ms,
+        )  # fmt: skip
+
+    def projection(self, layer: Layer) -> Projection | None:
+        """The way from the rows of a layer to the value type in force; None where they are of it.
+
+        Raises: `Corrupt` for a value type that the manifest does not name.
+        """
+        if layer.value == self.definition.value_id:
+            return None
+        for former in self.formers:
+            if former.id == layer.value:
+                return projection(former, self.definition)
+        raise Corrupt(
+            "a layer has a value type that was never in force", kind="snapshot_damaged", map=self.map,
+            index=layer.index, value=layer.value,
         )  # fmt: skip
 
     @property
@@ -116,6 +165,8 @@ class SnapshotManifest:
     @property
     def format(self) -> int:
         """The least format that says all of this."""
+        if self.fields is not None:
+            return FIELDS_FORMAT
         if not self.whole:
             return LAYERS_FORMAT
         return SECTIONS_FORMAT if self.sections is not None else FORMAT if self.bounds is None else SUBSET_FORMAT
@@ -126,6 +177,10 @@ class SnapshotManifest:
         for layer in payload["layers"]:
             if layer["mode"] == LayerMode.WHOLE:
                 del layer["mode"]
+            if not layer["value"]:
+                del layer["value"]
+        if self.format < FIELDS_FORMAT:
+            del payload["fields"], payload["formers"]
         if self.format < SECTIONS_FORMAT:
             del payload["sections"]
         if self.format == FORMAT:
@@ -143,7 +198,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, LAYERS_FORMAT) from error
+            raise _other_format(error.found, FIELDS_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
@@ -156,7 +211,7 @@ class SnapshotManifest:
 
 _FORMS = {
     number: JsonForm(SnapshotManifest, format=number)
-    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT)
+    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT)
 }
 
 

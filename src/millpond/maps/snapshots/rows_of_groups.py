@@ -24,12 +24,13 @@ from millpond.maps.search.groups import Groups
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
 from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.key_columns import key_column, lower_bound
 from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.freeze import SnapshotManifest
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
     from millpond.stores.objects import Objects
 
 __all__ = ("GroupSpan", "groups_of_keys", "rows_of_groups", "spans", "thaw")
@@ -77,7 +78,7 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Itera
             for batch in join_groups(definition, modes, pieces):
                 yield rows_of_groups(definition, batch)
         return
-    layers = [list(_groups(objects, layer.index, span)) for layer in manifest.layers]
+    layers = [list(_groups(objects, manifest, layer, span)) for layer in manifest.layers]
     groups = Groups.of(definition.kind, layers)
     for batch, seen in zip(groups.batches, visible_groups(groups), strict=True):
         rows = rows_of_groups(definition, batch if seen.all() else batch.filter(pa.array(seen)))
@@ -90,10 +91,10 @@ def _stretches(
 ) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
     """The groups of all layers, a stretch of keys at a time, each with the number of its layer."""
     if span.keys is not None:
-        groups = ((number, [*_groups(objects, layer.index, span)]) for number, layer in enumerate(manifest.layers))
+        groups = ((number, [*_groups(objects, manifest, layer, span)]) for number, layer in enumerate(manifest.layers))
         yield [(number, pa.concat_batches(batches)) for number, batches in groups if batches]
         return
-    cursors = [Cursor(objects, ranges.load_index(objects, layer.index)) for layer in manifest.layers]
+    cursors = [Cursor(objects, shown_layer(objects, manifest, layer)) for layer in manifest.layers]
     for cursor in cursors:
         cursor.seek(span.lower or b"")
     while live := unfinished(cursors):
@@ -106,8 +107,10 @@ def _stretches(
         yield pieces
 
 
-def _groups(objects: Objects, index_id: str, span: GroupSpan) -> Iterator[pa.RecordBatch]:
-    reader = ranges.open_index(objects, index_id)
+def _groups(
+    objects: Objects, manifest: SnapshotManifest, layer: Layer, span: GroupSpan
+) -> Iterator[pa.RecordBatch]:  # fmt: skip
+    reader = ranges.open_index(objects, shown_layer(objects, manifest, layer))
     if span.keys is None:
         yield from reader.scan(span.lower, span.upper)
     else:

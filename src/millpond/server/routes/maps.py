@@ -17,10 +17,10 @@ from millpond.server.dispatch import Routes
 from millpond.server.routes.table import On, order, read
 from millpond.server.wire import RequestBody
 
-__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "routes")
+__all__ = ("Definition", "Dropped", "MapChanged", "MapResponse", "Maps", "NewMap", "NewName", "routes")
 
 
-class Definition(msgspec.Struct):
+class Definition(msgspec.Struct, kw_only=True):
     """A map, as it was made."""
 
     name: str
@@ -38,9 +38,12 @@ class Definition(msgspec.Struct):
     retain_by: str
     maintenance_suspended: bool
     store: Annotated[str, Meta(description="where its rows are: shard or layers")]
+    fields: Annotated[
+        dict[str, Any] | msgspec.UnsetType, Meta(description="ids of the fields, when they changed: see layers.md")
+    ] = msgspec.UNSET
 
 
-class MapResponse(Definition):
+class MapResponse(Definition, kw_only=True):
     """A map, and what it holds on this node."""
 
     rows: int
@@ -53,7 +56,7 @@ class MapResponse(Definition):
     snapshot_current: Annotated[bool, Meta(description="whether that snapshot shows everything that is merged")]
 
 
-class MapChanged(MapResponse):
+class MapChanged(MapResponse, kw_only=True):
     """A map after a change, and the position of the log at which it was made."""
 
     position: int
@@ -86,6 +89,13 @@ class NewMap(RequestBody):
     retain_by: str = "effective_time"
     exist_ok: Annotated[bool, Meta(description="accept a map that is there already and alike")] = False
     store: Annotated[str, Meta(description="where its rows are: shard or layers")] = "shard"
+
+
+class NewName(RequestBody):
+    """The body of `copy_map`."""
+
+    name: Annotated[str, Meta(description="the name of the copy", examples=["climate"])]
+    drop: Annotated[bool, Meta(description="drop the map under its old name: it is renamed")] = False
 
 
 def _as_json(opened: Map) -> dict[str, Any]:
@@ -127,6 +137,15 @@ def routes(node: Node) -> Routes:
         with node.appending():
             opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
+
+    @router.post("/{name}/copies", order(On.MAP), summary="Copy a layered map, or rename it", answer=MapChanged)
+    def copy_map(request: Request, name: str, copied: NewName, caller: Caller) -> dict[str, Any]:
+        caller.need("admin", copied.name)
+        note_change(request, map=name, new=copied.name)
+        catalogue = node.pond.catalogue
+        with node.appending():
+            made = (catalogue.rename if copied.drop else catalogue.copy)(name, copied.name)
+        return _as_json(node.pond.map(made.name)) | {"position": node.pond.log.position()[0]}
 
     @router.delete("/{name}", order(On.MAP, 0), summary="Drop a map with all its rows", answer=Dropped)
     def drop_map(name: str) -> dict[str, Any]:

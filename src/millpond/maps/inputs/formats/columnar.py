@@ -16,7 +16,7 @@ from pyarrow import parquet
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.formats.arrived import Arrived
-from millpond.maps.inputs.formats.files import InputFile, Piece, open_stream
+from millpond.maps.inputs.formats.files import Format, InputFile, Piece, open_stream
 from millpond.maps.inputs.mapping import ColumnMapping, find_columns
 from millpond.maps.inputs.tables import BATCH_ROWS_MAX
 from millpond.maps.model.columns import MOMENT
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
+__all__ = ("columns_of", "damaged", "meant_schema", "open_parquet", "read_arrow", "read_parquet", "split_parquet")
 
 _SPARK, _SPARK_LEGACY = b"org.apache.spark.version", b"org.apache.spark.legacyINT96"
 """Names in the metadata of the files that Spark writes."""
@@ -46,6 +46,20 @@ def read_parquet(piece: Piece, definition: MapDefinition, mapping: ColumnMapping
         batches = (batch if batch.schema == schema else batch.cast(schema) for batch in read)
         rows = sum(opened.metadata.row_group(group).num_rows for group in groups)
         yield from _counted(piece.file, batches, rows)
+
+
+def columns_of(file: InputFile) -> pa.Schema | None:
+    """The columns of a file whose format tells their types; None for others.
+
+    Raises: `Invalid` when it is damaged.
+    """
+    if file.format is Format.PARQUET:
+        with open_parquet(file) as opened:
+            return meant_schema(opened)
+    try:
+        return next(_arrow_batches(file)) if file.format is Format.ARROW else None
+    except (pa.ArrowInvalid, OSError) as error:
+        raise damaged(file, error) from error
 
 
 def open_parquet(file: InputFile) -> parquet.ParquetFile:

@@ -1,0 +1,67 @@
+"""The fields that a map lacks for the columns of an input: what `extra="add"` adds before it loads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import Invalid
+from millpond.maps.inputs.mapping import ColumnMapping, extra_columns, find_columns, struct_fields
+from millpond.maps.inputs.tables import batches_of
+from millpond.maps.model.values import scalar_of
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("AddFields", "missing_fields", "with_fields")
+
+AddFields = Callable[[Mapping[str, str]], "MapDefinition"]
+"""Adds fields of these types; the definition with them."""
+
+
+def missing_fields(schema: pa.Schema, definition: MapDefinition, mapping: ColumnMapping) -> dict[str, str]:
+    """The fields that a map of fields lacks, and their types.
+
+    Raises: `Invalid` for a column whose type no field can have.
+    """
+    if definition.value is None or not definition.value.fields:
+        return {}
+    columns = find_columns(schema.names, definition, replace(mapping, extra="ignore"))
+    types = {name: schema.field(name).type for name in extra_columns(schema.names, columns, definition, mapping)}
+    whole = None if columns.value is None else schema.field(columns.value).type
+    if whole is not None and pa.types.is_struct(whole):
+        names = [field.name for field in whole]
+        there = {name for _, name in struct_fields(names, definition, str(columns.value), "ignore")}
+        types |= {field.name: field.type for field in whole if field.name not in there}
+    return {name: _scalar(definition, name, kind) for name, kind in types.items()}
+
+
+def _scalar(definition: MapDefinition, name: str, kind: pa.DataType) -> str:
+    scalar = scalar_of(kind)
+    if scalar is None:
+        raise Invalid(
+            "the column has no value that tells its type", kind="column_type", column=name, type=kind,
+            hint=f'first: millpond alter {definition.name} --add "{name} double"',
+        )  # fmt: skip
+    return str(scalar)
+
+
+def with_fields(
+    data: Any, definition: MapDefinition, mapping: ColumnMapping, add: AddFields
+) -> tuple[Any, MapDefinition]:  # fmt: skip
+    """The rows, and the definition with the fields that the first of them bring, where the load says to add those.
+
+    Raises: as `missing_fields`.
+    """
+    if mapping.extra != "add":
+        return data, definition
+    batches = batches_of(data, definition, mapping)
+    first = next(batches, None)
+    if first is None:
+        return batches, definition
+    missing = missing_fields(first.schema, definition, mapping)
+    return chain([first], batches), add(missing) if missing else definition

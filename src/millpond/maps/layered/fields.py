@@ -1,0 +1,110 @@
+"""Changing the fields of a layered map: a manifest and a definition that say so, and an entry of the log, in one write.
+
+Invariants:
+* no row is rewritten: `projection.py` shows those of former definitions, and folding rewrites them when it is due;
+* a load that was written under a former definition is put on top as it is: its layer names the value type it has;
+* what the wider type does not tell exactly is refused, of rows that are there, and of such a load.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from millpond.errors import Conflict, Invalid
+from millpond.kernel.steps import step
+from millpond.maps.inputs.scalars import to_scalar
+from millpond.maps.log.apply import record
+from millpond.maps.model.catalogue import find_map
+from millpond.maps.model.definition import ValueType
+from millpond.maps.model.field_changes import FieldChanges, changed_fields, need_layers
+from millpond.maps.model.values import encode_values
+from millpond.maps.snapshots.layers import check_exact
+from millpond.maps.snapshots.manifest import SnapshotManifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from millpond.kernel.space import Transaction
+    from millpond.maps.layered.head import Head, Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.model.definition import MapDefinition, ScalarType
+
+__all__ = ("alter_fields", "encoded_default")
+
+
+def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> MapDefinition:
+    """Change the fields of a map, see `Pond.alter_map`.
+
+    Raises: `Invalid` naming the field, kind `field_narrowed` for a number that a wider type does not tell; `NotFound`.
+    """
+    change = FieldChanges.of(changes, encoded_default)
+    with loading.writing():
+        while True:
+            with loading.space.read() as tx:
+                before = find_map(tx, name)
+            need_layers(before, "fields")
+            layers = loading.layers_of(before.name)
+            assert layers is not None, "it is layered"
+            with layers.writing():
+                altered = _altered(loading, layers, before, changed_fields(before, change))
+            if altered is not None:
+                loading.loads.announce()
+                return altered
+
+
+def _altered(loading: Loading, layers: Layers, before: MapDefinition, after: MapDefinition) -> MapDefinition | None:
+    """The map with another definition in force over its head; None when it is to be looked at again."""
+    head = layers.head()
+    manifest = None if after == before else _stored(layers, head, before, after)
+
+    def enter(tx: Transaction) -> MapDefinition:
+        altered = find_map(tx, before.name)
+        if (altered.incarnation, altered.value, altered.fields) != (before.incarnation, before.value, before.fields):
+            raise Conflict("the fields were changed meanwhile", kind="head_moved", hint="look at them again")
+        altered = replace(altered, value=after.value, fields=after.fields)
+        if manifest is not None:
+            entry = record(tx, "alter", (altered.name,), {"definition": altered.to_dict()}, loading.clock.now_ms())
+            layers.swap(tx, head, manifest, entry)
+        return altered
+
+    try:
+        altered = loading.space.write(enter)
+    except Conflict as error:
+        if error.kind != "head_moved":
+            raise
+        return None
+    step("alter.entered")
+    return altered
+
+
+def _stored(layers: Layers, head: Head, before: MapDefinition, after: MapDefinition) -> SnapshotManifest:
+    """The manifest that lets another definition be in force over the layers of a head."""
+    now = layers.clock.now_ms()
+    manifest = head.manifest or SnapshotManifest.empty(before, created_ms=now)
+    changed = manifest.redefined(after, created_ms=now)
+    for layer in changed.layers:
+        check_exact(layers.objects, changed, layer)
+    layers.stored(changed)
+    step("alter.stored")
+    return changed
+
+
+def encoded_default(value: Any, scalar: ScalarType, field: str) -> bytes:
+    """The bytes of a default.
+
+    Raises: `Invalid` when it is no value of the field's type.
+    """
+    try:
+        converted = to_scalar(pa.array([value]), scalar)
+        faults = [problem for _, problem in converted.faults]
+    except (Invalid, pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        faults = [str(error)]
+    if faults:
+        raise Invalid(
+            "the default is no value of the field", kind="field_default", field=field, type=str(scalar),
+            default=repr(value)[:100], reason=faults[0], hint=f"write a {scalar}",
+        )  # fmt: skip
+    return encode_values(converted.values, ValueType(scalar=scalar)).to_arrow()[0].as_py()
