@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
-    "bytes_at_once", "layers_to_fold", "open_layers", "open_sections", "sections_over", "write_groups",
+    "bytes_at_once", "layers_to_fold", "open_indexes", "open_layers", "open_sections", "sections_over", "write_groups",
 )  # fmt: skip
 
 LAYER_RATIO = 8
@@ -198,10 +198,23 @@ def open_layers(
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
-    indexes = [ranges.load_index(objects, layer.index) for layer in manifest.layers]
+    return open_indexes(
+        objects, manifest.definition, [layer.index for layer in manifest.layers], verify=verify, span=span
+    )
+
+
+def open_indexes(
+    objects: Objects, definition: MapDefinition, ids: Iterable[str], *, verify: bool = False,
+    span: GroupSpan | None = None,
+) -> Groups:  # fmt: skip
+    """As `open_layers`, of the layers with these indexes.
+
+    Raises: as `open_layers`.
+    """
+    indexes = [ranges.load_index(objects, id_) for id_ in ids]
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
-    return _open_indexes(objects, manifest.definition, indexes, verify)
+    return _open_indexes(objects, definition, indexes, verify)
 
 
 def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
