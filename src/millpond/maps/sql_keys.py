@@ -30,7 +30,7 @@ from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("add_macro", "check_plan", "typed_keys")
 
-Lookup = Callable[..., Any]
+Lookup = Callable[[Any, Any, Any], Any]
 
 _INTEGERS = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
@@ -50,8 +50,8 @@ def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: L
     """Make `get_state:<map>`, of a key, a time, and when it was known. `lookup` takes columns of them; None: now."""
     name = definition.name
 
-    def typed(keys: Any, types: Any, *times: Any) -> Any:
-        return lookup(typed_keys(keys, types), *(times or (None,)))
+    def typed(keys: Any, types: Any, at: Any = None, known_at: Any = None) -> Any:
+        return lookup(typed_keys(keys, types), at, known_at)
 
     def refused(_key: Any, what: Any, kind: Any) -> Any:
         raise _refusal(definition, str(what[0]), str(kind[0]))
@@ -60,14 +60,15 @@ def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: L
     time = "TIMESTAMPTZ"
     make = connection.create_function
     make(f"get_state_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
-    make(f"get_state1:{name}", lambda keys: lookup(keys, None), [plain], answer, **_BULK)
-    make(f"get_state2:{name}", lookup, [plain, time], answer, **_BULK)
-    make(
-        f"get_state3:{name}", lambda keys, at, moments: lookup(keys, at, moments), [plain, time, time], answer, **_BULK
-    )
-    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), ["VARCHAR"] * 2, answer, **_BULK)
-    make(f"get_state2_typed:{name}", lambda *args: typed(*args), ["VARCHAR", "VARCHAR", time], answer, **_BULK)
-    make(f"get_state3_typed:{name}", lambda *args: typed(*args), ["VARCHAR", "VARCHAR", time, time], answer, **_BULK)
+    # DuckDB counts the parameters of each.
+    by_key, as_of, known_then = [plain], [plain, time], [plain, time, time]
+    make(f"get_state1:{name}", lambda keys: lookup(keys, None, None), by_key, answer, **_BULK)
+    make(f"get_state2:{name}", lambda keys, at: lookup(keys, at, None), as_of, answer, **_BULK)
+    make(f"get_state3:{name}", lambda keys, at, known_at: lookup(keys, at, known_at), known_then, answer, **_BULK)
+    by_key, as_of, known_then = (["VARCHAR", "VARCHAR", *types[1:]] for types in (by_key, as_of, known_then))
+    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), by_key, answer, **_BULK)
+    make(f"get_state2_typed:{name}", lambda keys, types, at: typed(keys, types, at), as_of, answer, **_BULK)
+    make(f"get_state3_typed:{name}", typed, known_then, answer, **_BULK)
     connection.execute(_macro(definition))
 
 

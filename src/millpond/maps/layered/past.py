@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 
@@ -29,27 +29,96 @@ from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator
+    from collections.abc import Callable, Generator, Sequence
 
     import pyarrow as pa
 
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.layered.head import Layers
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Predicate
+    from millpond.stores.objects import Objects
 
-__all__ = ("Past",)
+__all__ = ("History", "OpenHistory", "Past")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 ATTEMPTS = 3
 """A manifest may age out between the reading of its name and its opening: then the history is read again."""
 
 
-class _History(NamedTuple):
-    """The moments from which manifests were known, ascending; `whole`: nothing was known before the first."""
+class History(NamedTuple):
+    """The moments from which manifests of a map were known, ascending; `whole`: nothing was known before the first."""
 
+    map: str
     moments: I64
     manifests: list[str]
     whole: bool
+
+    @classmethod
+    def of(cls, name: str, changes: Sequence[Change]) -> Self:
+        """The history that changes tell of, the oldest first."""
+        moments = np.array([change.moment_ms for change in changes], np.int64)
+        return cls(name, moments, [change.manifest for change in changes], not changes or changes[0].version == 1)
+
+    def numbers(self, moments: I64, there: Any = ()) -> I64:
+        """The number of the manifest that counted at each moment; -1: none did, or there is no moment.
+
+        Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
+        """
+        numbers = np.searchsorted(self.moments, moments, side="right") - 1
+        missing = numbers < 0
+        if len(there):
+            missing &= there
+            numbers[~there] = -1
+        if len(self.moments) and missing.any() and (len(moments) == 1 or not self.whole):
+            raise self._early(int(moments[np.argmax(missing)]))
+        return numbers
+
+    def _early(self, moment: int) -> Invalid:
+        first = _shown(int(self.moments[0]))
+        if self.whole:
+            return Invalid(
+                "nothing was known of the map then", kind="nothing_known", map=self.map, known_at=_shown(moment),
+                first_change=first, hint="ask as known at its first change, or later",
+            )  # fmt: skip
+        return Invalid(
+            "the history of the map begins later", kind="history_ended", map=self.map, known_at=_shown(moment),
+            begins=first, hint="the setting maps.history says how long changes are kept",
+        )  # fmt: skip
+
+
+class OpenHistory:
+    """The manifests of a history that were asked for, open together."""
+
+    def __init__(self, objects: Objects, definition: MapDefinition) -> None:
+        self._objects, self._definition = objects, definition
+        self._open: Moments | None = None
+
+    def lookup(
+        self, history: History, keys: pa.Array, at: Any, moments: I64, there: Any, on_invalid: OnInvalid
+    ) -> pa.Array:  # fmt: skip
+        """The values of keys at their times, as they were known at one moment, or at as many.
+
+        Raises: as `Past.lookup`; `NotFound` when a manifest aged out.
+        """
+        numbers = history.numbers(moments, there)
+        needed = np.unique(numbers[numbers >= 0]).tolist()
+        opened = self._opened(history, [history.manifests[number] for number in needed])
+        places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
+        for number in needed:
+            places[number] = opened.number_of[history.manifests[number]]
+        numbers = places[numbers]
+        if len(numbers) != len(keys):
+            numbers = np.full(len(keys), numbers[0])
+        return opened.lookup(numbers, keys, at, on_invalid=on_invalid)
+
+    def _opened(self, history: History, needed: list[str]) -> Moments:
+        opened = self._open
+        if opened is None or not opened.number_of.keys() >= set(needed):
+            ids = [] if opened is None else [id_ for id_ in opened.number_of if id_ in history.manifests]
+            manifests = [load_manifest(self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
+            opened = self._open = Moments(self._objects, self._definition, manifests)
+        return opened
 
 
 class Past:
@@ -57,8 +126,8 @@ class Past:
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
-        self._revision, self._history = -1, _History(np.zeros(0, np.int64), [], True)
-        self._open: Moments | None = None
+        self._read: tuple[int, History] | None = None
+        self._open = OpenHistory(layers.objects, layers.definition)
 
     def changes(self) -> list[Change]:
         """The changes that the history tells of, the oldest first.
@@ -77,27 +146,21 @@ class Past:
         array = one_array(keys, "key")
         moments, there = moments_of(known_at, len(array), on_invalid)
         for attempt in range(ATTEMPTS):
-            history = self._read()
-            numbers = self._numbers(history, moments, there)
             try:
-                opened, numbers = self._opened(history, numbers)
+                return self._open.lookup(self._current(), array, at, moments, there, on_invalid)
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise
-                self._revision = -1
-                continue
-            break
-        if len(numbers) != len(array):
-            numbers = np.full(len(array), numbers[0])
-        return opened.lookup(numbers, array, at, on_invalid=on_invalid)
+                self._read = None
+        raise AssertionError("the last attempt ends it")
 
     def leased(self, known_at: Any) -> Leased:
         """The snapshot that was known at a moment; an empty one when the map was never changed.
 
         Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
         """
-        history = self._read()
-        (number,) = self._numbers(history, moments_of(known_at, 1)[0], ())
+        history = self._current()
+        (number,) = history.numbers(moments_of(known_at, 1)[0])
         if number < 0:
             return self._layers.current()
         id_ = history.manifests[number]
@@ -116,59 +179,20 @@ class Past:
         layers, current = self._layers, partial(self.leased, known_at)
         return partial(candidate_rows, layers.objects, layers.definition, current)
 
-    # -- the history ----------------------------------------------------------------------------------
-
-    def _read(self) -> _History:
+    def _current(self) -> History:
+        """The history as it is now; the manifest of the last change is the head, which says the same in fewer layers."""
+        name = self._layers.definition.name
         with self._layers.space.read() as tx:
             same_map(tx, self._layers.definition)
-            pointer = read_pointer(tx, self._layers.definition.name)
-            if pointer.revision == self._revision:
-                return self._history
-            changes, current = changes_of(tx, self._layers.definition.name), pointer.current
-        manifests = [change.manifest for change in changes]
+            pointer = read_pointer(tx, name)
+            if self._read is not None and self._read[0] == pointer.revision:
+                return self._read[1]
+            changes, current = changes_of(tx, name), pointer.current
+        history = History.of(name, changes)
         if changes and current is not None and current.shard_version == changes[-1].version:
-            manifests[-1] = current.manifest  # it says the same, in fewer layers
-        moments = np.array([change.moment_ms for change in changes], np.int64)
-        self._history = _History(moments, manifests, not changes or changes[0].version == 1)
-        self._revision = pointer.revision
-        return self._history
-
-    def _numbers(self, history: _History, moments: I64, there: Any) -> I64:
-        """The number of the manifest that counted at each moment; -1: none did, or there is no moment."""
-        numbers = np.searchsorted(history.moments, moments, side="right") - 1
-        missing = numbers < 0
-        if len(there):
-            missing &= there
-            numbers[~there] = -1
-        if len(history.moments) and missing.any() and (len(moments) == 1 or not history.whole):
-            raise self._early(history, int(moments[np.argmax(missing)]))
-        return numbers
-
-    def _early(self, history: _History, moment: int) -> Invalid:
-        name, first = self._layers.definition.name, _shown(int(history.moments[0]))
-        if history.whole:
-            return Invalid(
-                "nothing was known of the map then", kind="nothing_known", map=name, known_at=_shown(moment),
-                first_change=first, hint="ask as known at its first change, or later",
-            )  # fmt: skip
-        return Invalid(
-            "the history of the map begins later", kind="history_ended", map=name, known_at=_shown(moment),
-            begins=first, hint="the setting maps.history says how long changes are kept",
-        )  # fmt: skip
-
-    def _opened(self, history: _History, numbers: I64) -> tuple[Moments, I64]:
-        """The manifests of these numbers, open with those that were open before; and their numbers there."""
-        needed = np.unique(numbers[numbers >= 0]).tolist()
-        opened = self._open
-        if opened is None or any(history.manifests[number] not in opened.number_of for number in needed):
-            ids = {} if opened is None else dict.fromkeys(id_ for id_ in opened.number_of if id_ in history.manifests)
-            ids |= dict.fromkeys(history.manifests[number] for number in needed)
-            manifests = [load_manifest(self._layers.objects, id_) for id_ in ids]
-            opened = self._open = Moments(self._layers.objects, self._layers.definition, manifests)
-        places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
-        for number in needed:
-            places[number] = opened.number_of[history.manifests[number]]
-        return opened, places[numbers]
+            history.manifests[-1] = current.manifest
+        self._read = pointer.revision, history
+        return history
 
 
 def _shown(moment_ms: int) -> str:
