@@ -180,7 +180,7 @@ class Past:
         return partial(candidate_rows, layers.objects, layers.definition, current)
 
     def _current(self) -> History:
-        """The history as it is now; the manifest of the last change is the head, which says the same in fewer layers."""
+        """The history as it is now; the manifest of the last change is the head, which says the same."""
         name = self._layers.definition.name
         with self._layers.space.read() as tx:
             same_map(tx, self._layers.definition)
