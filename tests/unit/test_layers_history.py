@@ -9,6 +9,7 @@ import pytest
 import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
+from millpond.kernel.steps import listening
 from millpond.maps.layered.history import changes_of, manifests_known, manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.model.keyspaces import HISTORY
@@ -141,3 +142,28 @@ def test_nothing_is_removed_while_history_cannot_be_read(pond: Pond, layered: Ma
     with pytest.raises(Corrupt, match="history of a map cannot be read"):
         collect_files(layered.rows.snapshots)
     assert {named.name for folder in ("ranges", "indexes") for named in layered.objects.list(folder)} == before
+
+
+@pytest.mark.parametrize("cut", ["collect.history_forgotten", "collect.manifests_removed"])
+def test_a_collection_that_is_cut_off_removes_nothing_reachable(
+    pond: Pond, layered: Map, clock: ManualClock, cut: str
+) -> None:
+    for number in range(12):
+        clock.advance(DAY)
+        load(layered, number)
+        fold_due(layered.rows.snapshots)
+
+    def stop(step: str) -> None:
+        if step == cut:
+            raise InterruptedError(step)
+
+    with listening(stop), pytest.raises(InterruptedError):
+        collect_files(layered.rows.snapshots)
+    told = known_rows(layered)
+    assert min(told) == clock.now_ms() - 10 * DAY
+    collect_files(layered.rows.snapshots)
+    assert known_rows(layered) == told
+    clock.advance(11 * DAY)
+    collect_files(layered.rows.snapshots)
+    last = {layered.freeze().id, *(manifest for _, manifest in manifests_known(pond.space, layered.definition))}
+    assert {manifest.id for manifest in list_manifests(layered.objects)} == last
