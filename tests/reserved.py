@@ -7,7 +7,6 @@ RESERVED = {
     "kernel/segments.py:Manifest": "versions: staging token, sealed tokens, compacted index; events: days of a stream",
     "kernel/space.py:CountedSpace": "the protocol by which readers know that nothing changed",
     "versions/graph/history.py:is_ancestor": "checks of histories",
-    "versions/objects/entries.py:batch_of": "tables of entries that are staged",
     "stores/memory.py:MemorySpace": "tests and simulations of those who build on Millpond",
     "workflows/store/run_slices.py:migrate_store": "workflows: a processor moves what the legacy layout holds",
     "clock.py:ManualClock": "tests and simulations of those who build on Millpond",

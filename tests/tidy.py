@@ -24,12 +24,12 @@ MODULE_LINES_MAX = 500
 PUBLIC_METHODS_MAX = 12
 # class -> how many it and those that extend it may have, and why they honestly need more
 LARGE_CLASSES = {
-    **dict.fromkeys(("Map", "Events"), (13, "the verbs of the front door, and the name and kind that every map shows")),
+    **dict.fromkeys(("Map", "Events"), (14, "the verbs of the front door, and the name and kind that every map shows")),
     "Branch": (16, "the verbs of the front door of versions, and those of every reference"),
     "ObjectStore": (13, "one verb for each thing a store of objects does, reading and writing; its drivers have them"),
     "BucketSource": (17, "a bucket, and how it is walked under whatever names its objects have"),
     "BucketObjects": (14, "an object store, and the one that signs addresses"),
-    "Pond": (14, "one way to each part"),
+    "Pond": (17, "one way to each part"),
     **dict.fromkeys(("RedisStore", "EmbeddedStore"), (18, "the acts of a backend of streams, some for many at once")),
     "Repository": (18, "its branches, tags and settings; comparing two refs"),
     "Shard": (20, "one file, its tables and its change log; a writer for what needs an open change is to be cut out"),

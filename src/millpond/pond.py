@@ -15,8 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 # The keyspaces of all parts, so that whoever clones, saves or checks a pond knows them.
 import millpond.events.keyspaces
@@ -48,6 +47,7 @@ from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
 from millpond.memory_bound import MEMORY_MAX, memory_bound
 from millpond.migrations import migrate
+from millpond.refs.face import RefsFace
 from millpond.stores.lmdb.space import LmdbSpace
 from millpond.times.durations import is_off
 from millpond.workflows.keyspaces import INITIALIZED
@@ -127,7 +127,7 @@ def reports_wanted(stated: bool | str | None) -> bool:
     return not (is_off(value) or value in (False, "0", "false"))
 
 
-class Pond(PondFace):
+class Pond(PondFace, RefsFace):
     """An open pond. Use it as a context manager, or `close` it.
 
     `log`, `parts` and `catalogue` are its parts; `space` holds its small truths. Maps are made and found here, see
@@ -192,8 +192,7 @@ class Pond(PondFace):
     def _recover(self) -> None:
         """Finish what a crash cut off; a pond that was closed in order costs a look at its folders and its queue."""
         if not self._serving.serving and self._serving.served():
-            # The node that serves the pond sees to it.
-            return
+            return  # the node that serves the pond sees to it
         if holds_something(self.folder / "clone"):
             from millpond.maps.log.clone import resume_clone
 
@@ -284,7 +283,7 @@ class Pond(PondFace):
             opened.callback(background.close)
             repositories = Repositories(
                 place.space, self.clock, place.open_store, open_source=place.open_source, after=background,
-                namespace=place.namespace, reports=self.reports,
+                namespace=place.namespace, reports=self.reports, open_repository=self._open_repository,
             )  # fmt: skip
             opened.callback(repositories.close)
             self._versions.push(opened.pop_all())
@@ -299,14 +298,6 @@ class Pond(PondFace):
     def __repr__(self) -> str:
         return f"Pond({str(self.folder)!r})"
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
     def close(self) -> None:
         """Close all files. Closing twice is harmless."""
         self._resources.close()
@@ -319,7 +310,7 @@ class Pond(PondFace):
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
         hash_bits: int = 64, store: str | Store = "shard",
     ) -> Map:  # fmt: skip
-        """Create a map. `kind`, `value`, `scheme`, `hash_bytes` and `store` are fixed; the others may be altered.
+        """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
@@ -349,9 +340,9 @@ class Pond(PondFace):
         return [self.open_maps.map(definition) for definition in self.catalogue.list()]
 
     def alter_map(self, name: str, /, **settings: Any) -> Map:
-        """Change `overwrite, condense, retain, retain_by` or `maintenance_suspended` of a map.
+        """Change `overwrite, condense, retain, retain_by`, `maintenance_suspended`, or `store`, while loads go on.
 
-        Raises: `Invalid` for anything else; `NotFound`.
+        Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
         """
         return self.open_maps.map(self.catalogue.alter(name, settings))
 

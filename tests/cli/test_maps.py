@@ -65,6 +65,12 @@ def test_a_map_in_layers_is_made_loaded_and_shown(millpond: Shell) -> None:
     assert "1999" in millpond("get", "planes", "N1").out
     assert "layers" in millpond("maps").out
     assert millpond("maps", "planes", "--json").object["store"] == "layers"
+    millpond("alter", "planes", "--store", "shard")
+    assert millpond("maps", "planes", "--json").object["store"] == "shard"
+    refused = millpond("delete", "planes", "--where", "value > 2000", "--json", code=5).err
+    assert "--yes" in refused
+    assert millpond("delete", "planes", "--where", "value > 2000", "--yes", "--json").object["rows_removed"] == 1
+    assert "purged" in millpond("delete", "planes", "--where", "value > 1000", "--yes", "--now").out
     refused = millpond("create", "p", "--kind", "state", "--store", "layers", "--retain-by", "update_time", code=5).err
     assert "update_time" in refused
 

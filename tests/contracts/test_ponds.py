@@ -48,6 +48,15 @@ class TestNode(PondContract):
             with millpond.open(node.url, **client(folder)) as pond:
                 yield pond
 
+    def test_a_map_goes_over_to_its_other_store(self, pond: PondLike, fresh: str) -> None:
+        made = pond.create_map(fresh, kind="state", value="long")
+        made.load([{"key": "a", "value": 1}])
+        for number, store in enumerate(("layers", "shard", "layers"), 2):
+            assert pond.alter_map(fresh, store=store).info()["store"] == store
+            assert made.get("a") == number - 1
+            pond.map(fresh).load([{"key": "a", "value": number}])
+            assert pond.map(fresh).lookup(["a", "b"]).to_pylist() == [number, None]
+
 
 @pytest.mark.usefixtures("process")
 class TestNodeInLayers(PondContract):
@@ -80,6 +89,10 @@ class TestCluster(PondContract):
     def test_layers_are_not_replicated(self, pond: PondLike, fresh: str) -> None:
         with pytest.raises(Invalid) as refused:
             pond.create_map(fresh, kind="state", store="layers")
+        assert (refused.value.kind, refused.value.values["operation"]) == ("store_unsupported", "replication")
+        pond.create_map(fresh, kind="state")
+        with pytest.raises(Invalid) as refused:
+            pond.alter_map(fresh, store="layers")
         assert (refused.value.kind, refused.value.values["operation"]) == ("store_unsupported", "replication")
 
 

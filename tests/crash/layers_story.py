@@ -1,15 +1,67 @@
-"""The story of a pond with maps in layers beside maps in shards, which loads change together."""
+"""The story of a pond with maps in layers beside maps in shards, which loads change together; two go over.
+
+At its end tasks leave rows of the maps in layers in files, as those of Spark do, and one load brings their layers.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import ExitStack
 from functools import partial
+from typing import TYPE_CHECKING
 
+from millpond.maps.layered.row_files import RowFileWriter
+from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, stretches
+from millpond.maps.loads.layered_load import layers_of_files
+from millpond.maps.loads.load import commit_load
+from millpond.maps.loads.pond_folder import writer_folder
+from millpond.stores.files import remove_tree
+from millpond.testing.rows import canonical_of
 from tests.crash import story
+
+if TYPE_CHECKING:
+    from millpond import Pond
+    from tests.crash.story import World
 
 __all__ = ("ACTS", "clock_of", "tell", "warm")
 
 LAYERED = ("planes", "nets", "weather")
+TASKED = ("planes", "nets", "seen")
 MAPS = {name: {**settings, "store": "layers" if name in LAYERED else "shard"} for name, settings in story.MAPS.items()}
-ACTS = tuple(story.acts_of(MAPS))
+
+
+def load_by_tasks(pond: Pond) -> None:
+    """Two tasks read the rows, as many as there are stretches write them, and one load has the layers of all maps."""
+    folder, files = writer_folder(pond.folder, pond.clock), []
+    for name in TASKED:
+        rows, definition = story.rows_of(name, 4), pond.map(name).definition
+        for task, piece in enumerate((rows[::2], rows[1::2])):
+            writer = RowFileWriter(definition, folder / str(task) / name)
+            writer.write(canonical_of(definition, piece))
+            files += writer.finish()
+    with ExitStack() as held:
+        commit_load(pond.loading, layers_of_files(pond.loading.layers_of, files, held, by_stretches, ""))
+    remove_tree(folder)
+
+
+def by_stretches(writer: ShareWriter) -> list[ShareRanges]:
+    return [writer.write(stretch) for stretch in stretches(writer.files, rows_max=4)]
+
+
+def expect_by_tasks(world: World) -> None:
+    for name in TASKED:
+        world[name].put(story.rows_of(name, 4))
+
+
+def _acts() -> Iterator[story.Act]:
+    for act in story.acts_of(MAPS):
+        yield act
+        if act.name == "load 3":
+            yield story.Act("to a shard", lambda pond: pond.alter_map("weather", store="shard"), story.nothing)
+            yield story.Act("to layers", lambda pond: pond.alter_map("seen", store="layers"), story.nothing)
+    yield story.Act("load by tasks", load_by_tasks, expect_by_tasks)
+
+
+ACTS = tuple(_acts())
 clock_of, warm = story.clock_of, story.warm
 tell = partial(story.tell, acts=ACTS)

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 NOW = 1_000_000_000
 MINUTE = 60_000
+ACTS_MAX = 100
 MAPS = {
     "weather": {"kind": "temporal_state", "value": "string", "scheme": "hash", "hash_bits": 2},
     "planes": {"kind": "state", "value": "string", "scheme": "lookup"},
@@ -125,6 +126,12 @@ def retain(pond: Pond, name: str, before: int) -> None:
     maintenance.retain(target.shard, target.definition, before, clock=pond.clock, rows_per_change=16)
 
 
+def delete(world: World, name: str, key: str) -> None:
+    model = world[name]
+    for address in [address for address in model.rows if address[0] == key]:
+        del model.rows[address], model.updated[address]
+
+
 def drop(pond: Pond, name: str) -> None:
     with suppress(NotFound):
         pond.drop_map(name)
@@ -168,6 +175,14 @@ def acts_of(maps: Maps) -> Iterator[Act]:
     yield Act("compact", lambda pond: [pond_map.compact() for pond_map in pond.maps()], nothing)
     yield Act("load 2 again", partial(load_all, load=2), nothing)
     yield Act("freeze 3", freeze, nothing)
+    yield Act(
+        "delete", lambda pond: pond.map("weather").delete("key = 'k3'"),
+        lambda world: delete(world, "weather", "k3"),
+    )  # fmt: skip
+    yield Act(
+        "purge", lambda pond: pond.map("seen").delete("key = 'k4'", now=True),
+        lambda world: delete(world, "seen", "k4"),
+    )  # fmt: skip
     yield Act("drop", partial(drop, name="planes"), lambda world: world.pop("planes") and None)
     yield Act(
         "create again",
@@ -195,7 +210,7 @@ def worlds(acts: Sequence[Act] = ACTS) -> list[World]:
 
 def clock_of(telling: int, act: int) -> ManualClock:
     """Each act half an hour after the one before, so that snapshots that were replaced are collected."""
-    return ManualClock(now=NOW + act * 30 * MINUTE, ids=(telling * len(ACTS) + act) * 10_000)
+    return ManualClock(now=NOW + act * 30 * MINUTE, ids=(telling * ACTS_MAX + act) * 10_000)
 
 
 def tell(

@@ -61,6 +61,7 @@ def states(folder: Path) -> dict[str, list[dict[str, object]]]:
     }
 
 
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("kind", KINDS)
 def test_killed_at_any_step(kind: str, tmp_path: Path) -> None:
     done = run_child(tmp_path / "whole", kind, **{STEPS_LOG: str(tmp_path / "log")})

@@ -18,11 +18,9 @@ import pytest
 
 from millpond.client.transport import Connection
 from millpond.clock import ManualClock
-from millpond.errors import Conflict, Corrupt, Fenced, Invalid, NotFound
-from millpond.events.days import DAY_MS
+from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.nodes.backups.create import BackupReport, create_backup
 from millpond.nodes.backups.layout import BACKUP_FORMAT, Backup, find_backup, list_backups
-from millpond.nodes.backups.lease import LEASE_SECONDS, leased
 from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.restore import Restored, restore_backup
 from millpond.nodes.backups.source import FolderSource
@@ -34,7 +32,6 @@ from millpond.stores.objects import FolderObjects, ObjectStore
 from millpond.testing.faults import flip_byte, occurrences
 from tests.harness.interleaving.stores import PassingClock
 from tests.nodes.backup_child import Story
-from tests.nodes.holder_clock import HolderLives
 
 if TYPE_CHECKING:
     from tests.nodes.conftest import Served
@@ -51,6 +48,20 @@ MAPS: dict[str, dict[str, Any]] = {
     "aged": {"kind": "state", "value": "long", "retain": "1000y"},
     "empty": {"kind": "state", "value": "long"},
 }
+
+
+LAYERED = ("weather", "owners", "tags", "nets", "seen")
+
+
+@pytest.fixture
+def stores(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The store of most maps: `shard`, or `layers`."""
+    for name in LAYERED:
+        monkeypatch.setitem(MAPS, name, {**MAPS[name], "store": request.param})
+    return str(request.param)
+
+
+in_both_stores = pytest.mark.parametrize("stores", ["shard", "layers"], indirect=True)
 
 
 def instants(*ms: int) -> pa.Array:
@@ -130,11 +141,13 @@ def peer_of(node: Served) -> Peer:
     return Peer(Connection(node.url, load_settings()))
 
 
-def test_a_backup_of_a_node_is_restored(node: Served, place: Place) -> None:
+@in_both_stores
+def test_a_backup_of_a_node_is_restored(node: Served, place: Place, stores: str) -> None:
     fill(node.pond, 1, 2)
     backup, report = place.create(peer_of(node))
     assert backup.position == node.pond.log.position()[0]
-    assert report.files and not report.files_reused
+    assert report.files
+    assert not report.files_reused or stores == "layers", "the snapshots of a map share files"
     restored = place.restore()
     with open_pond(restored.folder) as pond:
         assert rows_of(pond) == rows_of(node.pond)
@@ -206,6 +219,8 @@ def test_parts_that_outgrow_the_shards_bring_a_new_base(tmp_path: Path, place: P
     assert any("half of its shards" in reason for reason in report.reasons)
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_a_pond_that_retains_no_parts_brings_a_base_each_time(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond", part_retention="off") as (pond, source):
         fill(pond, 1)
@@ -218,6 +233,8 @@ def test_a_pond_that_retains_no_parts_brings_a_base_each_time(tmp_path: Path, pl
         assert rows_of(restored) == expected
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_a_backup_while_loads_come_is_of_one_position(node: Served, place: Place) -> None:
     fill(node.pond, 0)
     stop = threading.Event()
@@ -250,6 +267,8 @@ def _assert_rounds(pond: Pond) -> None:
     assert 0 <= last[0] - last[1] <= 1
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_maps_that_were_dropped_and_made_anew(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, *range(0, 200, 20))
@@ -299,6 +318,8 @@ def test_a_backup_of_another_format_is_refused(tmp_path: Path, place: Place) -> 
         find_backup(place.objects, backup.id)
 
 
+@in_both_stores
+@pytest.mark.usefixtures("stores")
 def test_old_backups_are_pruned_with_what_only_they_need(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         for number in range(0, 100, 20):
@@ -316,71 +337,6 @@ def test_old_backups_are_pruned_with_what_only_they_need(tmp_path: Path, place: 
     assert not prune(place.objects, 2, place.scratch(), place.clock).objects
     with pytest.raises(Invalid):
         prune(place.objects, 0, place.scratch(), place.clock)
-
-
-def test_one_at_a_time_changes_a_place(tmp_path: Path, place: Place) -> None:
-    with folder_pond(tmp_path / "pond") as (pond, source):
-        fill(pond, 1)
-        with leased(place.objects, place.clock) as lease:
-            with pytest.raises(Conflict, match="at work"):
-                place.create(source)
-            place.clock.advance(LEASE_SECONDS * 1000)
-            place.create(source)
-            with pytest.raises(Fenced):
-                lease.extend()
-
-
-@pytest.mark.parametrize("jump", [0, -2 * DAY_MS, 2 * DAY_MS])
-def test_a_backup_whose_lease_was_taken_by_another_machine_is_not_listed(
-    tmp_path: Path, place: Place, jump: int
-) -> None:
-    watched: list[float] = []
-
-    def taken(_: int) -> None:
-        other = PassingClock(place.clock.now_ms() + LEASE_SECONDS * 1000 + jump)
-        with leased(place.objects, other):
-            watched.append(other.monotonic())
-
-    with folder_pond(tmp_path / "pond") as (pond, source):
-        fill(pond, 1)
-        with pytest.raises(Fenced):
-            create_backup(source, place.objects, place.scratch(), place.clock, advance=taken)
-    assert watched[0] >= LEASE_SECONDS, "it watched the row for the time of a lease"
-    assert list_backups(place.objects) == []
-
-
-@pytest.mark.parametrize("jump", [-2 * DAY_MS, -LEASE_SECONDS * 1000, 0, LEASE_SECONDS * 1000, 2 * DAY_MS])
-def test_a_holder_that_lives_keeps_its_lease_whatever_the_clocks_say(place: Place, jump: int) -> None:
-    with leased(place.objects, place.clock) as lease:
-        place.clock.now += jump
-        place.clock.advance(LEASE_SECONDS * 1000 - 1)
-        lease.extend()
-        other = HolderLives(place.clock.now_ms() - jump, lease)
-        with pytest.raises(Conflict, match="at work"), leased(place.objects, other):
-            pass
-        assert other.monotonic() < LEASE_SECONDS
-        lease.confirm()
-
-
-@pytest.mark.parametrize("jump", [-2 * DAY_MS, 2 * DAY_MS])
-def test_a_dead_holder_of_another_time_blocks_nobody_for_longer_than_its_lease(place: Place, jump: int) -> None:
-    dead = leased(place.objects, ManualClock(place.clock.now_ms() + jump))
-    dead.__enter__()
-    begun = place.clock.monotonic()
-    with leased(place.objects, place.clock) as lease:
-        lease.confirm()
-    assert LEASE_SECONDS <= place.clock.monotonic() - begun < LEASE_SECONDS + 1
-    with leased(place.objects, place.clock):
-        pass
-    assert place.clock.monotonic() - begun < LEASE_SECONDS + 1, "who gave it back is not waited for"
-
-
-def test_the_lease_of_an_earlier_release_is_read(place: Place) -> None:
-    for until in (0, 1):
-        place.objects.put("current.json", b'{"owner":"a","until_ms":%d}' % until)
-        begun = place.clock.monotonic()
-        with leased(place.objects, place.clock):
-            assert (place.clock.monotonic() - begun >= LEASE_SECONDS) == bool(until)
 
 
 def test_a_restore_spares_what_is_there(tmp_path: Path, place: Place) -> None:

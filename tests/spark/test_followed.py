@@ -8,7 +8,7 @@ import pytest
 
 import millpond
 from millpond.clock import SystemClock
-from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap
+from millpond.spark.change_log import BEHIND_SECONDS, FollowedMap, changed_rows
 from millpond.spark.options import pond_option
 from millpond.spark.places import FolderPlace, NodesPlace, Rights, place_named
 from tests.nodes.conftest import clock as clock
@@ -60,6 +60,33 @@ def test_a_node_that_has_merged_less_is_not_queried(cluster: ClusterHere) -> Non
     assert [(change.position, change.rows) for change in followed(2, 0, 1).changes(0, position)] == [(position, 1)]
     with pytest.raises(millpond.Unavailable, match="not to"):
         followed(2).changes(0, position)
+
+
+def test_the_layers_of_loads_are_followed(tmp_path: Path) -> None:
+    place = FolderPlace(str(tmp_path / "pond"))
+    with millpond.open(place.where, maps_part_retention="1d", maps_history="1d") as pond:
+        made = pond.create_map("m", kind="temporal_state", value="long")
+        rows = [
+            [{"key": f"k{key}", "effective_time": moment, "value": moment} for key in range(3)] for moment in range(6)
+        ]
+        for number, store in enumerate(("shard", "layers")):
+            pond.alter_map("m", store=store)
+            for moment in range(3 * number, 3 * number + 3):
+                made.load(rows[moment])
+        made.compact()
+        followed = FollowedMap(place, made.definition, SystemClock())
+        changes = followed.changes(0, pond.log.position()[0])
+        assert [change.layered for change in changes] == [False] * 3 + [True] * 3
+        for expected, change in zip(rows, changes, strict=True):
+            there = followed.log.retained(change)
+            assert there is not None
+            batches = changed_rows(place, made.definition, there)
+            assert sorted(row["key"].decode() for batch in batches for row in batch.to_pylist()) == ["k0", "k1", "k2"]
+            assert change.rows == len(expected)
+        followed.log.close()
+        nets = pond.create_map("nets", kind="ranged_state", value="long", store="layers")
+        with pytest.raises(millpond.Invalid, match="layered"):
+            FollowedMap(place, nets.definition, SystemClock())
 
 
 def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

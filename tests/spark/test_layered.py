@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.errors import PySparkException
 
 from millpond import spark as mp
+from millpond.spark import files, layer_tasks, write_jobs
+from millpond.spark.layer_tasks import write_by_tasks
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
     from millpond import Pond
+    from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter
 
 
 def counted(spark: SparkSession, first: int, last: int) -> DataFrame:
@@ -31,6 +35,67 @@ def test_a_layered_map_is_loaded_read_and_enriched_from(spark: SparkSession, pon
     assert read.where("key = 'k260'").collect()[0]["value"] == -260
     enriched = mp.enrich(counted(spark, 249, 251), pond=pond, map="numbers", key="key", into="known")
     assert sorted(row["known"] for row in enriched.collect()) == [-250, 249]
+
+
+def writes(monkeypatch: pytest.MonkeyPatch, rows: int) -> list[int]:
+    """Let a task of the second stage write so many rows; the numbers of stretches that were written by tasks."""
+    monkeypatch.setattr(layer_tasks, "TASK_ROWS_MIN", rows)
+    monkeypatch.setattr(layer_tasks, "TASK_ROWS_MAX", rows)
+    counts: list[int] = []
+
+    def write(session: SparkSession, writer: ShareWriter) -> list[ShareRanges]:
+        written = write_by_tasks(session, writer)
+        counts.append(len(written))
+        return written
+
+    for module in (files, write_jobs):
+        monkeypatch.setattr(module, "write_by_tasks", write)
+    return counts
+
+
+def test_many_rows_are_written_by_tasks_of_a_second_stage(
+    spark: SparkSession, pond: Pond, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = writes(monkeypatch, rows=100)
+    layered = pond.create_map("numbers", kind="state", value="long", store="layers")
+    for number, first in enumerate((0, 200)):
+        lines = "".join(f"k{n},{n + number}\n" for n in range(first, first + 400))
+        (tmp_path / f"{number}.csv").write_text("key,value\n" + lines + "k1,none\n")
+    loaded = mp.load_files(spark, [tmp_path / "0.csv", tmp_path / "1.csv"], pond, "numbers", max_rejects=2)
+    assert (loaded.rows, loaded.rejected) == (600, 2)
+    rows = {row["key"]: row["value"] for row in layered.scan().read_all().to_pylist()}
+    assert rows == {f"k{n}": n + (n >= 200) for n in range(600)}
+    first = pond.create_map("first", kind="state", value="long", store="layers", overwrite=False)
+    frame = spark.range(0, 800, 1, 4).selectExpr("concat('k', id % 500) as key", "id as value")
+    assert mp.load(frame, pond, "first").rows == 500
+    assert mp.load(frame.selectExpr("key", "-value as value"), pond, "first").rows == 500
+    assert {row["key"]: row["value"] for row in first.scan().read_all().to_pylist()} == {
+        f"k{n}": n for n in range(500)
+    }  # fmt: skip
+    assert min(counts) > 2
+    assert list((pond.folder / "writer").iterdir()) == []
+
+
+def test_a_second_stage_that_fails_leaves_nothing(
+    spark: SparkSession, pond: Pond, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts = writes(monkeypatch, rows=100)
+    layered = pond.create_map("numbers", kind="state", value="long", store="layers")
+    whole = write_jobs.write_by_tasks
+
+    def damaged(session: SparkSession, writer: ShareWriter) -> list[ShareRanges]:
+        Path(writer.files[1].path).write_bytes(b"")
+        return whole(session, writer)
+
+    monkeypatch.setattr(write_jobs, "write_by_tasks", damaged)
+    with pytest.raises(PySparkException, match="cannot be read"):
+        mp.load(counted(spark, 0, 900), pond, "numbers")
+    assert (layered.info()["rows"], list((pond.folder / "writer").iterdir()), counts) == (0, [], [])
+    layered.compact()
+    assert layered.layers is not None
+    assert list(layered.layers.objects.list("ranges")) == []
+    monkeypatch.setattr(write_jobs, "write_by_tasks", whole)
+    assert mp.load(counted(spark, 0, 900), pond, "numbers").rows == 900
 
 
 def test_changes_of_a_layered_map_are_refused(spark: SparkSession, pond: Pond) -> None:

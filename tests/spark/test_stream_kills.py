@@ -34,13 +34,23 @@ STEPS = [
     # entered, and Spark does not know
     "load.committed:1", "load.committed:2", "merge.part_taken:1", "merge.dequeued:2", "epoch.committed:1",
 ]  # fmt: skip
+LAYER_STEPS = [
+    "rows.filed:2", "epoch.task_done:2", "epoch.tasks_done:1", "shares.written:2", "layers.layer_written:1",
+    "load.layers_placed:2", "load.committed:1", "epoch.committed:1",
+]  # fmt: skip
+KILLS = [*(("shard", step) for step in STEPS), *(("layers", step) for step in LAYER_STEPS)]
 
 
 @pytest.fixture
-def scratch(tmp_path: Path) -> Path:
+def store() -> str:
+    return "shard"
+
+
+@pytest.fixture
+def scratch(tmp_path: Path, store: str) -> Path:
     """A pond, and a source of three files; the same keys come in each, so the epochs' order shows."""
     with millpond.open(tmp_path / "pond") as pond:
-        pond.create_map("numbers", kind="state", value="long")
+        pond.create_map("numbers", kind="state", value="long", store=store)
     (tmp_path / "source").mkdir()
     for epoch in range(EPOCHS):
         file = tmp_path / "source" / f"{epoch}.json"
@@ -71,7 +81,7 @@ def check(pond: Pond) -> None:
     assert [load["stream"][1] for load in loads] == list(range(EPOCHS))
     assert len({load["stream"][0] for load in loads}) == 1
     numbers = pond.map("numbers")
-    assert [sum(part["rows"] for part in load["parts"]) for load in loads] == [ROWS - epoch for epoch in range(EPOCHS)]
+    assert [load["rows"]["numbers"] for load in loads] == [ROWS - epoch for epoch in range(EPOCHS)]
     latest = {f"k{n}": min(n, EPOCHS - 1) * ROWS + n for n in range(ROWS)}
     rows = numbers.scan().read_all().to_pylist()
     assert {row["key"]: row["value"] for row in rows} == latest
@@ -88,6 +98,7 @@ def killed_at(scratch: Path, *steps: str) -> None:
         check(pond)
 
 
+@pytest.mark.parametrize("store", ["shard", "layers"])
 def test_a_query_that_dies_when_an_epoch_is_entered_and_spark_does_not_know(scratch: Path) -> None:
     killed_at(scratch, "load.committed:1")
 
@@ -98,6 +109,6 @@ def test_a_query_that_is_killed_again_and_again(scratch: Path) -> None:
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("step", STEPS)
+@pytest.mark.parametrize(("store", "step"), KILLS)
 def test_a_query_that_is_killed_at_a_step(scratch: Path, step: str) -> None:
     killed_at(scratch, step)

@@ -10,7 +10,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt
 from millpond.kernel.steps import listening
-from millpond.maps.layered.history import changes_of, manifests_known, manifests_named
+from millpond.maps.layered.history import changes_of, manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.snapshots.manifest import list_manifests, load_manifest
@@ -52,9 +52,13 @@ def rows_at(layered: Map, manifest: str) -> list[dict[str, object]]:
     return sorted((row for batch in read for row in batch.to_pylist()), key=repr)
 
 
+def manifests_known(pond: Pond) -> list[tuple[int, str]]:
+    with pond.space.read() as tx:
+        return [(change.moment_ms, change.manifest) for change in changes_of(tx, "m")]
+
+
 def known_rows(layered: Map) -> dict[int, list[dict[str, object]]]:
-    known = manifests_known(layered.loading.space, layered.definition)
-    return {moment: rows_at(layered, manifest) for moment, manifest in known}
+    return {change.moment_ms: rows_at(layered, change.manifest) for change in layered.rows.past.changes()}
 
 
 def test_every_change_is_told_and_no_fold(pond: Pond, layered: Map, clock: ManualClock) -> None:
@@ -165,5 +169,5 @@ def test_a_collection_that_is_cut_off_removes_nothing_reachable(
     assert known_rows(layered) == told
     clock.advance(11 * DAY)
     collect_files(layered.rows.snapshots)
-    last = {layered.freeze().id, *(manifest for _, manifest in manifests_known(pond.space, layered.definition))}
+    last = {layered.freeze().id, *(manifest for _, manifest in manifests_known(pond))}
     assert {manifest.id for manifest in list_manifests(layered.objects)} == last

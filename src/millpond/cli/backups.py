@@ -217,11 +217,13 @@ def _scratch(folder: Path | None) -> Iterator[Path]:
 def _row(backup: Backup) -> dict[str, Any]:
     from datetime import UTC, datetime
 
+    rows = sum(shard.rows for shard in backup.shards) + sum(layers.rows for layers in backup.layers)
+    size = sum(file.bytes for file in backup.files()) + sum(layers.bytes for layers in backup.layers)
+    size += 0 if backup.own is None else backup.own.objects_bytes
     created = datetime.fromtimestamp(backup.created_ms // 1000, UTC).isoformat().replace("+00:00", "Z")
     return {
-        "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base, "maps": len(backup.shards),
-        "rows": sum(shard.rows for shard in backup.shards),
-        "size": sum(file.bytes for file in backup.files()) + (0 if backup.own is None else backup.own.objects_bytes),
+        "backup": backup.id, "created": created, "pond": backup.pond, "base": backup.base,
+        "maps": len(backup.shards) + len(backup.layers), "rows": rows, "size": size,
         "first_position": backup.earliest, "position": backup.position, "holds": _holds(backup),
         "left_out": list(backup.left_out),
     }  # fmt: skip

@@ -40,6 +40,7 @@ _MODULES = {
     "enrich": "enrich.command",
     "maintenance": "maintenance",
     "alter": "maps",
+    "delete": "deletes",
     "drop": "maps",
     "repo": "versions.repositories versions.dumps",
     "branch": "versions.branches",

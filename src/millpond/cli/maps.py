@@ -200,6 +200,7 @@ def _readable(name: str, value: Any) -> Any:
     "millpond alter weather --retain 10y --retain-by effective_time",
     "millpond alter weather --suspend-maintenance",
     "millpond alter weather --resume-maintenance --condense off",
+    "millpond alter weather --store layers",
 )
 def alter(
     name: MapName,
@@ -213,6 +214,7 @@ def alter(
             "--resume-maintenance/--suspend-maintenance", help="Whether condense and retain may touch this map."
         ),
     ] = None,
+    store: Annotated[StoreChoice | None, typer.Option(help="Convert the map to this form of rows.")] = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
@@ -220,6 +222,8 @@ def alter(
     settings = _settings(condense, retain, retain_by, overwrite)
     if maintenance is not None:
         settings["maintenance_suspended"] = not maintenance
+    if store is not None:
+        settings["store"] = store
     if not settings:
         raise typer.BadParameter("say what to change, such as --retain 10y")
     with existing_pond(pond) as opened:

@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 
+from millpond.arrays.arrow_streams import stream_of
 from millpond.client.arrow_body import read_batches, read_table
 from millpond.client.incarnation_guard import incarnation_headers
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
@@ -111,10 +112,7 @@ class Questions:
         return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
 
     def _ask(self, definition: MapDefinition, batch: pa.RecordBatch, query: dict[str, str]) -> list[pa.Array]:
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, batch.schema) as writer:
-            writer.write_batch(batch)
-        body = memoryview(sink.getvalue())
+        body = stream_of(batch)
         path = f"/v1/maps/{quote(definition.name)}/lookup"
         headers = {"Content-Type": ARROW_STREAM} | incarnation_headers(definition)
 

@@ -21,6 +21,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
+from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.definition import Kind, MapDefinition
@@ -54,7 +55,7 @@ class _Maintained:
     report: MaintenanceReport
 
 
-_MAINTAINED = JsonForm(_Maintained)
+_MAINTAINED, _DELETED = JsonForm(_Maintained), JsonForm(DeleteReport)
 
 
 @dataclass(frozen=True, repr=False)
@@ -183,6 +184,23 @@ class RemoteMap(MapFace, MapOperations):
             return outcomes[0].value
 
         return self._report(self._of_same_map(compact))
+
+    def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
+        """Delete the rows for which a condition holds, on every node; `now` purges them from the files of the primary.
+
+        Raises: as `Map.delete`.
+        """
+        body = {"where": condition_text(self.definition, where), "now": now}
+        headers, path = incarnation_headers(self.definition), f"/v1/maps/{self.name}/rows/delete"
+        response = self._of_same_map(
+            lambda: self.loading.nodes.on_primary(
+                lambda node: node.request(
+                    "POST", path, json=body, headers=headers, timeout=LARGE_SECONDS_MAX, repeatable=True
+                )
+            )
+        )
+        self.loading.changed(self.name)
+        return response.read(_DELETED)
 
     def _maintain(self, what: str, before: object) -> MaintenanceReport:
         body = {"what": what} | ({} if before is None else {"before": clear_instant(parse_instant(before))})

@@ -10,8 +10,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from millpond.client.catalogue import RemoteCatalogue
 from millpond.client.catching_up import come_up_to
@@ -88,14 +87,6 @@ class RemotePond(PondFace):
 
     def __repr__(self) -> str:
         return f"RemotePond({self._named.url!r})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close connections and snapshots, and remove parts that were not committed. Closing twice is harmless."""

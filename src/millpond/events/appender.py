@@ -12,17 +12,16 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Closed
 from millpond.events.codec import sizes_of
 from millpond.events.event import EventBatch, NewEvent
 from millpond.events.names import StreamName
+from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.clock import Clock
 
 __all__ = ("LINGER", "Appender")
@@ -34,7 +33,7 @@ DELIVERY_BYTES = 1024 * 1024
 WAITING_BYTES_MAX = 16 * 1024 * 1024
 
 
-class Appender:
+class Appender(Closing):
     """Events that are appended a moment later, together; close it after use. Threads may share it.
 
     A process that ends without `close` loses what lingers. Events of an append that fails are not appended again.
@@ -129,11 +128,3 @@ class Appender:
             self._clock.wait_for(self._changed, self._is_hurried, self._due)
             queued, self._queued, self._bytes = self._queued, {}, 0
             return queued
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

@@ -5,19 +5,17 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import Generic, TypeVar
 
 from millpond.errors import Closed
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from millpond.kernel.closing import Closing
 
 __all__ = ("AsyncBatches", "Batches")
 
 T = TypeVar("T")
 
 
-class Batches(ABC, Generic[T]):
+class Batches(Closing, ABC, Generic[T]):
     """A reader that is iterated over without end; close it after use. Used by one thread, or one task, at a time."""
 
     @abstractmethod
@@ -31,14 +29,6 @@ class Batches(ABC, Generic[T]):
     def __iter__(self) -> Iterator[T]:
         while True:
             yield from self.next_batch(None)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 class AsyncBatches(Batches[T]):

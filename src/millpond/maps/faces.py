@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.error_values import html_facts, html_table
 from millpond.errors import MillpondError
+from millpond.kernel.closing import Closing
 from millpond.maps.protocols import MapLike, PondLike
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ class _Face:
         return [name for name in super().__dir__() if name.startswith("_") or name in promised]
 
 
-class PondFace(_Face):
-    """A pond that enriches frames with its maps."""
+class PondFace(_Face, Closing):
+    """A pond that enriches frames with its maps, and is closed at the end of a block."""
 
     _promises = PondLike
 

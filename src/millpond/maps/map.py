@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
     from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.stores.objects import Objects
 
-__all__ = ("Map",)
+__all__ = ("Map", "go_over")
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,6 +61,7 @@ class Map(MapFace):
     _freshness: Freshness = field(init=False)
 
     def __post_init__(self) -> None:
+        self._held = None
         if self.opened_shard is None:
             assert self.definition.store is Store.LAYERS, "other maps have a shard"
             self.rows = LayeredRows(self.definition, self.loading, lambda: self.objects, self._whole)
@@ -247,6 +249,23 @@ class Map(MapFace):
         """
         return self.rows.maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
 
+    def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
+        """Delete the rows for which a condition holds, as `scan` reads it: an entry of the log that says how many.
+
+        Rows that are loaded later stay. `now` purges the rows from all files of the map as well, and reads what is left
+        as a proof: see `DeleteReport.left`.
+
+        Raises: `Invalid` for a condition that text cannot say, or that is not understood.
+        """
+        from millpond.maps.loads.deletion import condition_text
+
+        text = condition_text(self.definition, where)
+        with self.loading.reports.job("maintenance", act="delete", map=self.name) as job:
+            job.running()
+            report = self.rows.delete(text, now=now)
+            job.note(rows_removed=report.rows_removed)
+        return report
+
     def _watermark(self, before: object, age_ms: int | None, setting: str) -> int:
         if before is not None:
             return parse_instant(before)
@@ -292,6 +311,14 @@ class Map(MapFace):
         """Close the shard, and release the snapshot. Snapshots that were returned stay open."""
         self._held = None
         self.rows.close()
+
+
+def go_over(pond_map: Map, definition: MapDefinition, shard: Shard | None) -> None:
+    """Let a handle read from the other store from now on: the shard, or layers."""
+    for name in ("shard", "layers", "snapshots"):
+        pond_map.__dict__.pop(name, None)
+    pond_map.definition, pond_map.opened_shard = definition, shard
+    pond_map.__post_init__()
 
 
 def _moment(millis: int) -> datetime:

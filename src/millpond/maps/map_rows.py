@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.layered.head import Layers
     from millpond.maps.layered.past import Past
+    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
@@ -58,6 +59,9 @@ class MapRows(Protocol):
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Condense or retain the map, in its turn."""
+
+    def delete(self, where: str, *, now: bool) -> DeleteReport:
+        """Delete the rows for which a condition holds; `now`: purge them."""
 
     def compact(self) -> MaintenanceReport:
         """Give back the disk that nobody needs."""
@@ -117,6 +121,12 @@ class ShardRows:
         from millpond.maps.loads.maintenance_orders import maintain_in_turn
 
         return maintain_in_turn(self._loading, self.shard, what, before_ms)
+
+    def delete(self, where: str, *, now: bool) -> DeleteReport:
+        """Delete rows of the shard."""
+        from millpond.maps.loads.deletion import delete_from_shard
+
+        return delete_from_shard(self._loading, self.shard, self.snapshots, where, now=now)
 
     def compact(self) -> MaintenanceReport:
         """Rewrite the shard's file without free pages."""
@@ -191,6 +201,12 @@ class LayeredRows:
         from millpond.maps.layered.maintenance import maintain
 
         return maintain(self._loading, self.snapshots, what, before_ms, self.stats)
+
+    def delete(self, where: str, *, now: bool) -> DeleteReport:
+        """Write all layers as one, without the rows."""
+        from millpond.maps.loads.deletion import delete_from_layers
+
+        return delete_from_layers(self._loading, self.snapshots, where, lambda: self.stats().rows, now=now)
 
     def compact(self) -> MaintenanceReport:
         """Fold all layers to one, and collect what nobody needs."""

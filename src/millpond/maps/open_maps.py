@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from millpond.maps.loads.loading import Loading
-from millpond.maps.map import Map
+from millpond.maps.map import Map, go_over
 from millpond.maps.model.catalogue import check_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.shard.shard import Shard
@@ -38,14 +38,20 @@ class OpenMaps:
                 return cached
             if cached is not None:
                 cached.close()
+            shard = self._shard(definition)
+            if cached is not None and cached.definition.store is not definition.store:
+                go_over(cached, definition, shard)  # who has it in hand goes on with it
+                return cached
             folder, name = self._loading.folder, folder_name(definition)
-            shard = None
-            if definition.store is Store.SHARD:
-                missing = partial(check_map, self._loading.space, definition)
-                shard = Shard(folder / "shards" / name, definition, missing=missing)
             opened = Map(definition, self._loading, shard, folder / "snapshots" / name)
             self._maps[definition.name] = opened
             return opened
+
+    def _shard(self, definition: MapDefinition) -> Shard | None:
+        if definition.store is not Store.SHARD:
+            return None
+        missing = partial(check_map, self._loading.space, definition)
+        return Shard(self._loading.folder / "shards" / folder_name(definition), definition, missing=missing)
 
     def cached(self, definition: MapDefinition) -> Map | None:
         """The map of a definition if it is open already, and nobody has to be waited for to know."""

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, list_maps
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, Store, store_of
 from millpond.maps.open_maps import OpenMaps, folder_name
 from millpond.stores.files import remove_tree
 
@@ -63,6 +63,12 @@ class PondCatalogue:
 
         Raises: `Invalid`; `NotFound`.
         """
+        if "store" in settings:
+            store, settings = store_of(settings["store"]), {**settings}
+            del settings["store"]
+            # Settings that a shard alone can keep to go before, and come after.
+            altered = self.alter(name, settings) if store is Store.LAYERS else self.find(name)
+            self._convert(altered, store)
 
         def enter(tx: Transaction) -> MapDefinition:
             altered = altered_map(tx, name, settings)
@@ -72,6 +78,12 @@ class PondCatalogue:
             return altered
 
         return self._entered(enter)
+
+    def _convert(self, definition: MapDefinition, store: Store) -> None:
+        # Imported here: opening a pond converts nothing.
+        from millpond.maps.loads.conversion import convert
+
+        convert(self._loading, self._open_maps.map(definition), store)
 
     def drop(self, name: str) -> None:
         """Drop a map, see `Pond.drop_map`.
@@ -118,12 +130,20 @@ class PondCatalogue:
             loads.clear()
 
     def finish_drops(self) -> None:
-        """Remove what a crash, or those who read its snapshots, left of maps that were dropped."""
+        """Remove what a crash, or those who read its snapshots, left of maps that were dropped or converted."""
         folder = self._loading.folder
         there = [place for parent in ("shards", "snapshots") for place in (folder / parent).glob("[!.]*")]
-        folders = {folder_name(definition) for definition in self.list()}
+        stores = {folder_name(definition): definition.store for definition in self.list()}
         for place in there:
-            if place.name not in folders:
+            if place.name not in stores:
+                self._remove_dropped(place)
+            elif place.parent.name == "shards" and stores[place.name] is Store.LAYERS:
+                self._remove_converted(place)
+
+    def _remove_converted(self, place: Path) -> None:
+        """Remove a shard whose map is in layers, unless somebody is about to switch to it."""
+        with suppress(Unavailable), self._loading.loads.alone(seconds=0):
+            if any(folder_name(map_) == place.name and map_.store is Store.LAYERS for map_ in self.list()):
                 self._remove_dropped(place)
 
     def _remove_dropped(self, place: Path) -> None:
@@ -131,10 +151,13 @@ class PondCatalogue:
         if place.parent.name == "snapshots":
             if place.is_dir():
                 # Imported here: opening a pond needs no compiled kernels.
+                from millpond.maps.layered.named import named_in
                 from millpond.maps.snapshots.subset import discard_snapshots
                 from millpond.stores.objects import FolderObjects
 
-                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms())
+                with self._loading.space.read() as tx:
+                    named = named_in(tx, place.name)
+                discard_snapshots(FolderObjects(place), self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.
         (place / "current").unlink(missing_ok=True)

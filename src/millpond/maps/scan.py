@@ -23,13 +23,13 @@ from typing import TypeAlias
 import pyarrow as pa
 
 from millpond.arrays.longs import LONG_MAX, LONG_MIN
-from millpond.errors import Invalid
 from millpond.kernel.patience import check_patience
 from millpond.maps.model.columns import presented_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.display import check_columns, present
 from millpond.maps.predicates.bounds import Span, both
 from millpond.maps.predicates.predicate import Predicate, Where, predicate
+from millpond.maps.predicates.taken import filtered
 from millpond.maps.shard.shard import Shard, ShardView
 
 __all__ = ("RowsOf", "candidate_rows", "rows_of_shard", "scan")
@@ -63,7 +63,7 @@ def _batches(
             check_patience()
             batch = present(definition, canonical, needed)
             if condition.expression is not None:
-                batch = _filtered(batch, condition)
+                batch = filtered(batch, condition)
             if batch.num_rows:
                 yield batch.select(names)
 
@@ -72,13 +72,6 @@ def rows_of_shard(shard: Shard, definition: MapDefinition, condition: Predicate)
     """The candidate rows of a condition in a shard, as it was when the first batch was asked for."""
     with shard.view() as view:
         yield from candidate_rows(view, definition, condition)
-
-
-def _filtered(batch: pa.RecordBatch, condition: Predicate) -> pa.RecordBatch:
-    try:
-        return batch.filter(condition.expression)
-    except (pa.ArrowException, TypeError) as error:
-        raise Invalid("condition does not go with the map's columns", kind="condition", reason=error) from error
 
 
 def candidate_rows(view: ShardView, definition: MapDefinition, condition: Predicate) -> Iterator[pa.RecordBatch]:

@@ -16,7 +16,6 @@ pages, and keep the shard from growing.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -26,6 +25,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.arrays.arrow_sizes import DeclaredSizes, not_an_arrow_stream
+from millpond.arrays.arrow_streams import stream_pieces
 from millpond.clock import Clock
 from millpond.errors import Invalid
 from millpond.kernel.patience import check_patience
@@ -283,19 +283,7 @@ def _column(table: pa.Table, name: str) -> pa.ChunkedArray:
 def arrow_stream(reader: pa.RecordBatchReader) -> Iterator[bytes]:
     """A reader's batches as the bytes of a stream, as they come; the reader is closed with the iterator."""
     with closing(reader):
-        sink = io.BytesIO()
-        with pa.ipc.new_stream(sink, reader.schema) as writer:
-            for batch in reader:
-                writer.write_batch(batch)
-                yield _taken(sink)
-        yield _taken(sink)
-
-
-def _taken(sink: io.BytesIO) -> bytes:
-    data = sink.getvalue()
-    sink.seek(0)
-    sink.truncate()
-    return data
+        yield from stream_pieces(reader.schema, reader)
 
 
 def _whole(at: str) -> str | int:

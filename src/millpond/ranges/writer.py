@@ -10,12 +10,13 @@ from __future__ import annotations
 import itertools
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 
 from millpond.errors import Invalid
+from millpond.kernel.closing import Closing
 from millpond.kernel.steps import step
 from millpond.ranges.canonical import bare, canonical, check_types, decoded, row_sizes
 from millpond.ranges.files import put_content, sealed_bytes
@@ -27,7 +28,6 @@ from millpond.ranges.scratch_batch import joined
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-    from types import TracebackType
 
     from millpond.stores.objects import Objects
 
@@ -72,7 +72,7 @@ def write(
         return writer.finish()
 
 
-class RangeWriter:
+class RangeWriter(Closing):
     """Takes ascending entries, or whole ranges as they are, and ends with an index. A context manager."""
 
     def __init__(
@@ -218,11 +218,3 @@ class RangeWriter:
     def close(self) -> None:
         """Let the writing threads go; without `finish`, what was written stays unreachable."""
         self._threads.shutdown(wait=True, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()

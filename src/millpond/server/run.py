@@ -23,14 +23,15 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from types import FrameType, TracebackType
-from typing import Any, Self, cast
+from types import FrameType
+from typing import Any, cast
 
 import uvicorn
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Denied, Invalid, MillpondError, Unavailable
+from millpond.kernel.closing import Closing
 from millpond.kernel.worker import begin_thread, wait_ended
 from millpond.nodes.limits import LIMITS, NodeLimits
 from millpond.nodes.node import Node, is_loopback
@@ -125,7 +126,7 @@ class Server(uvicorn.Server):
                 signal.signal(number, handler)
 
 
-class Service:
+class Service(Closing):
     """A node that is reached over HTTP. As a context manager it closes what it opened."""
 
     def __init__(self, settings: Settings, *, clock: Clock | None = None, limits: NodeLimits = LIMITS) -> None:
@@ -264,14 +265,6 @@ class Service:
             self._readers.close()
         for bound in self._sockets:
             bound.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
 
 def _by_method(reads: ASGIApp, changes: ASGIApp) -> ASGIApp:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -29,11 +30,9 @@ from millpond.maps.inputs.faults import REJECTED
 from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.zones import TimeForm
-from millpond.maps.loads.layered_load import parts_of
 from millpond.maps.loads.load_files import Intake
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.parts.part import PartFile
-from millpond.spark.staging import ROWS, StagingDir, job_over
+from millpond.spark.staging import ROWS, Staged, StagingDir, job_over
 
 __all__ = ("Attempt", "TaskParts", "joined", "rejects_of", "run_attempt", "task_numbers")
 
@@ -45,10 +44,10 @@ BATCH_ROWS = 131_072
 
 @dataclass(frozen=True)
 class TaskParts(WriterCommitMessage):
-    """The parts sealed by one attempt at a partition; `rejects` is a file of `faults.REJECTED`, or its bytes."""
+    """The parts and rows of one attempt at a partition; `rejects` is a file of `faults.REJECTED`, or its bytes."""
 
     partition: int
-    parts: tuple[PartFile, ...]
+    parts: tuple[Staged, ...]
     rejected: int = 0
     rejects: str | bytes | None = None
 
@@ -119,7 +118,7 @@ class Attempt:
         self._note_due = self._clock.monotonic() + NOTE_SECONDS
         self._rejected = 0
         self._rejects: list[pa.RecordBatch] = []
-        self._intake = Intake(self.folder, source=source, salt=salt)
+        self._intake = Intake(self.folder, source=source, salt=salt, filed=staging_dir.filed)
 
     @property
     def hopeless(self) -> bool:
@@ -170,7 +169,7 @@ class Attempt:
         """
         self._check_running()
         self._note_rows()
-        sealed = [] if self.hopeless else parts_of(self._intake.finish())
+        sealed = [] if self.hopeless else cast("list[Staged]", self._intake.finish())
         parts, rejects = self.staging_dir.add_parts(self.folder, sealed, self._write_rejects())
         self._check_running()
         return TaskParts(self.partition, parts, self._rejected, rejects)

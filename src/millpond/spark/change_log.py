@@ -8,21 +8,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 
 from millpond.client.connections import answers_nothing
 from millpond.clock import Clock
-from millpond.errors import Conflict, Corrupt, NotFound
+from millpond.errors import Conflict, Corrupt, Invalid, NotFound
+from millpond.maps.layered.history import changes_of
+from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.store_limits import need_shard
 from millpond.maps.parts.part import read_manifest
+from millpond.maps.snapshots.manifest import LayerMode, load_manifest
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.pond import Pond
 from millpond.retry import retry
 from millpond.spark.places import NodesPlace, Place
+from millpond.stores.objects import open_objects
 
 if TYPE_CHECKING:
     from millpond.client.transport import Connection
@@ -49,18 +55,24 @@ class ChangesSettings:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A part that a load brought; `folder` is where it lies, of a pond in a folder."""
+    """A part that a load brought, or the rows of a layer; `folder` is where they lie, of a pond in a folder.
+
+    `manifest` is the snapshot whose newest layer has the rows; `layered` where there is one.
+    """
 
     position: int
     part: str
     rows: int
     folder: str | None = None
+    layered: bool = False
+    manifest: str | None = None
 
 
 class Log(Protocol):
     """The log of a pond, as far as it is about one map."""
 
     pond_id: str
+    follows_layers: bool
 
     def applied(self) -> int:
         """The position up to which the map has merged everything."""
@@ -87,6 +99,8 @@ class Log(Protocol):
 class FolderLog:
     """The log of a pond in a folder."""
 
+    follows_layers = True
+
     def __init__(self, pond: Pond, name: str) -> None:
         self.name, self._pond = name, pond
         self.pond_id = self._pond.log.pond_id
@@ -112,8 +126,17 @@ class FolderLog:
             after = some[-1].position
 
     def retained(self, change: Change) -> Change | None:
+        if change.layered:
+            return self._in_history(change)
         folder = self._pond.parts.folder(change.part)
         return None if folder is None else replace(change, folder=str(folder))
+
+    def _in_history(self, change: Change) -> Change | None:
+        with self._pond.space.read() as tx:
+            manifests = {past.position: past.manifest for past in changes_of(tx, self.name)}
+        manifest = manifests.get(change.position)
+        folder = self._pond.map(self.name).objects.where
+        return None if manifest is None else replace(change, folder=str(folder), manifest=manifest)
 
     def quarantined(self) -> frozenset[str]:
         return frozenset(part.part for part in self._pond.parts.list(self.name, "quarantined"))
@@ -121,6 +144,8 @@ class FolderLog:
 
 class NodesLog:
     """The log of a pond on nodes. It never speaks of parts that are kept no more."""
+
+    follows_layers = False
 
     def __init__(self, place: NodesPlace, name: str, clock: Clock) -> None:
         self.name = name
@@ -187,9 +212,17 @@ class FollowedMap:
     """One map of an open pond."""
 
     def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
-        need_shard(definition, "changes")
         self.name = definition.name
         self.log = place.log(self.name, clock)
+        if not (self.log.follows_layers and definition.kind.keyed):
+            self._need_shard(definition)
+
+    def _need_shard(self, definition: MapDefinition) -> None:
+        try:
+            need_shard(definition, "changes")
+        except Invalid:
+            self.log.close()
+            raise
 
     def earliest(self) -> int:
         """The position after which every change of the map is still there."""
@@ -213,11 +246,33 @@ class FollowedMap:
             elif entry.kind == "load" and entry.position <= end:
                 parts = [part for part in entry.body["parts"] if part["map"] == self.name]
                 changes += [Change(entry.position, part["id"], part["rows"]) for part in parts]
+                brought = [content for content in entry.body.get("layers", ()) if content["map"] == self.name]
+                if brought:  # one layer, whatever it was made of
+                    rows = sum(content["rows"] for content in brought)
+                    changes.append(Change(entry.position, brought[0]["id"], rows, layered=True))
         return changes
 
 
 def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
-    """The canonical rows of a change, on an executor.
+    """The canonical rows of a change, on an executor."""
+    return _part_rows(place, definition, change) if change.manifest is None else _layer_rows(definition, change)
+
+
+def _layer_rows(definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
+    """The rows of the newest layer of a snapshot.
+
+    Raises: `NotFound` when history keeps it no more; as `_part_rows`.
+    """
+    assert change.folder is not None and change.manifest is not None, "it lies in a folder"
+    objects = open_objects(change.folder)
+    manifest = load_manifest(objects, change.manifest)
+    _check_columns(definition, manifest.definition, change)
+    alone = replace(manifest, layers=(replace(manifest.layers[0], mode=LayerMode.WHOLE),))
+    yield from chain.from_iterable(batches_of_spans(objects, alone, GroupSpan()))
+
+
+def _part_rows(place: Place, definition: MapDefinition, change: Change) -> Iterator[pa.RecordBatch]:
+    """The rows of a part.
 
     Raises: `NotFound` when the part is kept no more; `Conflict` when it is of a map of that name that is no longer the
     one that the query began with, and has other columns.
@@ -230,10 +285,14 @@ def changed_rows(place: Place, definition: MapDefinition, change: Change) -> Ite
                 raise
             raise NotFound("the part is kept no more", kind="part_expired", part=change.part) from error
         written = MapDefinition.from_dict(received.manifest.definition)
-        if (written.kind, written.value) != (definition.kind, definition.value):
-            raise Conflict(
-                "the map was made anew, with other columns", kind="map_made_anew", map=definition.name,
-                position=change.position, found=f"{written.kind} of {written.value}",
-                hint="begin again: a new query, with a new checkpointLocation",
-            )  # fmt: skip
+        _check_columns(definition, written, change)
         yield from part_rows(written, received)  # another map of that name may keep its keys in another way
+
+
+def _check_columns(definition: MapDefinition, written: MapDefinition, change: Change) -> None:
+    if (written.kind, written.value) != (definition.kind, definition.value):
+        raise Conflict(
+            "the map was made anew, with other columns", kind="map_made_anew", map=definition.name,
+            position=change.position, found=f"{written.kind} of {written.value}",
+            hint="begin again: a new query, with a new checkpointLocation",
+        )  # fmt: skip

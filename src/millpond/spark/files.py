@@ -33,10 +33,10 @@ from millpond.maps.inputs.mapping import ColumnMapping
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.loads.load_files import file_reading, guard_rejects
-from millpond.maps.parts.part import PartFile
 from millpond.spark.attempts import Attempt, TaskParts, rejects_of, run_attempt, task_numbers
+from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import PondLike, opened, place_of
-from millpond.spark.staging import Entered, StagingDir
+from millpond.spark.staging import Entered, Staged, StagingDir
 from millpond.spark.write_jobs import rows_reported
 
 __all__ = ("PIECE_BYTES", "load_files")
@@ -109,7 +109,10 @@ def load_files(
                     show("merging", sum(read.count for read in reads))
                 with RejectWriter(rejects, max_rejects=max_rejects) as rejected:
                     _tell_rejects(reads, pieces, rejected)
-                entered = Entered(source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze)
+                entered = Entered(
+                    source=source, rejected=rejected.count, synchronise=synchronise, freeze=freeze, salt=salt,
+                    writes=partial(write_by_tasks, session),
+                )  # fmt: skip
                 result = staging_dir.enter(open_, _parts(reads), entered)
             except BaseException:
                 staging_dir.give_up(_parts(reads))
@@ -187,5 +190,5 @@ def _tell_rejects(reads: Sequence[_PieceRead], pieces: Sequence[Piece], rejected
         done += read.last
 
 
-def _parts(reads: Sequence[_PieceRead]) -> list[PartFile]:
+def _parts(reads: Sequence[_PieceRead]) -> list[Staged]:
     return [part for read in reads if read.parts for part in read.parts.parts]

@@ -1,6 +1,7 @@
 """Staging directories: attempts of a job put sealed parts there, until the driver enters them as one load.
 
-    FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there
+    FolderStagingDir   <pond>/writer/<host>-<pid>-<job>/<partition>-<task>/…   the driver adopts it from there; rows of
+                    layered maps (`layered/row_files.py`) become one layer first, by tasks of a second stage if many
     NodesStagingDir    <temp>/millpond-<user>/<pid>-<id>/…                     uploaded to every node, then removed;
                     <temp>/millpond-<random>/…                              where that one is not this user's alone
 
@@ -16,15 +17,18 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, ClassVar, Protocol, TypeAlias, cast
 
 from millpond.clock import SystemClock
 from millpond.errors import Conflict
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.kernel.steps import step
+from millpond.maps.layered.row_files import RowFile
+from millpond.maps.layered.share_ranges import Writes, write_here
+from millpond.maps.loads.layered_load import layers_of_files, parts_of
 from millpond.maps.loads.load import LoadResult, commit_load
 from millpond.maps.parts.part import PartFile
 from millpond.spark.places import NodesPlace, OpenPond
@@ -39,7 +43,7 @@ if TYPE_CHECKING:
     from millpond.client.transport import Nodes
     from millpond.pond import Pond
 
-__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "StagingDir", "NodesStagingDir", "job_over")
+__all__ = ("Entered", "ROWS", "FolderStagingDir", "Landed", "Staged", "StagingDir", "NodesStagingDir", "job_over")
 
 
 ROWS = "rows"
@@ -47,23 +51,30 @@ ROWS = "rows"
 REPORTER = "reporter"
 """The file in a job's folder with the name of the attempt that reports the rows of all."""
 REPORTER_GONE_MS = 3_000
-Landed: TypeAlias = "tuple[tuple[PartFile, ...], str | bytes | None]"
-"""The parts and the rejects of an attempt, as the driver will find them: a file's path, or its bytes."""
+Staged: TypeAlias = PartFile | RowFile
+"""A sealed part, or the rows of a layered map."""
+Landed: TypeAlias = "tuple[tuple[Staged, ...], str | bytes | None]"
+"""The outcome of an attempt, and its rejects, as the driver will find them: a file's path, or its bytes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entered:
-    """The driver's description of a job, besides its parts."""
+    """The driver's description of a job, besides its parts. `salt`, of layers; `writes` has their ranges written."""
 
     source: str = ""
     rejected: int = 0
     stream: tuple[str, int] | None = None
     synchronise: bool = False
     freeze: bool = False
+    salt: str = ""
+    writes: Writes = write_here
 
 
 class StagingDir(Protocol):
     """One job's place for parts; it travels to the executors."""
+
+    filed: ClassVar[bool]
+    """True when attempts leave rows of layered maps in files, for the driver to have them written."""
 
     @property
     def job_id(self) -> str:
@@ -93,13 +104,13 @@ class StagingDir(Protocol):
         0 for an attempt that asks with its folder and is not the one to report them.
         """
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """Bring what an attempt sealed to where the driver finds it."""
 
     def leave(self, folder: Path) -> None:
         """Remove what an attempt wrote."""
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Enter the parts of all attempts that count as one load.
 
         Raises: as `Pond.commit_load`.
@@ -108,7 +119,7 @@ class StagingDir(Protocol):
     def end(self) -> None:
         """Remove what the job's attempts left, once it is entered."""
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Remove what the job's attempts left, when it will not be entered."""
 
 
@@ -116,6 +127,7 @@ class StagingDir(Protocol):
 class FolderStagingDir:
     """In the folder of the pond itself, which executors and the driver see under one path."""
 
+    filed: ClassVar[bool] = True  # those who write the layer see the folder, too
     job: Path
     lasting: bool = True
     load_id: str | None = None
@@ -161,7 +173,7 @@ class FolderStagingDir:
                 rows += int(noted.read_text())
         return rows
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """They lie where the driver looks for them."""
         return tuple(parts), None if rejects is None else str(rejects)
 
@@ -172,13 +184,16 @@ class FolderStagingDir:
             with suppress(OSError):  # other attempts are at work
                 self.job.rmdir()
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
         pond = cast("Pond", pond)
-        result = commit_load(
-            pond.loading, parts, source=entered.source, rejected=entered.rejected, stream=entered.stream,
-            load_id=self.load_id,
-        )  # fmt: skip  # the job reports itself
+        with ExitStack() as held:
+            files = [part for part in parts if isinstance(part, RowFile)]
+            layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
+            result = commit_load(
+                pond.loading, [*parts_of(parts), *layers], source=entered.source, rejected=entered.rejected,
+                stream=entered.stream, load_id=self.load_id,
+            )  # fmt: skip  # the job reports itself
         for name in result.maps if entered.freeze else ():
             pond.map(name).freeze()
         return result
@@ -187,7 +202,7 @@ class FolderStagingDir:
         """Remove the job's folder."""
         remove_tree(self.job)
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Remove the job's folder."""
         self.end()
 
@@ -199,6 +214,7 @@ class NodesStagingDir:
     `job` names the load, so that entering it again enters nothing.
     """
 
+    filed: ClassVar[bool] = False  # a node takes parts, and makes layers of them
     place: NodesPlace
     job: str
     taken: Accumulator[int] | None = None
@@ -240,7 +256,7 @@ class NodesStagingDir:
         """The rows of attempts that have ended, where they are counted: on the driver."""
         return 0 if self.taken is None or reporter is not None else self.taken.value
 
-    def add_parts(self, folder: Path, parts: Sequence[PartFile], rejects: Path | None) -> Landed:
+    def add_parts(self, folder: Path, parts: Sequence[Staged], rejects: Path | None) -> Landed:
         """Upload the parts to all nodes; rejects travel with the message.
 
         Raises: `Unavailable` naming nodes and reasons.
@@ -248,36 +264,37 @@ class NodesStagingDir:
         if parts:
             from millpond.client.upload import upload_parts
 
-            upload_parts(self._all_nodes(), parts)
+            upload_parts(self._all_nodes(), parts_of(parts))
             step("spark.uploaded")
             if self.taken is not None:
-                self.taken.add(sum(part.manifest.rows for part in parts))
+                self.taken.add(sum(part.manifest.rows for part in parts_of(parts)))
         data = None if rejects is None else rejects.read_bytes()
         remove_tree(folder)
-        return tuple(replace(part, folder="") for part in parts), data
+        return tuple(replace(part, folder="") for part in parts_of(parts)), data
 
     def leave(self, folder: Path) -> None:
         """Remove the temporary files; another attempt may have uploaded the same parts, so these stay."""
         remove_tree(folder)
 
-    def enter(self, pond: OpenPond, parts: Sequence[PartFile], entered: Entered) -> LoadResult:
+    def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Have the primary enter the load, and every node come up to it; nodes freeze when they are asked."""
         from millpond.client.upload import enter_load
 
         there = cast("RemotePond", pond)
         return enter_load(
-            there.nodes, parts, load_id=self.job, clock=SystemClock(), source=entered.source, rejected=entered.rejected,
-            stream=entered.stream, synchronise=entered.synchronise or there.settings.client.synchronise,
+            there.nodes, parts_of(parts), load_id=self.job, clock=SystemClock(), source=entered.source,
+            rejected=entered.rejected, stream=entered.stream,
+            synchronise=entered.synchronise or there.settings.client.synchronise,
         )  # fmt: skip
 
     def end(self) -> None:
         """Do nothing: uploaded parts belong to the nodes."""
 
-    def give_up(self, parts: Iterable[PartFile]) -> None:
+    def give_up(self, parts: Iterable[Staged]) -> None:
         """Let the nodes forget the uploads."""
         from millpond.client.upload import discard_parts
 
-        if ids := [part.manifest.id for part in parts]:
+        if ids := [part.manifest.id for part in parts_of(parts)]:
             discard_parts(self._all_nodes(), ids)
 
     def _all_nodes(self) -> Nodes:

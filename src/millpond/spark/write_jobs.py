@@ -15,11 +15,12 @@ import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
@@ -31,9 +32,11 @@ from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.normalise import normalise
 from millpond.maps.inputs.rejects import ENOUGH, RejectWriter
 from millpond.maps.inputs.zones import TimeForm, time_form
+from millpond.maps.layered.share_ranges import write_here
 from millpond.maps.loads.load import LoadResult, load_job_set, note_result
 from millpond.maps.model.definition import MapDefinition
 from millpond.spark.attempts import Attempt, TaskParts, joined, rejects_of, run_attempt, task_numbers
+from millpond.spark.layer_tasks import write_by_tasks
 from millpond.spark.places import OpenPond, Place, PondLike, opened, place_of
 from millpond.spark.private_api import need_classic
 from millpond.spark.staging import Entered, StagingDir
@@ -79,6 +82,11 @@ class LoadSettings:
     salt: str = ""
     epoch: tuple[str, int] | None = None
     times: TimeForm = field(default_factory=TimeForm)
+
+    @property
+    def layer_salt(self) -> str:
+        """The salt of what all tasks bring: what came in an earlier epoch comes again, and wins again."""
+        return " ".join((*map(str, self.epoch or ()), self.salt)).strip()
 
     @property
     def enough(self) -> int:
@@ -131,18 +139,22 @@ def load_partition(
             attempt.take(batch, definition, settings.columns, settings.times)
 
     partition, task = task_numbers()
-    salt = settings.salt
+    salt = settings.layer_salt
     if settings.epoch is not None:
-        # What came in an earlier epoch, or in a lower partition, comes again, and wins again.
-        salt = " ".join((*map(str, settings.epoch), str(partition), salt)).strip()
+        salt = f"{salt} {partition}"  # what came in a lower partition comes again, and wins again
     attempt = Attempt(
         staging_dir, partition, task, source=settings.source, salt=salt, enough=settings.enough, noted=noted
     )
     return run_attempt(attempt, take_all)
 
 
-def adopt(pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], settings: LoadSettings) -> LoadResult:
+def adopt(
+    pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], settings: LoadSettings,
+    session: SparkSession | None = None,
+) -> LoadResult:  # fmt: skip
     """End a job well: its rejects are written down, its parts become one load, and what else it left goes away.
+
+    A `session` has the layers of many rows written by tasks.
 
     Raises: `Invalid` when there are more rejects than allowed, then nothing was loaded; else as `Pond.commit_load`.
     """
@@ -156,6 +168,8 @@ def adopt(pond: OpenPond, staging_dir: StagingDir, tasks: Iterable[TaskParts], s
             stream=settings.epoch,
             synchronise=settings.synchronise,
             freeze=settings.freeze,
+            salt=settings.layer_salt,
+            writes=write_here if session is None else partial(write_by_tasks, session),
         )
         result = staging_dir.enter(pond, parts, entered)
     except BaseException:
@@ -222,7 +236,7 @@ def load(
             except BaseException:
                 staging_dir.give_up(())
                 raise
-            result = adopt(open_, staging_dir, tasks, settings)
+            result = adopt(open_, staging_dir, tasks, settings, frame.sparkSession)
             note_result(job, result)
         return replace(result, seconds=clock.monotonic() - began)
 

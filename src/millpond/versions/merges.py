@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = (
-    "CONFLICTS_MAX", "MergeConflict", "Merging", "Resolution", "Strategy", "Take", "cherry_pick", "common_base",
-    "merge_into", "merge_trees", "revert",
+    "CONFLICTS_MAX", "STRATEGY_NAME", "MergeConflict", "Merging", "Picked", "Resolution", "Strategy", "Take",
+    "cherry_pick", "common_base", "merge_into", "merge_trees", "pick", "revert",
 )  # fmt: skip
 
 CONFLICTS_MAX = 1_000
@@ -197,14 +197,18 @@ def merge_into(
 
 
 @dataclass(frozen=True, slots=True)
-class _Picked:
+class Picked:
     """A commit and the parent that it is compared with, None for the first of all."""
 
     commit: Commit
     parent: Commit | None = field(default=None)
 
 
-def _pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[], Exception]) -> _Picked:
+def pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[], Exception]) -> Picked:
+    """A commit, and the parent of that number; `refused` is raised for a merge without one.
+
+    Raises: `Invalid`, kind `parent_number`; `NotFound`.
+    """
     with site.space.read() as tx:
         commit = site.graph.commit(tx, ref)
         if parent_number is not None and not 0 < parent_number <= max(1, len(commit.parents)):
@@ -215,8 +219,8 @@ def _pick(site: Site, ref: str, parent_number: int | None, refused: Callable[[],
         if commit.merge and parent_number is None:
             raise refused()
         if not commit.parents:
-            return _Picked(commit)
-        return _Picked(commit, get_commit(tx, site.graph.commits, commit.parents[(parent_number or 1) - 1]))
+            return Picked(commit)
+        return Picked(commit, get_commit(tx, site.graph.commits, commit.parents[(parent_number or 1) - 1]))
 
 
 def revert(
@@ -228,7 +232,7 @@ def revert(
     Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `no_changes`, `parent_number`; `Conflict` for a merge
     without a parent number; `NotFound`; `Denied`.
     """
-    picked = _pick(site, ref, parent_number, lambda: Conflict(
+    picked = pick(site, ref, parent_number, lambda: Conflict(
         "must specify 1-based parent number for reverting merge commit", kind="revert_parent", ref=ref
     ))  # fmt: skip
     words = replace(message, text=message.text or f"Revert {picked.commit.id}")
@@ -252,7 +256,7 @@ def cherry_pick(
     Raises: `MergeConflict`; `Invalid`, kinds `branch_dirty`, `parent_number`, `cherry_pick_parent`; `NotFound`;
     `Denied`.
     """
-    picked = _pick(site, ref, parent_number, lambda: Invalid(
+    picked = pick(site, ref, parent_number, lambda: Invalid(
         "must specify 1-based parent number for cherry-picking merge commit", kind="cherry_pick_parent", ref=ref
     ))  # fmt: skip
     commit = picked.commit

@@ -109,7 +109,7 @@ class Repositories:
     `open_store` opens the place that a namespace names, `open_source` the root of addresses elsewhere, and `namespace`
     names that of a repository which names none. `after` runs maintenance; by default at once. `boundaries` are those of
     new repositories: they are part of the ids of trees. `ranges_bytes_max`: what each holds of its ranges in memory.
-    `reports`: where commits and merges report to.
+    `reports`: where commits and merges report to. `open_repository` makes the object of a repository.
     """
 
     def __init__(
@@ -117,6 +117,7 @@ class Repositories:
         open_source: Callable[[str], Source] = open_source, after: Callable[[Callable[[], object]], None] = _quietly,
         boundaries: Boundaries = DEFAULT_BOUNDARIES, namespace: Callable[[str], str] = "local://{}".format,
         ranges_bytes_max: int = RANGES_BYTES_MAX, reports: JobReports = NO_REPORTS,
+        open_repository: Callable[[Site, RepositoryRecord], Repository] = Repository,
     ) -> None:  # fmt: skip
         self.space = space
         self.clock = clock
@@ -127,6 +128,7 @@ class Repositories:
         self._namespace = namespace
         self._ranges_bytes_max = ranges_bytes_max
         self._reports = reports
+        self._open_repository = open_repository
         self._turns = Turns(space, clock)
         self.signer = Signer(space, clock)
         self.imports = ImportJobs()
@@ -182,7 +184,7 @@ class Repositories:
 
         step("versions.namespace_marked")
         self.space.write(create)
-        return Repository(site, record)
+        return self._open_repository(site, record)
 
     def _mark(self, record: RepositoryRecord) -> None:
         ranges = self._store(record.namespace)[1].inner
@@ -257,7 +259,7 @@ class Repositories:
             raise NotFound("repository not found", kind="repository_not_found", repository=name)
         record = parse_repository(row, name)
         site = self.site(record)
-        cached = row, Repository(site, record), Repository(site.at_once() or site, record)
+        cached = row, self._open_repository(site, record), self._open_repository(site.at_once() or site, record)
         with self._lock:
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()

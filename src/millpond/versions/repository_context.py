@@ -6,7 +6,7 @@ Settings are rows of the space, and read in the transaction that they bound: wha
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -216,6 +216,20 @@ class Site:
     """The states of references that were read last."""
     reports: JobReports = NO_REPORTS
     """The place that commits and merges report to."""
+    composed: str = ""
+    """The beginning of paths that are read here, and written by whoever composes their objects; empty: none."""
+
+    def check_paths(self, paths: Iterable[str]) -> None:
+        """Refuse to write a path that is only read.
+
+        Raises: `Denied`, kind `path_read_only`.
+        """
+        for path in paths:
+            if self.composed and path.startswith(self.composed):
+                raise Denied(
+                    "what lies here is not written as objects", kind="path_read_only", path=path,
+                    hint="load the map on the branch: pond.branch(…).map(…).load(…)",
+                )  # fmt: skip
 
     def seconds(self) -> int:
         """The time of day in whole seconds."""

@@ -83,6 +83,8 @@ def restore_prefix(site: Site, branch: str, prefix: str, ref: str | None = None,
 
     Raises: as `reset_all`; `NotFound` for the ref; `Conflict` when others change the branch again and again.
     """
+    if ref is not None:
+        site.check_paths([prefix, site.composed] if site.composed.startswith(prefix) else [prefix])
     for _ in range(_TRIES_MAX):
         count = collections(site)
         moving = _seal(site, branch, force=force)

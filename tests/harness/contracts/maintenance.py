@@ -12,6 +12,7 @@ from millpond.maps.model.definition import Scheme
 from tests.harness.contracts.maps import HOUR, NamedMaps, fresh_name
 
 if TYPE_CHECKING:
+    from millpond.maps.predicates.predicate import Where
     from millpond.maps.protocols import MapLike, PondLike
 
 __all__ = ("MaintenanceContract",)
@@ -62,6 +63,21 @@ class MaintenanceContract(NamedMaps):
         assert made.condense().rows_removed == 18
         assert made.retain().rows_after == 0
         assert made.info()["rows"] == 0
+
+    @pytest.mark.parametrize("scheme", Scheme)
+    def test_rows_of_a_condition_are_deleted(self, pond: PondLike, scheme: Scheme) -> None:
+        made = _hourly(pond, scheme)
+        report = made.delete("key = 'a' and effective_time < '1970-01-01T00:00Z'")
+        assert (report.map, report.rows_removed, report.rows_after, report.purged) == (made.name, 5, 15, False)
+        assert [made.get("a", at=-1), made.get("a", at=0), made.get("b", at=-1)] == [None, "same", "same"]
+        assert made.delete([("key", "=", "a")], now=True).rows_removed == 5
+        assert made.lookup(["a", "b"], at=0).to_pylist() == [None, "same"]
+        again = made.delete("key = 'a'")
+        assert (again.rows_removed, again.rows_after) == (0, 10)
+        conditions: tuple[Where, ...] = (None, [], "nothing = 1")
+        for condition in conditions:
+            with pytest.raises(Invalid):
+                made.delete(condition)
 
     def test_rows_grow_old_by_their_update_too(self, pond: PondLike) -> None:
         if self.retain_by != "update_time":

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from millpond.arrays.arrow_streams import stream_pieces
 from millpond.client.versions.differences import difference_batches
 from millpond.client.versions.imports import RemoteImports
 from millpond.client.versions.models import commit_of, entry_of
@@ -20,8 +21,6 @@ from millpond.versions.objects.uploads import physical_address
 from millpond.versions.protocols import BranchOperations, StagingOperations
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from millpond.client.versions.api import VersionsApi
     from millpond.kernel.operations import Operation
     from millpond.versions.graph.commits import Commit
@@ -163,7 +162,7 @@ class RemoteStaging(StagingOperations):
             return 0
         answer = self._api.change(
             "POST", self._branch("stage"), query={"force": force}, headers={"Content-Type": _ARROW},
-            body=_stream(first, batches),
+            body=stream_pieces(first.schema, chain([first], batches)),
         )  # fmt: skip
         return int(answer.json()["staged"])
 
@@ -186,37 +185,3 @@ class RemoteStaging(StagingOperations):
         """The changes that are staged, as batches with the columns of `diffs.DIFFERENCES`, each of one moment."""
         branch = RemoteBranch(self._api, self._record, self.name)
         return difference_batches(lambda after: branch.diff(prefix, after=after, amount=1_000))
-
-
-def _stream(first: pa.RecordBatch | pa.Table, rest: Iterator[pa.RecordBatch | pa.Table]) -> Iterator[bytes]:
-    """Batches as Arrow's stream format, piece by piece."""
-    sink = _Sink()
-    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), first.schema) as writer:
-        writer.write(first)
-        yield sink.taken()
-        for batch in rest:
-            writer.write(batch)
-            yield sink.taken()
-    yield sink.taken()
-
-
-class _Sink(io.RawIOBase):
-    """A file that gives away what was written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        """Take a piece."""
-        self._pieces.append(bytes(data))
-        return len(self._pieces[-1])
-
-    def taken(self) -> bytes:
-        """All that was written since the last call."""
-        joined = b"".join(self._pieces)
-        self._pieces.clear()
-        return joined

@@ -4,7 +4,7 @@
 
 Invariants:
 * a change of a map has one row, put in the write that moves the head, with the time of its entry in the log. A fold has
-  none: what was known stays what it was;
+  none: the last row names its manifest then, and what was known stays what it was;
 * versions count from 1 without a gap, and moments never fall: the manifest of a row was known from its moment up to
   that of the next;
 * rows go from the oldest on, each when the next one is older than `history`. So what was known at any moment since then
@@ -14,11 +14,12 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
+from millpond.maps.layered.named import named_in
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
 
@@ -27,7 +28,16 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Change", "changes_of", "forget_aged", "manifests_known", "manifests_named", "put_change")
+__all__ = (
+    "Change",
+    "changes_of",
+    "forget_aged",
+    "manifests_known",
+    "manifests_named",
+    "put_back",
+    "put_change",
+    "put_fold",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,8 +59,20 @@ _CHANGE = JsonForm(Change)
 def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry) -> None:
     """Tell of a change of a map, in the write that moves its head."""
     rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
-    change = Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source)
-    tx.put(HISTORY.pack(name, version), _CHANGE.encode(change))
+    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source))
+
+
+def put_back(tx: Transaction, name: str, change: Change) -> None:
+    """Tell of a change of a map that another pond told of."""
+    tx.put(HISTORY.pack(name, change.version), _CHANGE.encode(change))
+
+
+def put_fold(tx: Transaction, name: str, version: int, manifest: str) -> None:
+    """Let a change name the manifest that says the same in fewer layers."""
+    key = HISTORY.pack(name, version)
+    row = tx.get(key)
+    if row is not None:
+        tx.put(key, _CHANGE.encode(replace(_CHANGE.decode(row), manifest=manifest)))
 
 
 def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
@@ -67,21 +89,13 @@ def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
         ) from error  # fmt: skip
 
 
-def manifests_known(space: Space, definition: MapDefinition) -> list[tuple[int, str]]:
-    """The moments (UTC milliseconds) from which a manifest was known, and its id: the oldest first.
-
-    Raises: as `changes_of`.
-    """
-    with space.read() as tx:
-        return [(change.moment_ms, change.manifest) for change in changes_of(tx, definition.name)]
-
-
 def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str, str]:
     """The ids of the manifests whose files are kept, and for what: the one function that collecting goes by.
 
     Raises: as `changes_of`.
     """
-    named = {change.manifest: "history" for change in changes_of(tx, definition.name)}
+    named = dict.fromkeys(named_in(tx, f"{definition.name}.{definition.incarnation}"), "a commit or branch")
+    named |= {change.manifest: "history" for change in changes_of(tx, definition.name)}
     current = read_pointer(tx, definition.name).current
     return named if current is None else {**named, current.manifest: "head"}
 

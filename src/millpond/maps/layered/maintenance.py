@@ -3,7 +3,7 @@
 | act | what it does |
 |---|---|
 | fold | replaces neighbouring layers by one that answers the same |
-| condense, retain | write all layers as one, without the rows that go |
+| condense, retain, delete | write all layers as one, without the rows that go |
 | compact | folds all layers to one, and collects |
 
 Invariants:
@@ -16,12 +16,13 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.history import forget_aged, manifests_named
 from millpond.maps.layered.retained import retained_rows
 from millpond.maps.log.apply import record
@@ -30,7 +31,8 @@ from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.maintenance.rules import age_column
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.store_limits import unsupported
-from millpond.maps.snapshots.freeze import Collected, collect
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute, write_layer
 from millpond.maps.snapshots.leases import collecting
 from millpond.maps.snapshots.manifest import LayerMode
@@ -44,9 +46,20 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.log.log import Entry
     from millpond.maps.shard.shard import ShardStats
-    from millpond.maps.snapshots.manifest import Layer
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
-__all__ = ("carry_out", "collect_files", "compact", "fold_due", "fold_loaded", "maintain", "tidy")
+__all__ = (
+    "LAYERS_AFTER_LOAD",
+    "carry_out",
+    "collect_files",
+    "compact",
+    "delete",
+    "fold_due",
+    "fold_loaded",
+    "maintain",
+    "maintaining",
+    "tidy",
+)
 
 ACT_SECONDS = 600.0
 """The time limit of an act that waits for another one on the same map."""
@@ -85,7 +98,7 @@ def fold_due(layers: Layers, *, everything: bool = False, wait_seconds: float = 
     if not _due(layers, everything=everything)[1]:
         return 0
     folds = 0
-    with _alone(layers, wait_seconds), layers.writing():
+    with maintaining(layers, wait_seconds), layers.writing():
         while True:
             head, inputs = _due(layers, everything=everything)
             if head.manifest is None or not inputs:
@@ -102,7 +115,11 @@ def _due(layers: Layers, *, everything: bool) -> tuple[Head, Sequence[Layer]]:
     return head, () if head.manifest is None else layers_due(head.manifest, everything=everything)
 
 
-def _alone(layers: Layers, seconds: float) -> AbstractContextManager[None]:
+def maintaining(layers: Layers, seconds: float) -> AbstractContextManager[None]:
+    """Be the only one who replaces layers of a map, among all processes of the machine; loads put theirs on top.
+
+    Raises: `Unavailable`, kind `map_busy`, when somebody else keeps at it for long.
+    """
     busy = Unavailable(
         "somebody else maintains the map", kind="map_busy", map=layers.definition.name, hint="try again when it is done"
     )
@@ -137,8 +154,8 @@ def _put_in_place(layers: Layers, done: LayerFold, entry: Callable[[Transaction]
         return
 
 
-def collect_files(layers: Layers) -> Collected | None:
-    """Remove the files that no manifest needs; None while somebody writes.
+def collect_files(layers: Layers, *, purge: bool = False) -> Collected | None:
+    """Remove the files that no manifest needs; None while somebody writes. `purge`: also those of the history.
 
     Raises: `Corrupt` when what is retained cannot be read: then nothing is removed.
     """
@@ -146,13 +163,14 @@ def collect_files(layers: Layers) -> Collected | None:
         if not free:
             return None
         manifest, now = layers.head().manifest, layers.clock.now_ms()
-        forget_aged(layers.space, layers.definition, now - layers.history_ms)
+        forget_aged(layers.space, layers.definition, now - (0 if purge else layers.history_ms))
         step("collect.history_forgotten")
         with layers.space.read() as tx:
             named = manifests_named(tx, layers.definition)
-        collected = collect(layers.objects, manifest, now_ms=now, reachable=named)
+        keep_ms = 0 if purge else KEEP_MS
+        collected = collect(layers.objects, manifest, now_ms=now, keep_ms=keep_ms, reachable=named)
     if manifest is not None and isinstance(layers.objects, FolderObjects):
-        collect_subsets(layers.objects, manifest, now_ms=now)
+        collect_subsets(layers.objects, manifest, now_ms=now, keep_ms=keep_ms)
     return collected
 
 
@@ -210,23 +228,58 @@ def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> En
 
     Raises: as `maintain`.
     """
+
+    def output(manifest: SnapshotManifest) -> Layer | None:
+        rows = retained_rows(layers.objects, layers.definition, manifest, what, before_ms)
+        return write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
+
+    entry = _rewrite(loading, layers, what, output, lambda: {"before": before_ms})
+    assert entry is not None, "it is entered, whatever it does"
+    return entry
+
+
+def delete(loading: Loading, layers: Layers, where: str) -> Entry | None:
+    """Write all layers as one, without the rows for which a condition holds; its entry in the log, which says how many
+    there were, made in the same write. None when there were none.
+
+    Raises: `Invalid` for a condition that the map cannot have; as `maintain`.
+    """
+    deletion = Deletion(layers, predicate(layers.definition, where))
+    with ExitStack() as held:
+        if not layers.definition.kind.keyed:
+            # A load of ranges is put together with the groups under it, and would bring back what goes.
+            held.enter_context(loading.loads.alone())
+        return _rewrite(
+            loading, layers, "delete", deletion.output, lambda: {"where": where, "rows_removed": deletion.gone}
+        )  # fmt: skip
+
+
+def _rewrite(
+    loading: Loading, layers: Layers, what: str, written: Callable[[SnapshotManifest], Layer | None],
+    facts: Callable[[], dict[str, Any]],
+) -> Entry | None:  # fmt: skip
+    """Let the layer that is `written` take the place of all, with an entry in the log; a delete of no rows is none."""
     entries: list[Entry] = []
 
     def enter(tx: Transaction) -> Entry:
         current = same_map(tx, layers.definition)
-        body = {"incarnation": current.incarnation, "before": before_ms, "settings": settings_of(current)}
+        body = {"incarnation": current.incarnation, "settings": settings_of(current), **facts()}
         entries.append(record(tx, what, (current.name,), body, loading.clock.now_ms()))
         return entries[-1]
 
-    with loading.writing(), _alone(layers, ACT_SECONDS), layers.writing():
-        head = layers.head()
-        if head.manifest is None or not head.manifest.layers:
-            loading.space.write(enter)
-        else:
-            rows = retained_rows(layers.objects, layers.definition, head.manifest, what, before_ms)
-            output = write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
+    with loading.writing(), maintaining(layers, ACT_SECONDS), layers.writing():
+        manifest = layers.head().manifest
+        inputs = () if manifest is None else manifest.layers
+        output = None
+        if manifest is not None and inputs:
+            output = written(manifest)
             step(f"{what}.written")
-            _put_in_place(layers, LayerFold(head.manifest.layers, output, oldest=True), enter)
+        if what == "delete" and not facts()["rows_removed"]:
+            return None
+        if inputs:
+            _put_in_place(layers, LayerFold(inputs, output, oldest=True), enter)
+        else:
+            loading.space.write(enter)
     loading.loads.announce()
     return entries[-1]
 

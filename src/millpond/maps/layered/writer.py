@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING
 
-from millpond.errors import Invalid
 from millpond.maps.layered.rows import count_layer
-from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.snapshots.layers import write_layer
 from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.ranges.files import content_id
@@ -22,8 +21,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
+    from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("LayerWriter", "WrittenLayer", "layer_of_rows")
+__all__ = ("LayerWriter", "WrittenLayer", "layer_id", "layer_of_rows", "loaded_mode")
 
 QUEUED_MAX = 4
 """The batches that wait to be sorted: reading goes on meanwhile."""
@@ -53,8 +53,17 @@ def layer_of_rows(layers: Layers, rows: Iterable[pa.RecordBatch]) -> Layer | Non
 
     Raises: `Unavailable` when the disk is full.
     """
-    mode = LayerMode.JOIN if layers.definition.overwrite else LayerMode.FILL
-    return write_layer(layers.objects, layers.definition, rows, mode, spill=layers.spill())
+    return write_layer(layers.objects, layers.definition, rows, loaded_mode(layers.definition), spill=layers.spill())
+
+
+def loaded_mode(definition: MapDefinition) -> LayerMode:
+    """The mode of the layer of a load."""
+    return LayerMode.JOIN if definition.overwrite else LayerMode.FILL
+
+
+def layer_id(layer: Layer, salt: str) -> str:
+    """The id by which a layer is known again; a `salt` makes it another than that of the same rows."""
+    return content_id(f"{layer.index} {salt}".encode()) if salt else layer.index
 
 
 class LayerWriter:
@@ -76,11 +85,7 @@ class LayerWriter:
 
         Raises: `Invalid` when the columns are not the map's; `Unavailable` when the disk is full.
         """
-        if not rows.schema.equals(self._schema):
-            raise Invalid(
-                "rows do not have the map's columns", kind="rows_schema", map=self._layers.definition.name,
-                found=rows.schema.names, wanted=self._schema.names,
-            )  # fmt: skip
+        check_columns(rows, self._schema, self._layers.definition.name)
         if rows.num_rows:
             self._put(rows)
 
@@ -123,8 +128,9 @@ class LayerWriter:
         self._put(None)
         layer = self._writing.result()
         assert layer is not None, "rows were written"
-        id_ = content_id(f"{layer.index} {self._salt}".encode()) if self._salt else layer.index
-        return [WrittenLayer(self._layers, id_, count_layer(self._layers.objects, layer), layer)]
+        return [
+            WrittenLayer(self._layers, layer_id(layer, self._salt), count_layer(self._layers.objects, layer), layer)
+        ]
 
     def close(self) -> None:
         """Let go of the files: what no manifest names may be collected. Closing twice is harmless."""

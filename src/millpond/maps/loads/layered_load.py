@@ -10,7 +10,7 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from itertools import chain
@@ -21,6 +21,8 @@ from millpond.errors import Conflict
 from millpond.kernel.space import Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.layered.head import Head, Layers
+from millpond.maps.layered.row_files import RowFile
+from millpond.maps.layered.share_ranges import Writes, layer_of_files
 from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
 from millpond.maps.loads.merge import Received, part_rows
 from millpond.maps.log.log import Entry
@@ -29,23 +31,40 @@ from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
 from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
 
-__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "map_of", "parts_of")
+__all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of")
 
 LayersOf: TypeAlias = Callable[[str], Layers | None]
 """The layers of a map, by its name; None for a map in a shard."""
 
-Brought: TypeAlias = PartFile | WrittenLayer
-"""A part that was sealed, or a layer that was written."""
+Brought: TypeAlias = PartFile | WrittenLayer | RowFile
+"""A part that was sealed, a layer that was written, or rows that are yet to become one."""
 
 
-def map_of(brought: Brought) -> str:
-    """The name of the map that something is brought to."""
-    return brought.map if isinstance(brought, WrittenLayer) else brought.manifest.map
-
-
-def parts_of(brought: Sequence[Brought]) -> list[PartFile]:
+def parts_of(brought: Iterable[Brought]) -> list[PartFile]:
     """The parts among what is brought."""
     return [item for item in brought if isinstance(item, PartFile)]
+
+
+def layers_of_files(
+    layers_of: LayersOf, files: Iterable[RowFile], held: ExitStack, written: Writes, salt: str
+) -> list[WrittenLayer]:
+    """The layers of the rows of files, one a map; what is `written` stays until what is `held` ends.
+
+    Raises: as `layer_of_files`.
+    """
+    of_map: dict[str, list[RowFile]] = {}
+    for file in files:
+        of_map.setdefault(file.map, []).append(file)
+    made = []
+    for name, rows in of_map.items():
+        layers = layers_of(name)
+        if layers is None:
+            raise Conflict(
+                "the rows were written for a map in layers", kind="map_incarnation", map=name, hint="write them again"
+            )
+        held.enter_context(layers.writing())
+        made.append(layer_of_files(layers, rows, written, salt))
+    return made
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from millpond.stores.files import remove_tree
 
 __all__ = (
     "AppliedWait", "LoadResult", "commit_load", "commit_reported", "load_data", "load_job_set",
-    "note_result", "refuse_quarantined", "row_writer", "seal_data", "wait_applied", "wait_for",
+    "note_result", "refuse_quarantined", "row_writer", "seal_data", "wait_applied", "wait_for", "write_data",
 )  # fmt: skip
 
 
@@ -223,7 +223,7 @@ def load_data(
     with loading.reports.job(load_job_set([definition.name])) as job:
         job.running()
         try:
-            brought, rejected = _write_data(
+            brought, rejected = write_data(
                 writer, definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects,
                 times=time_form(zone, time_unit), source=source, job=job,
             )  # fmt: skip
@@ -283,14 +283,14 @@ def seal_data(
 ) -> tuple[list[PartFile], int]:  # fmt: skip
     """Rows of any form as sealed parts below `folder`, and how many were rejected, see `Map.load`."""
     writer = PartWriter(definition, folder, source=source, salt=salt, memory_max=memory_max)
-    parts, rejected = _write_data(
+    parts, rejected = write_data(
         writer, definition, data, columns=columns, max_rejects=max_rejects, rejects=rejects, times=times,
         source=source, job=job,
     )  # fmt: skip
     return parts_of(parts), rejected
 
 
-def _write_data(
+def write_data(
     writer: PartWriter | LayerWriter, definition: MapDefinition, data: Any, *,
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, times: TimeForm | None = None, source: str = "", job: JobReport = NO_JOB,

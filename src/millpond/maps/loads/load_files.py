@@ -16,12 +16,14 @@ from millpond.maps.inputs.formats.readers import Reading, read_piece
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import time_form
+from millpond.maps.layered.row_files import RowFileWriter
 from millpond.maps.layered.writer import LayerWriter
 from millpond.maps.loads.layered_load import Brought, LayersOf, parts_of
 from millpond.maps.loads.load import LoadResult, commit_load, load_job_set, note_result, row_writer
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import Store
 from millpond.maps.parts.part import PartWriter
 from millpond.stores.files import remove_tree
 from millpond.times.instants import parse_instant
@@ -84,27 +86,31 @@ class Intake:
 
     def __init__(
         self, folder: Path, *, source: str = "", salt: str = "", memory_max: int | None = None,
-        layers_of: LayersOf = lambda _: None,
+        layers_of: LayersOf = lambda _: None, filed: bool = False,
     ) -> None:  # fmt: skip
-        """`memory_max`: as of `PartWriter`, of each map."""
+        """`memory_max`: as of `PartWriter`, of each map. `filed`: rows of layered maps become files, to be sorted."""
         self.memory_max = memory_max
         self.folder = folder
         self.source = source
         self.salt = salt
-        self._layers_of = layers_of
-        self._writers: dict[str, PartWriter | LayerWriter] = {}
+        self._layers_of, self._filed = layers_of, filed
+        self._writers: dict[str, PartWriter | LayerWriter | RowFileWriter] = {}
 
     def take(self, definition: MapDefinition, rows: pa.RecordBatch) -> None:
         """Take canonical rows of one map."""
         writer = self._writers.get(definition.name)
         if writer is None:
-            folder = self.folder / definition.name
-            writer = row_writer(
-                definition, folder, self._layers_of(definition.name), source=self.source, salt=self.salt,
-                memory_max=self.memory_max,
-            )  # fmt: skip
-            self._writers[definition.name] = writer
+            writer = self._writers[definition.name] = self._writer(definition)
         writer.write(rows)
+
+    def _writer(self, definition: MapDefinition) -> PartWriter | LayerWriter | RowFileWriter:
+        folder = self.folder / definition.name
+        if self._filed and definition.store is Store.LAYERS:
+            return RowFileWriter(definition, folder)
+        return row_writer(
+            definition, folder, self._layers_of(definition.name), source=self.source, salt=self.salt,
+            memory_max=self.memory_max,
+        )  # fmt: skip
 
     def close(self) -> None:
         """Let go of files that are of no use any more."""

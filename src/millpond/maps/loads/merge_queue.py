@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import groupby
+from typing import Any
 
 from millpond.errors import Conflict, MillpondError, NotFound, Unavailable
 from millpond.maps.loads.attempts import ATTEMPTS_MAX, MergeAttempts
@@ -38,7 +39,7 @@ from millpond.maps.log.queue import (
     queued_parts,
     with_settings,
 )
-from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, retain
+from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, retain
 from millpond.maps.model.catalogue import known_map
 from millpond.maps.parts.part import read_manifest
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
@@ -109,9 +110,9 @@ def merge_map(
                     _carry_out(loads, shard, due, merged, going)
                 else:
                     _merge(loads, shard, due, merged)
-    except (Conflict, NotFound, OSError):
-        if _current(loads, shard):
-            raise
+    except (Conflict, NotFound, OSError) as error:
+        if _current(loads, shard) and getattr(error, "kind", "") != "map_converted":
+            raise  # who converts a map merges before what waits
     finally:
         if not _current(loads, shard):
             # The map was dropped meanwhile: what was made for it since goes too.
@@ -184,16 +185,18 @@ def _carry_out(loads: Loads, shard: Shard, order: MaintenanceOrder, merged: Merg
         # The shard came from another node, which carried the order out before it merged what followed.
         loads.carried_out(order)
         return
-    act = condense if order.what == "condense" else retain
     definition = with_settings(shard.definition, order.settings)
     with (
         loads.reports.job("maintenance", act=order.what, map=definition.name) as job,
         _as_set(shard, order.settings) as target,
     ):
         job.running()
-        report = act(
-            target, definition, order.before, clock=loads.clock, now_ms=order.stamp_ms, going=going
-        )  # fmt: skip
+        options: Any = {"clock": loads.clock, "now_ms": order.stamp_ms, "going": going}
+        if order.where is not None:
+            report = delete(target, definition, order.where, **options)
+        else:
+            act = condense if order.what == "condense" else retain
+            report = act(target, definition, order.before, **options)
         job.note(rows_removed=report.rows_removed)
     loads.carried_out(order)
     merged.maintenance[order.position] = report

@@ -30,7 +30,7 @@ from millpond.maps.log.retained import due, forget_retained, index_retained
 from millpond.maps.model.keyspaces import QUARANTINE, RETAINED
 from millpond.stores.files import remove_tree
 
-__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "part_folder", "part_statuses", "tidy_up")
+__all__ = ("LOG_ENTRIES_MAX", "cover", "expire", "let_go", "part_folder", "part_statuses", "tidy_up")
 
 LOG_ENTRIES_MAX = 100_000
 """So many entries of its log a pond has that keeps no parts."""
@@ -123,8 +123,13 @@ def expire(loads: Loads, before_ms: int) -> int:
     empty = [key for key, part in expired if part is None]
     if empty:
         loads.space.write(lambda tx: [tx.delete(key) for key in empty])
+    return let_go(loads, [part for _, part in expired if part is not None])
+
+
+def let_go(loads: Loads, parts: Sequence[Queued]) -> int:
+    """Remove merged parts, and the log that speaks of them; how many parts."""
     # The oldest first: each write below trims the log by as many entries as it lets go of parts.
-    old = sorted((part for _, part in expired if part is not None), key=_position_of)
+    old = sorted(parts, key=_position_of)
     gone = 0
     for some in (old[first : first + EXPIRED_AT_ONCE] for first in range(0, len(old), EXPIRED_AT_ONCE)):
         # Nobody may enter a load meanwhile that finds a part here, and relies on its folder.

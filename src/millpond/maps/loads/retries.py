@@ -28,6 +28,7 @@ from millpond.maps.loads.merge_queue import merge_queued
 from millpond.maps.loads.retention import part_statuses
 from millpond.maps.log.log import Entry, entries_after
 from millpond.maps.log.queue import (
+    ORDER_KINDS,
     MaintenanceOrder,
     PartStatus,
     Quarantined,
@@ -205,10 +206,10 @@ def _later(tx: ReadTransaction, shard: Shard, least: Queued, retried: dict[int, 
                     and number not in queued | quarantined | retried.keys()
                 ):
                     redo.parts.append(_retained_part(tx, part["id"], number, least))
-        elif entry.kind in ("condense", "retain") and entry.maps == (name,) and entry.position not in orders:
+        elif entry.kind in ORDER_KINDS and entry.maps == (name,) and entry.position not in orders:
             if entry.kind == "condense" and shard.definition.kind.timed:
                 raise _out_of_order(least, "the map was condensed since")
-            redo.orders.append(_order(entry))
+            redo.orders.append(MaintenanceOrder.of(entry))
     return redo
 
 
@@ -228,13 +229,6 @@ def _retained_part(tx: ReadTransaction, part: str, number: int, least: Queued) -
     if queued is None or queued.number != number:
         raise _out_of_order(least, "a part that was merged after it is no longer kept")
     return queued
-
-
-def _order(entry: Entry) -> MaintenanceOrder:
-    return MaintenanceOrder(
-        map=entry.maps[0], position=entry.position, what=entry.kind, before=entry.body["before"],
-        stamp_ms=entry.stamp_ms, settings=entry.body["settings"],
-    )  # fmt: skip
 
 
 def _check_overwrite(parts: Sequence[Queued]) -> None:

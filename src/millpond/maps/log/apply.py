@@ -18,6 +18,7 @@ from millpond.maps.log.log import Entry, accept, append
 from millpond.maps.log.node_list import put_node_list
 from millpond.maps.log.queue import (
     NUMBER,
+    ORDER_KINDS,
     MaintenanceOrder,
     Queued,
     forget_map,
@@ -27,10 +28,10 @@ from millpond.maps.log.queue import (
     settings_of,
 )
 from millpond.maps.log.retained import put_retained
-from millpond.maps.model.catalogue import find_map, known_map, put_map, remove_map
+from millpond.maps.model.catalogue import find_map, in_store, known_map, put_map, remove_map
 from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import ABSORBED, MAINTENANCE
-from millpond.maps.model.store_limits import need_shard
+from millpond.maps.parts.part import PartManifest
 
 __all__ = ("LoadContent", "follow", "load_body", "perform", "queue_entry", "record")
 
@@ -51,8 +52,6 @@ def follow(tx: Transaction, entry: Entry, *, keep: bool = False) -> bool:
     """
     if not accept(tx, entry):
         return False
-    if entry.kind == "create":
-        need_shard(MapDefinition.from_dict(entry.body["definition"]), "replication")
     perform(tx, entry, keep=keep)
     return True
 
@@ -114,6 +113,8 @@ def load_body(
             continue  # the same part again is one part
         if manifest.map not in definitions:
             definitions[manifest.map] = find_map(tx, manifest.map)
+        if isinstance(manifest, PartManifest):
+            in_store(definitions[manifest.map], Store.SHARD)  # it was converted since: its parts come as layers
         # Within a load it takes the place that counts: the last, or the first where what is there stays.
         if definitions[manifest.map].overwrite:
             fresh.pop(manifest.id, None)
@@ -148,7 +149,7 @@ def queue_entry(tx: Transaction, entry: Entry) -> None:
 
     Raises: `Unavailable` when one of its parts waits already, of an earlier entry.
     """
-    if entry.kind in ("condense", "retain"):
+    if entry.kind in ORDER_KINDS:
         _queue_order(tx, entry)
     elif entry.kind == "load":
         _queue_parts(tx, entry)
@@ -159,11 +160,7 @@ def _queue_order(tx: Transaction, entry: Entry) -> None:
     current = known_map(tx, name)
     if current is None or current.incarnation != entry.body["incarnation"] or current.store is Store.LAYERS:
         return  # of layers it is done when it is entered
-    order = MaintenanceOrder(
-        map=name, position=entry.position, what=entry.kind, before=entry.body["before"], stamp_ms=entry.stamp_ms,
-        settings=entry.body["settings"],
-    )  # fmt: skip
-    tx.put(MAINTENANCE.pack(name, entry.position), order.to_json())
+    tx.put(MAINTENANCE.pack(name, entry.position), MaintenanceOrder.of(entry).to_json())
 
 
 def _queue_parts(tx: Transaction, entry: Entry) -> None:

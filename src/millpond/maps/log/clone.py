@@ -36,7 +36,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Quarantined, quarantine_folder
 from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, Store
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
@@ -56,9 +56,12 @@ __all__ = (
     "resume_clone",
     "shard_file",
     "own_rows",
+    "raise_version",
+    "read_rows",
     "write_own",
     "write_pieces",
     "write_quarantine",
+    "write_rows",
     "write_state",
 )
 
@@ -114,17 +117,17 @@ def write_state(tx: ReadTransaction, file: Path) -> None:
             "the space holds rows of no known keyspace", kind="keyspace_unknown", key=stray.hex(),
             hint="open the pond with the version of Millpond that wrote them",
         )  # fmt: skip
-    _write_rows(file, (row for keyspace in REGISTRY.of(Scope.SHARED) for row in tx.scan(keyspace.range())))
+    write_rows(file, (row for keyspace in REGISTRY.of(Scope.SHARED) for row in tx.scan(keyspace.range())))
 
 
 def write_quarantine(tx: ReadTransaction, file: Path) -> None:
     """Write which parts were quarantined."""
-    _write_rows(file, tx.scan(QUARANTINE.range()))
+    write_rows(file, tx.scan(QUARANTINE.range()))
 
 
 def write_own(tx: ReadTransaction, file: Path) -> None:
     """Write the rows that the folder alone has, but for those of its node: a backup takes them, and no clone does."""
-    _write_rows(file, (row for keyspace in _own_keyspaces() for row in tx.scan(keyspace.range())))
+    write_rows(file, (row for keyspace in _own_keyspaces() for row in tx.scan(keyspace.range())))
 
 
 def _own_keyspaces() -> list[Keyspace]:
@@ -136,7 +139,7 @@ def own_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
 
     Raises: `Corrupt` when it cannot be read, or holds others.
     """
-    for key, value in _read_rows(file):
+    for key, value in read_rows(file):
         keyspace = REGISTRY.find(key)
         if keyspace is None or keyspace not in _own_keyspaces():
             raise _unreadable(file, f"the row {key.hex()} is none of a folder alone")
@@ -152,15 +155,16 @@ def write_pieces(file: Path, piece: Path) -> Iterator[Path]:
         size += len(row[0]) + len(row[1])
         ends = size >= _PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(row[0]) & _PIECE_END
         if ends or size >= _PIECE_BYTES_MAX:
-            _write_rows(piece, some)
+            write_rows(piece, some)
             yield piece
             some, size = [], 0
     if some:
-        _write_rows(piece, some)
+        write_rows(piece, some)
         yield piece
 
 
-def _write_rows(file: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
+def write_rows(file: Path, rows: Iterable[tuple[bytes, bytes]]) -> None:
+    """Write rows as an Arrow stream."""
     with disk_errors(file), pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, _ROWS) as writer:
         some: list[tuple[bytes, bytes]] = []
         size = 0
@@ -178,7 +182,11 @@ def _batch(rows: Sequence[tuple[bytes, bytes]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=_ROWS)
 
 
-def _read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
+def read_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
+    """The rows of an Arrow stream.
+
+    Raises: `Corrupt` when it cannot be read; `Invalid` for another format.
+    """
     with pa.OSFile(str(file), "rb") as source:
         try:
             reader = pa.ipc.open_stream(source)
@@ -216,7 +224,7 @@ def definitions_of(file: Path) -> list[MapDefinition]:
 
 def _shared_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
     """The rows of a state, each of which is to be copied as it is."""
-    for key, value in _read_rows(file):
+    for key, value in read_rows(file):
         keyspace = REGISTRY.find(key)
         if keyspace is None or keyspace.scope is not Scope.SHARED:
             raise _unreadable(file, f"the row {key.hex()} is none that nodes share")
@@ -228,7 +236,7 @@ def quarantine_of(file: Path) -> list[Quarantined]:
 
     Raises: `Corrupt` when it cannot be read.
     """
-    return [Quarantined.from_json(value) for _, value in _read_rows(file)]
+    return [Quarantined.from_json(value) for _, value in read_rows(file)]
 
 
 # -- one shard ----------------------------------------------------------------------------------------
@@ -252,7 +260,12 @@ def adopt_copy(shard: Shard, file: Path | None) -> None:
         if file is not None:
             # A second name of the same file: a crash leaves the first, to begin again with.
             os.link(file, target / "data.mdb")
-    _raise_version(shard, target)
+    try:
+        above = shard.version
+    except Corrupt:
+        # The shard is replaced because it cannot be read, and had far fewer versions than this.
+        above = _VERSIONS_MAX
+    raise_version(shard, target, above)
     sync(target)
     sync(target.parent)
     step("clone.shard_linked")
@@ -262,12 +275,8 @@ def adopt_copy(shard: Shard, file: Path | None) -> None:
             remove_tree(other)
 
 
-def _raise_version(shard: Shard, target: Path) -> None:
-    try:
-        above = shard.version
-    except Corrupt:
-        # The shard is replaced because it cannot be read, and had far fewer versions than this.
-        above = _VERSIONS_MAX
+def raise_version(shard: Shard, target: Path, above: int) -> None:
+    """Give a generation of a shard, which nobody has open, a version above one, with no list of touched keys."""
     env = Environment.acquire(target)
     try:
         generation = Generation(shard.definition, env)
@@ -324,6 +333,8 @@ def _carry_out(folder: Path, space: Space, clone: Clone) -> None:
         with ExitStack() as held:
             _hold(held, folder, {_folder_name(definition): definition for definition in (*before, *definitions)})
             for definition in definitions:
+                if definition.store is Store.LAYERS:
+                    continue  # its layers are brought when the log was followed to its end
                 file = shard_file(folder, definition) if _folder_name(definition) in clone.maps else None
                 adopt_copy(_shard(folder, definition), file)
             step("clone.shards_switched")

@@ -42,7 +42,7 @@ __all__ = (
 
 TRIMMED_AT_ONCE = 20_000
 """So many entries are dropped in one write: it holds the pages that they lie on in memory."""
-KINDS = ("create", "alter", "drop", "load", "condense", "retain", "nodes")
+KINDS = ("create", "alter", "drop", "load", "condense", "retain", "delete", "nodes")
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,7 +27,7 @@ from millpond.json_forms import FormError, JsonForm
 from millpond.kernel.scans import first_parts
 from millpond.kernel.series import Listed, Series
 from millpond.kernel.space import ReadTransaction, Transaction
-from millpond.maps.log.log import head_of
+from millpond.maps.log.log import Entry, head_of
 from millpond.maps.model.catalogue import map_names
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import ABSORBED, HISTORY, MAINTENANCE, PART_NUMBER, QUARANTINE, QUEUE
@@ -35,6 +35,7 @@ from millpond.maps.model.snapshot_pointer import move_pointer
 
 __all__ = (
     "NUMBER",
+    "ORDER_KINDS",
     "MaintenanceOrder",
     "PartFacts",
     "PartStatus",
@@ -59,6 +60,8 @@ __all__ = (
 T = TypeVar("T")
 
 NUMBER = PART_NUMBER.pack()
+ORDER_KINDS = ("condense", "retain", "delete")
+"""The kinds of entries that order something of one map, carried out after the loads before them."""
 PARTS_REMEMBERED_MAX = 200_000
 """A part that comes again after so many others counts as new: its rows are put once more, over those of later loads.
 
@@ -150,7 +153,7 @@ _FACT_NAMES = tuple(field.name for field in fields(PartFacts))
 
 @dataclass(frozen=True, slots=True)
 class MaintenanceOrder:
-    """An order to condense or retain a map, with its watermark."""
+    """An order to condense or retain a map, with its watermark, or to delete the rows `where` a condition holds."""
 
     map: str
     position: int
@@ -159,6 +162,16 @@ class MaintenanceOrder:
     stamp_ms: int
     settings: dict[str, Any] | None = None
     again: bool = False
+    where: str | None = None
+
+    @classmethod
+    def of(cls, entry: Entry) -> MaintenanceOrder:
+        """The order in an entry of the log, of a kind in `ORDER_KINDS`."""
+        body = entry.body
+        return cls(
+            map=entry.maps[0], position=entry.position, what=entry.kind, before=body.get("before", 0),
+            stamp_ms=entry.stamp_ms, settings=body["settings"], where=body.get("where"),
+        )  # fmt: skip
 
     @classmethod
     def from_json(cls, row: Row) -> MaintenanceOrder:

@@ -4,6 +4,7 @@
 |---|---|
 | `condense` | drops rows that only confirm what is known; joins sessions that overlap or touch |
 | `retain` | deletes rows that are older than a time |
+| `delete` | deletes rows for which a condition holds |
 | `compact` | rewrites the shard's file without free space (`compaction.py`) |
 
 Invariants:
@@ -45,13 +46,16 @@ from millpond.maps.maintenance.groups import (
 from millpond.maps.maintenance.rules import Joined, age_column, joined_sessions, redundant
 from millpond.maps.maintenance.sweep import sweep
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.predicates.predicate import Predicate, predicate
+from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.shard.cursors import delete_pairs
 from millpond.maps.shard.plain_tables import PlainStore
 from millpond.maps.shard.range_widths import WIDTHS, delete_widths
+from millpond.maps.shard.row_batches import decoded
 from millpond.maps.shard.shard import Shard, ShardStats, ShardView
 from millpond.maps.shard.tables import OVERFLOW
 
-__all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "idle_report", "retain")
+__all__ = ("ROWS_PER_CHANGE", "MaintenanceReport", "compact", "condense", "delete", "idle_report", "retain")
 
 ROWS_PER_CHANGE = 131_072
 """About how many rows one change looks at: what a load waits for, and what a crash can lose of the work."""
@@ -128,6 +132,20 @@ def retain(
     now = clock.now_ms() if now_ms is None else now_ms
     plan = partial(_aged, definition=definition, before_ms=before_ms, now_ms=now)
     return _maintain_maps(shard, definition, plan, clock, rows_per_change, "retain", going)
+
+
+def delete(
+    shard: Shard, definition: MapDefinition, where: str, *, clock: Clock, rows_per_change: int = ROWS_PER_CHANGE,
+    now_ms: int | None = None, going: Going | None = None,
+) -> MaintenanceReport:  # fmt: skip
+    """Delete the rows for which a condition holds, whether or not maintenance is suspended. As `retain`.
+
+    Raises: `Invalid` for a condition that the map cannot have; as `retain`.
+    """
+    now = clock.now_ms() if now_ms is None else now_ms
+    plan = partial(_matching, definition=definition, condition=predicate(definition, where), now_ms=now)
+    going_on = replace(definition, maintenance_suspended=False)
+    return _maintain_maps(shard, going_on, plan, clock, rows_per_change, "delete", going)
 
 
 def compact(shard: Shard, *, clock: Clock) -> MaintenanceReport:
@@ -300,12 +318,28 @@ def _aged(
         age = view.generation.updates.times(tx, addresses_of(store, tx, chunk), now_ms)
     else:
         age = longs_of(store, chunk)[-1]
-    deleted = np.flatnonzero(age < before_ms)
+    return _without(view, tx, chunk, definition, age < before_ms)
+
+
+def _matching(
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, condition: Predicate, now_ms: int
+) -> _Change:
+    pairs = zip(to_list(chunk.keys), to_list(chunk.values), strict=True)
+    batches = list(decoded(definition, view.store, tx, chunk.table, pairs, len(chunk)))
+    gone = np.concatenate([taken_rows(definition, condition, batch) for batch in batches])
+    return _without(view, tx, chunk, definition, gone)
+
+
+def _without(
+    view: ShardView, tx: lmdb.Transaction, chunk: Chunk, definition: MapDefinition, gone: npt.NDArray[np.bool_]
+) -> _Change:
+    """The change that deletes some rows of a chunk."""
+    deleted = np.flatnonzero(gone)
     return _Change(
         chunk.table,
         chunk.to_delete(deleted),
-        group_keys(store, tx, chunk.taken(deleted)).unique(),
+        group_keys(view.store, tx, chunk.taken(deleted)).unique(),
         chunk.following,
         forgotten=_forgotten(view, tx, chunk, deleted),
-        emptied=([], []) if definition.kind.keyed else emptied_ranges(store, chunk, age < before_ms),
+        emptied=([], []) if definition.kind.keyed else emptied_ranges(view.store, chunk, gone),
     )

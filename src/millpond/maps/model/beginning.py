@@ -20,7 +20,7 @@ _ID, _PARTS, _HISTORY = POND_ID.pack(), PART_RETENTION.pack(), HISTORY_AGE.pack(
 
 
 class Retention(NamedTuple):
-    """How long a pond keeps merged parts, and the history of its layered maps, in milliseconds; None: as it does."""
+    """The ages up to which a pond keeps merged parts, and the history of layered maps, in ms; None: as it does."""
 
     parts_ms: int | None = None
     history_ms: int | None = None

@@ -13,16 +13,16 @@ from functools import lru_cache
 from typing import Any
 
 from millpond.error_values import shown
-from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
-from millpond.maps.model.definition import MapDefinition, check_name
+from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.keyspaces import CATALOGUE
 from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
 
 __all__ = (
-    "ALTERABLE", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map", "known_map",
-    "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
+    "ALTERABLE", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map", "in_store",
+    "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
 )  # fmt: skip
 
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
@@ -75,12 +75,26 @@ def known_map(tx: ReadTransaction, name: str) -> MapDefinition | None:
 def same_map(tx: ReadTransaction, definition: MapDefinition) -> MapDefinition:
     """The map of a handle, with the settings that it has now: the one rule for handles of maps that were dropped.
 
-    Raises: `NotFound`, kind `map_dropped`, when it was dropped, also when another map has its name now.
+    Raises: `NotFound`, kind `map_dropped`, when it was dropped, also when another map has its name now; `Conflict`,
+    kind `map_converted`, when its rows are in the other store now.
     """
     current = known_map(tx, definition.name)
     if current is None or current.incarnation != definition.incarnation:
         raise dropped_map(definition.name)
-    return current
+    return in_store(current, definition.store)
+
+
+def in_store(definition: MapDefinition, store: Store) -> MapDefinition:
+    """A map whose rows are in this store.
+
+    Raises: `Conflict`, kind `map_converted`.
+    """
+    if definition.store is not store:
+        raise Conflict(
+            "the map went over to its other store", kind="map_converted", map=definition.name, store=definition.store,
+            hint="open it by its name again, and send what was not entered once more",
+        )  # fmt: skip
+    return definition
 
 
 def check_map(space: Space, definition: MapDefinition) -> None:
@@ -137,7 +151,7 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
     if unknown:
         raise Invalid(
             "this cannot be altered", kind="setting_fixed", map=name, setting=unknown[0],
-            hint=f"alterable are: {', '.join(ALTERABLE)}; for others create a new map",
+            hint=f"alterable are: {', '.join(ALTERABLE)}, store; for others create a new map",
         )  # fmt: skip
     for setting, value in settings.items():
         if not isinstance(value, _TYPES.get(setting, str | int | None)):

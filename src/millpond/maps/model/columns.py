@@ -22,10 +22,11 @@ from __future__ import annotations
 
 import pyarrow as pa
 
+from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, ValueType
 
 __all__ = (
-    "INSTANT", "MOMENT", "canonical_schema", "presented_schema", "scalar_arrow", "value_arrow",
+    "INSTANT", "MOMENT", "canonical_schema", "check_columns", "presented_schema", "scalar_arrow", "value_arrow",
 )  # fmt: skip
 
 INSTANT = pa.timestamp("ms", tz="UTC")
@@ -67,6 +68,18 @@ def canonical_schema(definition: MapDefinition) -> pa.Schema:
     if definition.kind.valued:
         fields.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))
     return pa.schema(fields)
+
+
+def check_columns(rows: pa.RecordBatch, schema: pa.Schema, name: str) -> None:
+    """Refuse rows that do not have the canonical schema of the map of this name.
+
+    Raises: `Invalid`.
+    """
+    if not rows.schema.equals(schema):
+        raise Invalid(
+            "rows do not have the map's columns", kind="rows_schema", map=name, found=rows.schema.names,
+            wanted=schema.names,
+        )  # fmt: skip
 
 
 def presented_schema(definition: MapDefinition) -> pa.Schema:

@@ -37,6 +37,7 @@ __all__ = (
     "ValueType",
     "check_name",
     "parse_value_type",
+    "store_of",
 )
 
 
@@ -197,6 +198,20 @@ def _scalar(word: str, whole: str) -> ScalarType:
         raise Invalid(
             "value type is not known", kind="value_type_unknown", type=word, value=repr(whole),
             hint=f"known types: {types}",
+        ) from None  # fmt: skip
+
+
+def store_of(name: object) -> Store:
+    """The store of that name.
+
+    Raises: `Invalid`.
+    """
+    try:
+        return Store(str(name))
+    except ValueError:
+        raise Invalid(
+            "there is no such store", kind="setting_type", setting="store", value=repr(name)[:100],
+            hint=f"write {' or '.join(Store)}",
         ) from None  # fmt: skip
 
 

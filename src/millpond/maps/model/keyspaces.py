@@ -9,8 +9,8 @@ from millpond.kernel.keyspace import REGISTRY, Scope
 
 __all__ = (
     "ABSORBED", "CATALOGUE", "CLONED", "CONFIRMED", "HANDED_OVER", "HISTORY", "HISTORY_AGE", "LOADS", "LOG",
-    "MAINTENANCE", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE", "QUEUE",
-    "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
+    "MAINTENANCE", "NAMED", "NODE_LIST", "PART_NUMBER", "PART_RETENTION", "POND_ID", "PROMISE", "QUARANTINE",
+    "QUEUE", "RETAINED", "RETAINED_INDEXED", "RETAINED_SINCE", "SNAPSHOT", "STREAMS",
 )  # fmt: skip
 
 _SHARED, _LOCAL = Scope.SHARED, Scope.LOCAL
@@ -67,6 +67,10 @@ SNAPSHOT = REGISTRY.register(
 HISTORY = REGISTRY.register(
     "maps", "history", ("map", "version"), _LOCAL, "JSON",
     "a change of a layered map: its time, the manifest that counted from then on, and the entry of the log",
+)  # fmt: skip
+NAMED = REGISTRY.register(
+    "maps", "named", ("folder", "manifest"), _LOCAL, "text",
+    "a manifest that commits or branches name: its files stay; the value is another with each naming",
 )  # fmt: skip
 CLONED = REGISTRY.register(
     "maps", "cloned", (), _LOCAL, "text", "the id of the clone that this pond became last"

@@ -8,10 +8,9 @@ from millpond.maps.model.definition import MapDefinition, Store
 __all__ = ("UNSUPPORTED", "need_shard", "one_state", "refuse_settings", "unsupported")
 
 UNSUPPORTED = {
-    "update_time": "retain by effective_time; an update time is kept for each row of a shard only",
-    "changes": "follow the log, or a sharded map: parts, which changes are read from, are kept of sharded maps only",
-    "replication": "serve the pond from one node, or create the map with store='shard'",
-    "backup": "publish a snapshot of the map, or copy the folder of the pond while nobody loads",
+    "update_time": "retain by effective_time, or alter the map to store='shard', which keeps a time for each row",
+    "changes": "of layers those of keys in a folder are a stream, as long as maps.history; alter it to store='shard'",
+    "replication": "serve the pond from one node, or alter the map to store='shard' before",
     "shard": "read the map by lookup, scan or a snapshot: it has no shard",
 }
 """Operations, each with the way out."""

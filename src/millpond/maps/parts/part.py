@@ -23,11 +23,11 @@ import lmdb
 import pyarrow as pa
 import xxhash
 
-from millpond.errors import Corrupt, Invalid
+from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm, format_of, parse_object, stable_json, to_json
 from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
-from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
@@ -224,11 +224,7 @@ class PartWriter:
 
         Raises: `Invalid` when the columns are not the map's.
         """
-        if not rows.schema.equals(self._schema):
-            raise Invalid(
-                "rows do not have the map's columns", kind="rows_schema", map=self.definition.name,
-                found=rows.schema.names, wanted=self._schema.names,
-            )  # fmt: skip
+        check_columns(rows, self._schema, self.definition.name)
         if rows.num_rows == 0:
             return
         self._batches.append(rows)

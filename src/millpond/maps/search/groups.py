@@ -20,9 +20,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from millpond.arrays.radix import I64
+from millpond.arrays.radix import I64, U64
 from millpond.maps.model.definition import Kind
-from millpond.maps.search.kernels import directory_bits, fill_directory
+from millpond.maps.search.kernels import FILTER_WORDS, directory_bits, fill_directory, fill_filter, filter_blocks
 
 __all__ = ("MISSING", "Directories", "Groups", "column_address", "gather_table", "rows_of")
 
@@ -100,26 +100,31 @@ def _addresses(batch: pa.RecordBatch, kind: Kind) -> list[int]:
 
 @dataclass(frozen=True, slots=True)
 class Directories:
-    """For each layer, the first group of each prefix of the hash, see `search.py`.
+    """For each layer, the first group of each prefix of the hash, and of those over others the filter: `kernels.py`.
 
-    A line of `layers`: first piece, end piece, begin within `slots`, bits.
+    A line of `layers`: first piece, end piece, begin within `slots`, bits, begin within `filters`, blocks.
     """
 
     layers: npt.NDArray[np.int64]
     slots: I64
+    filters: U64
 
     @classmethod
     def of(cls, groups: Groups) -> Directories:
         """The directories of all layers: one pass over their hashes."""
-        lines, begin = [], 0
+        lines, begin, word = [], 0, 0
         for first, end in itertools.pairwise(groups.layers.tolist()):
-            bits = directory_bits(int(groups.table[first:end, COUNT].sum()))
-            lines.append((first, end, begin, bits))
+            count = int(groups.table[first:end, COUNT].sum())
+            bits, blocks = directory_bits(count), 0 if end == groups.layers[-1] else filter_blocks(count)
+            lines.append((first, end, begin, bits, word, blocks))
             begin += (1 << bits) + 1
-        slots = np.empty(begin, np.int64)
-        for first, end, begin, bits in lines:
-            fill_directory(groups.table.ctypes.data, first, end, bits, slots[begin : begin + (1 << bits) + 1])
-        return cls(np.array(lines, np.int64).reshape(-1, 4), slots)
+            word += blocks * FILTER_WORDS
+        slots, filters, table = np.empty(begin, np.int64), np.zeros(word, np.uint64), groups.table.ctypes.data
+        for first, end, begin, bits, word, blocks in lines:
+            fill_directory(table, first, end, bits, slots[begin : begin + (1 << bits) + 1])
+            if blocks:
+                fill_filter(table, first, end, filters[word : word + blocks * FILTER_WORDS])
+        return cls(np.array(lines, np.int64).reshape(-1, 6), slots, filters)
 
 
 def gather_table(groups: Groups, arrays: Sequence[pa.Array], width: int) -> npt.NDArray[np.int64]:

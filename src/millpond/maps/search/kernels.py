@@ -6,7 +6,8 @@ touched fits in the near caches. Work goes in blocks, stage by stage, so that th
 many keys at once.
 
 Groups ascend by hash, so a *directory* over the upper bits of the hash says where those of a slot begin: a few on
-average, one read away. It is worked out from the hash column when a snapshot is first asked.
+average, one read away. It is worked out from the hash column when a snapshot is first asked; so is the *filter* of each
+layer that lies over others, which says of most keys that the layer lacks them, by one cache line.
 
 Invariants:
 * A group is taken only when its full key is equal: a hash alone never answers.
@@ -22,9 +23,9 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import load_i32, load_i64, load_u8, load_u64, prefetch, same_bytes
 
 __all__ = (
-    "AHEAD", "BLOCK", "as_of", "begin_block", "bucket_order", "candidates_of", "cell", "directory_bits",
-    "fill_directory", "find_groups", "innermost", "innermost_row", "key_spans", "last_not_after", "only_row",
-    "order_bits", "slots_of", "verified",
+    "AHEAD", "BLOCK", "FILTER_WORDS", "as_of", "begin_block", "bucket_order", "candidates_of", "cell",
+    "directory_bits", "fill_directory", "fill_filter", "filter_blocks", "find_groups", "innermost", "innermost_row",
+    "key_spans", "last_not_after", "only_row", "order_bits", "probes_of", "slots_of", "verified",
 )  # fmt: skip
 
 BLOCK = 256
@@ -42,6 +43,11 @@ ORDER_BITS_MAX = 12
 SLOT_GROUPS = 4
 """Groups in a slot of a directory, on average: the directory costs eight bytes a slot."""
 
+FILTER_KEYS = 25
+"""Keys in a block of a filter, on average: ten bits a key, and about one of eighty keys is asked for in vain."""
+FILTER_WORDS = 4
+"""A block is four words, half a cache line; a key has one bit in each."""
+
 _COUNT, _HASH, _KEY_OFFSETS, _KEY_DATA, _ROW_OFFSETS, _COVER_OFFSETS, _COVER_FROM, _COVER_ROW = range(8)
 _PIECE = 32  # a position is piece << 32 | number in the piece
 _NUMBER = (1 << 32) - 1
@@ -57,6 +63,11 @@ def order_bits(count: int, groups: int) -> int:
 def directory_bits(groups: int) -> int:
     """The number of upper bits of the hash that choose the slot in the directory of a layer."""
     return max((groups // SLOT_GROUPS).bit_length(), 1)
+
+
+def filter_blocks(groups: int) -> int:
+    """The number of blocks of the filter of a layer."""
+    return max(1, -(-groups // FILTER_KEYS))
 
 
 @kernel
@@ -97,6 +108,47 @@ def fill_directory(table, begin, end, bits, directory):  # type: ignore[no-untyp
     while slot < len(directory):
         directory[slot] = end << _PIECE
         slot += 1
+
+
+@kernel
+def _filter_word(hash_, blocks):  # type: ignore[no-untyped-def]
+    """The first word of the block of a hash: by its upper half, so keys in order of their hashes ask side by side."""
+    return np.int64(((hash_ >> np.uint64(32)) * np.uint64(blocks)) >> np.uint64(32)) * FILTER_WORDS
+
+
+@kernel
+def fill_filter(table, begin, end, words):  # type: ignore[no-untyped-def]
+    """Set the bits of all groups of the layer `[begin, end)`."""
+    blocks = len(words) // FILTER_WORDS
+    for piece in range(begin, end):
+        at = cell(table, piece, _HASH)
+        for number in range(cell(table, piece, _COUNT)):
+            hash_ = load_u64(at + 8 * number)
+            word = _filter_word(hash_, blocks)
+            for i in range(FILTER_WORDS):
+                words[word + i] |= np.uint64(1) << ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
+
+
+@kernel
+def probes_of(hashes, pending, count, filters, begin, blocks, which, probes):  # type: ignore[no-untyped-def]
+    """Fill in which of the pending keys a layer may have, and those keys; how many. Without blocks it may have all."""
+    if blocks == 0:
+        for k in range(count):
+            which[k], probes[k] = k, pending[k]
+        return count
+    address = filters.ctypes.data + 8 * begin
+    for k in range(count):
+        prefetch(address + 8 * _filter_word(hashes[pending[k]], blocks))
+    left = np.int64(0)
+    for k in range(count):
+        hash_ = hashes[pending[k]]
+        word = begin + _filter_word(hash_, blocks)
+        bits = np.uint64(1)
+        for i in range(FILTER_WORDS):
+            bits &= filters[word + i] >> ((hash_ >> np.uint64(6 * i)) & np.uint64(63))
+        which[left], probes[left] = k, pending[k]
+        left += np.int64(bits)  # without a branch, which would be guessed wrongly
+    return left
 
 
 @kernel
@@ -220,26 +272,30 @@ def candidates_of(hashes, pending, count, table, directory, slots, candidates): 
 
 
 @kernel
-def find_groups(hashes, order, keys, table, layers, directories, groups):  # type: ignore[no-untyped-def]
+def find_groups(hashes, order, keys, table, layers, directories, filters, groups):  # type: ignore[no-untyped-def]
     """The position of each key's group, in the order given; -1 where there is none.
 
     `keys` are (address of offsets, their width, address of bytes, address of validity, offset of validity); a line of
-    `layers` is (first piece, end piece, begin in `directories`, bits).
+    `layers` is (first piece, end piece, begin in `directories`, bits, begin in `filters`, blocks; 0: no filter).
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     for block in range(0, len(hashes), BLOCK):
         count = begin_block(block, min(block + BLOCK, len(hashes)), order, keys, groups, pending)
         key_spans(order, keys, pending, count, at, lengths)
         for layer in range(len(layers)):
             end, begin, bits = layers[layer, 1], layers[layer, 2], layers[layer, 3]
             directory = directories[begin : begin + (1 << bits) + 1]
-            slots_of(hashes, pending, count, table, directory, bits, slots)
-            candidates_of(hashes, pending, count, table, directory, slots, candidates)
-            left = 0
+            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
+            slots_of(hashes, probes, those, table, directory, bits, slots)
+            candidates_of(hashes, probes, those, table, directory, slots, candidates)
+            left = j = 0
             for k in range(count):
-                i = pending[k]
-                candidate = verified(hashes[i], candidates[k], end, table, at[k], lengths[k])
+                i, candidate = pending[k], np.int64(-1)
+                if j < those and which[j] == k:
+                    candidate = verified(hashes[i], candidates[j], end, table, at[k], lengths[k])
+                    j += 1
                 groups[i] = candidate
                 if candidate < 0:
                     pending[left], at[left], lengths[left] = i, at[k], lengths[k]

@@ -24,6 +24,7 @@ from millpond.maps.search.kernels import (
     innermost_row,
     key_spans,
     last_not_after,
+    probes_of,
     slots_of,
     verified,
 )
@@ -88,7 +89,7 @@ def _ask_for_times(table, first, candidates, count):  # type: ignore[no-untyped-
 
 @kernel
 def find_rows(  # type: ignore[no-untyped-def]
-    hashes, order, keys, table, layers, modes, directories, first, second, instants, step, rows
+    hashes, order, keys, table, layers, modes, directories, filters, first, second, instants, step, rows
 ):
     """The position of the row that answers each key at its instant, in the order given; -1 where there is none.
 
@@ -96,6 +97,7 @@ def find_rows(  # type: ignore[no-untyped-def]
     `second` that of ends; 0: there are none. Else as `kernels.find_groups` and `kernels.as_of`.
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
+    which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths, filled = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
     for block in range(0, len(hashes), BLOCK):
         stop = min(block + BLOCK, len(hashes))
@@ -106,18 +108,23 @@ def find_rows(  # type: ignore[no-untyped-def]
         for layer in range(len(layers)):
             end, begin, bits, mode = layers[layer, 1], layers[layer, 2], layers[layer, 3], modes[layer]
             directory = directories[begin : begin + (1 << bits) + 1]
-            slots_of(hashes, pending, count, table, directory, bits, slots)
-            candidates_of(hashes, pending, count, table, directory, slots, candidates)
-            for k in range(count):
-                candidates[k] = verified(hashes[pending[k]], candidates[k], end, table, at[k], lengths[k])
-            _ask_for_rows(table, candidates, count)
+            those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
+            slots_of(hashes, probes, those, table, directory, bits, slots)
+            candidates_of(hashes, probes, those, table, directory, slots, candidates)
+            for j in range(those):
+                k = which[j]
+                candidates[j] = verified(hashes[probes[j]], candidates[j], end, table, at[k], lengths[k])
+            _ask_for_rows(table, candidates, those)
             if first != 0:
-                _ask_for_times(table, first, candidates, count)
-            left = 0
+                _ask_for_times(table, first, candidates, those)
+            left = j = 0
             for k in range(count):
-                i = pending[k]
-                if candidates[k] >= 0:
-                    row = _row_in(table, first, second, candidates[k], load_i64(instants + step * order[i]))
+                i, candidate = pending[k], np.int64(-1)
+                if j < those and which[j] == k:
+                    candidate = candidates[j]
+                    j += 1
+                if candidate >= 0:
+                    row = _row_in(table, first, second, candidate, load_i64(instants + step * order[i]))
                     if row >= 0 and _is_better(first, second, row, rows[i], filled[i - block]):
                         rows[i] = row
                         filled[i - block] = mode == FILL

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ("check_snapshot",)
 
-LAYERS_REMEDY = "it was quarantined; put the file back from a copy of the pond, or drop the map and load it again"
+LAYERS_REMEDY = "it was quarantined; put it back from `maps` of a backup, or drop the map and load it again"
 REMEDY = "it was quarantined; the next lookup freezes the map in full"
 
 

@@ -125,7 +125,7 @@ class Finder:
         part._columns, part._tables = self._columns, self._tables
         if self.definition.kind.keyed:
             lines = self._directories.layers[np.array(layers, np.int64)]
-            part._directories = Directories(lines, self._directories.slots)
+            part._directories = Directories(lines, self._directories.slots, self._directories.filters)
         return part
 
     # -- keyed kinds ----------------------------------------------------------------------------------
@@ -154,12 +154,15 @@ class Finder:
         directories = self._directories
         search = (ordered, order, address, self.groups.address, directories.layers)
         if self._modes is None or instants is None:
-            find_groups(*search, directories.slots, positions)
+            find_groups(*search, directories.slots, directories.filters, positions)
         else:
             times = [self._times(name) for name in row_times(self.definition.kind)]
             first, second = [*times, 0, 0][:2]
             step = 0 if len(instants) == 1 else 8
-            find_rows(*search, self._modes, directories.slots, first, second, instants.ctypes.data, step, positions)
+            find_rows(
+                *search, self._modes, directories.slots, directories.filters, first, second, instants.ctypes.data, step,
+                positions,
+            )  # fmt: skip
         return Found(order, positions)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:

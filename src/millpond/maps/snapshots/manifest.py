@@ -30,6 +30,7 @@ from millpond.ranges.files import content_id
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millpond.ranges.index import Source
     from millpond.stores.objects import Objects
 
 __all__ = (
@@ -176,7 +177,7 @@ def store_manifest(objects: Objects, manifest: SnapshotManifest) -> None:
     objects.put(manifest_name(manifest.id), manifest.to_bytes())
 
 
-def load_manifest(objects: Objects, id_: str) -> SnapshotManifest:
+def load_manifest(objects: Source, id_: str) -> SnapshotManifest:
     """The manifest of that id, its checksum verified.
 
     Raises: `NotFound`, `Corrupt`; `Invalid` for a format that is newer than this reader.

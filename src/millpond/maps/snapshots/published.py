@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -28,6 +28,9 @@ from millpond.ranges.files import put_content
 from millpond.ranges.transfer import FetchReport
 from millpond.ranges.verify import check_file
 from millpond.stores.objects import Objects, ObjectStore, open_objects
+
+if TYPE_CHECKING:
+    from millpond.ranges.index import Source
 
 __all__ = ("Head", "PublishedPlace", "copy_snapshot", "publish", "read_head")
 
@@ -145,7 +148,7 @@ def _outdated(held: tuple[Head, str] | None, manifest: SnapshotManifest, where: 
     return head.shard_version > manifest.shard_version
 
 
-def copy_snapshot(source: Objects, target: Objects, manifest: SnapshotManifest) -> FetchReport:
+def copy_snapshot(source: Source, target: Objects, manifest: SnapshotManifest) -> FetchReport:
     """Bring a snapshot's files, only those missing there, each checked against its name; the manifest goes last.
 
     Raises: `NotFound` when a file is gone, `Corrupt` when one is damaged, naming it; `Denied`, `Unavailable`.

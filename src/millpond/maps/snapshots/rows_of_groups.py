@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.freeze import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("GroupSpan", "groups_of_keys", "spans", "thaw")
+__all__ = ("GroupSpan", "groups_of_keys", "rows_of_groups", "spans", "thaw")
 
 _HASH_BYTES = 8
 
@@ -75,12 +75,12 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Itera
         modes = [layer.mode for layer in manifest.layers]
         for pieces in _stretches(objects, manifest, span):
             for batch in join_groups(definition, modes, pieces):
-                yield _rows(definition, batch)
+                yield rows_of_groups(definition, batch)
         return
     layers = [list(_groups(objects, layer.index, span)) for layer in manifest.layers]
     groups = Groups.of(definition.kind, layers)
     for batch, seen in zip(groups.batches, visible_groups(groups), strict=True):
-        rows = _rows(definition, batch if seen.all() else batch.filter(pa.array(seen)))
+        rows = rows_of_groups(definition, batch if seen.all() else batch.filter(pa.array(seen)))
         if rows.num_rows:
             yield rows
 
@@ -124,7 +124,8 @@ def groups_of_keys(reader: ranges.RangeReader, keys: pa.Array) -> Iterator[pa.Re
         yield reader.batch(range_no).take(pa.array(places[range_nos == range_no]))
 
 
-def _rows(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+def rows_of_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The canonical rows of a batch of groups."""
     rows = batch.column("rows")
     # Offsets of a slice begin where the slice does; `flatten` gives just what they span.
     of_group = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))

@@ -24,6 +24,7 @@ import pyarrow as pa
 
 from millpond.arrays.byte_columns import to_list
 from millpond.errors import Closed
+from millpond.kernel.closing import Closing
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.one_value import NULL, python_value
@@ -35,8 +36,6 @@ from millpond.maps.snapshots.leases import Lease
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from millpond.maps.inputs.key_columns import OnInvalid
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.freeze import SnapshotManifest
@@ -73,7 +72,7 @@ def _has_instants(kind: pa.DataType) -> bool:
     )
 
 
-class Snapshot:
+class Snapshot(Closing):
     """An open snapshot, from `Map.snapshot`. Use it as a context manager, or `close` it; or let it be collected."""
 
     def __init__(
@@ -107,14 +106,6 @@ class Snapshot:
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
 
     def close(self) -> None:
         """Close the files. Closing twice is harmless; a lookup that runs in another thread ends well."""

@@ -9,7 +9,7 @@ again from the next whole one. Ranges are named by their content, so what did no
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager, suppress
 from itertools import chain
 from pathlib import Path
@@ -159,14 +159,15 @@ def collect_subsets(
         )
 
 
-def discard_snapshots(objects: FolderObjects, now_ms: int) -> bool:
-    """Remove the snapshots of a dropped map, but for those that somebody has open or pinned; True when all are gone.
+def discard_snapshots(objects: FolderObjects, now_ms: int, named: Collection[str] = ()) -> bool:
+    """Remove the snapshots of a dropped map, but for those that are `named`, or that somebody has open or pinned; True
+    when all are gone.
 
     What stays is removed by a later call: when those who hold it have let go, or their process has ended.
     """
     removed = [_remove(folder, now_ms) for folder in (objects.root / SUBSETS).glob("[!.]*") if folder.is_dir()]
     with suppress(Corrupt, NotFound):  # one that somebody reads is damaged: it goes with the rest, when they let go
-        collect(objects, None, now_ms=now_ms, keep_ms=0)
+        collect(objects, None, now_ms=now_ms, keep_ms=0, reachable=named)
     if not all(removed) or next(list_manifests(objects), None) is not None:
         return False
     step("drop.snapshots_ended")

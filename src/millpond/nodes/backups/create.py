@@ -4,8 +4,9 @@
    were there before them, and garbage has its grace.
 2. The state of the pond's space is fetched: it names the maps, and a position.
 3. Each shard is fetched, taken at that position or later.
-4. The log is fetched from the position of the state up to that of the last shard, and all parts that its entries bring.
-5. The backup is written.
+4. The heads of layered maps are fetched, all of one position, and the layers that are not in the place already.
+5. The log is fetched from the position of the state up to that one, and all parts that its entries bring.
+6. The backup is written.
 
 A backup after the first brings only the log since the last one, and its parts, which were retained for that: it shares
 the base of the last one. When the log does not reach back so far, when a part is retained no longer, or when the parts
@@ -23,9 +24,11 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.steps import step
+from millpond.maps.layered.stored_heads import read_heads
 from millpond.maps.loads.pond_folder import POND_FORMAT
 from millpond.maps.log.clone import definitions_of, quarantine_of, write_pieces
 from millpond.maps.log.log import Entry
+from millpond.maps.model.definition import Store
 from millpond.nodes.backups.layout import (
     Backup,
     LogChunk,
@@ -45,12 +48,14 @@ from millpond.nodes.backups.layout import (
     write_objects,
 )
 from millpond.nodes.backups.lease import PlaceLease, leased
+from millpond.nodes.backups.stored_layers import store_layers
 from millpond.nodes.backups.stored_parts import has_part, part_name
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.nodes.replication.source import ObjectFile, ShardFile, SpaceFile, StreamFile
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
+    from millpond.maps.layered.stored_heads import StoredLayers
     from millpond.maps.model.definition import MapDefinition
     from millpond.nodes.replication.source import BackupSource
     from millpond.stores.objects import ObjectStore
@@ -63,6 +68,7 @@ TRIES = 5
 PARTS_SHARE_MAX = 0.5
 """The bytes of parts since the base, in shares of its shards, from which on a backup brings a base of its own."""
 _LOG_PAGE = 1000
+_MOVED = ("backup_moved", "snapshot_not_found", "index_not_found", "range_not_found", "map_not_found", "map_dropped")
 _TOO_FAR = ("log_trimmed", "part_not_found", "part_nowhere")
 _LOG = logging.getLogger(__name__)
 
@@ -167,21 +173,21 @@ class _Creation:
 
     def _continued(self, last: Backup) -> Backup | None:
         """The last backup with the log since then; None when the pond's log and parts do not reach back so far."""
-        until = int(self._source.node()["position"])
         try:
+            layers, until = self._layers()
             chunk, chain = self._store_log(last.position, last.chain, until, self._room(last))
         except (NotFound, Conflict) as error:
-            if error.kind not in (*_TOO_FAR, "backup_grown", "log_forked"):
+            if error.kind not in (*_TOO_FAR, *_MOVED, "backup_grown", "log_forked"):
                 raise
             _LOG.info("the backup brings a base of its own: %s", error)
             self._report.reasons.append(error.message)
             return None
         now = self._clock.now_ms()
         if chunk is None:
-            return replace(last, id=backup_id(now, last.position), created_ms=now)
+            return replace(last, id=backup_id(now, last.position), created_ms=now, layers=layers)
         return replace(
             last, id=backup_id(now, chunk.last), created_ms=now, position=chunk.last, chain=chain,
-            log=(*last.log, chunk),
+            log=(*last.log, chunk), layers=layers,
         )  # fmt: skip
 
     def _room(self, last: Backup) -> int:
@@ -197,7 +203,7 @@ class _Creation:
             try:
                 return self._based(last)
             except (NotFound, Conflict) as error:
-                if error.kind not in ("backup_moved", *_TOO_FAR):
+                if error.kind not in (*_MOVED, *_TOO_FAR):
                     raise
                 _LOG.info("%s; copying anew", error)
                 if attempt == TRIES:
@@ -219,12 +225,13 @@ class _Creation:
         unchanged = self._unchanged(last, base_position)
         shards = [
             shard for definition in definitions
-            if (shard := unchanged.get(definition.incarnation) or self._shard(definition, base_position)) is not None
+            if definition.store is Store.SHARD
+            and (shard := unchanged.get(definition.incarnation) or self._shard(definition, base_position)) is not None
         ]  # fmt: skip
         quarantine = self._source.fetch(SpaceFile.QUARANTINE, self._scratch / "quarantine.arrow")
         if any(part.position > base_position for part in quarantine_of(quarantine.file)):
             raise self._moved("a part was quarantined")
-        until = max([base_position, *(shard.position for shard in shards)])
+        layers, until = self._layers()
         chunk, chain = self._store_log(base_position, None, until)
         now = self._clock.now_ms()
         id_ = backup_id(now, until if chunk is None else chunk.last)
@@ -232,6 +239,7 @@ class _Creation:
             id=id_, pond=pond, created_ms=now, base=id_, base_position=base_position,
             position=base_position if chunk is None else chunk.last, chain=chain, state=stored_state,
             quarantine=self._store(quarantine.file), shards=tuple(shards), log=() if chunk is None else (chunk,),
+            layers=layers,
         )  # fmt: skip
 
     def _shard(self, definition: MapDefinition, position: int) -> StoredShard | None:
@@ -262,6 +270,21 @@ class _Creation:
             shard.incarnation: replace(shard, position=max(shard.position, position))
             for shard in last.shards if shard.map not in changed
         }  # fmt: skip
+
+    def _layers(self) -> tuple[tuple[StoredLayers, ...], int]:
+        """The layers of all maps, stored, and the position of the log that they are of."""
+        try:
+            fetched = self._source.fetch(SpaceFile.LAYERS, self._scratch / "layers.arrow")
+        except NotFound as error:
+            if error.kind != "route_not_found":
+                raise
+            return (), int(self._source.node()["position"])  # an earlier release has no such maps
+        heads = read_heads(fetched.file)
+        for head in heads:
+            for report in store_layers(self._source.snapshot_files(head.map), self._place, head, self._sent):
+                self._report.files_reused += report.ranges_reused
+                self._report.bytes_reused += report.bytes_reused
+        return heads, int(fetched.headers["state-position"])
 
     # -- the log and its parts -------------------------------------------------------------------------
 
@@ -298,6 +321,8 @@ class _Creation:
             if room is not None and seen.bytes > room:
                 raise Conflict("the parts since the base have grown to half of its shards", kind="backup_grown",
                                hint="back up in full")  # fmt: skip
+            if entry.body.get("converted"):
+                raise self._moved("a map went from one store to the other")
             for part_id in part_ids([entry]):
                 self._store_part(part_id)
             seen.until, seen.chain = entry.position, entry.chain
@@ -337,13 +362,18 @@ class _Creation:
     def _put(self, name: str, file: Path) -> None:
         size = file.stat().st_size
         if put_object(self._place, name, file, self._lease.extend):
-            self._report.files += 1
-            self._report.bytes += size
+            self._sent(size)
         else:
             self._report.files_reused += 1
             self._report.bytes_reused += size
-        self._advance(size)
+            self._advance(size)
         file.unlink()
+
+    def _sent(self, size: int) -> None:
+        self._lease.extend()
+        self._report.files += 1
+        self._report.bytes += size
+        self._advance(size)
 
 
 @dataclass(slots=True)

@@ -4,12 +4,13 @@
     files/<xxh3_128>          a shard, the state of a space, the quarantined parts, some entries of the log, some rows
                               that only the folder has, an object of a repository, the list of these
     parts/<part id>.part      a part that entries of the log bring, see `stored_parts.py`
+    maps/<map>.<incarnation>/…  the layers of a map, see `stored_layers.py`
     current.json              the creation or the clean-up that is at work, see `lease.py`
 
 A backup is a *base* and a piece of the log. The base is the state of the pond's space at `base_position`, and a copy of
-each shard, every one taken at that position or later. The log has all entries from the base to `position`. A restore
-takes the base and applies the entries, which changes nothing in shards that have them already; so all maps end at one
-position, although the pond was written to while it was copied.
+each shard, every one taken at that position or later; layers are as of the end of the log. The log has all entries from
+the base to `position`. A restore takes the base and applies the entries, which changes nothing in shards that have them
+already; so all maps end at one position, although the pond was written to while it was copied.
 
 What only the folder has (repositories, streams of events, runs of workflows) is of one moment, and that is before the
 end of the log: what these rows say was loaded is in the maps.
@@ -32,6 +33,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
+from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
 from millpond.stores.growing_file import GrowingFile
@@ -48,7 +50,7 @@ __all__ = (
     "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
-BACKUP_FORMAT = 3
+BACKUP_FORMAT = 4
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
 _FOLDER = "backups"
@@ -118,10 +120,13 @@ class Backup:
     log: tuple[LogChunk, ...]
     left_out: tuple[str, ...] = ()
     own: StoredOwn | None = None
+    layers: tuple[StoredLayers, ...] = ()
 
     @property
     def earliest(self) -> int:
-        """The earliest position that a restore can stop at."""
+        """The earliest position that a restore can stop at: the log does not bring the rows of layers."""
+        if self.layers:
+            return self.position
         return max([self.base_position, *(shard.position for shard in self.shards)])
 
     def files(self) -> Iterator[StoredFile]:
@@ -136,8 +141,8 @@ class Backup:
 
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
-_EARLIER = {1: JsonForm(Backup, format=1), 2: JsonForm(Backup, format=2)}
-"""Forms of earlier formats, which are read: their parts are zips, and in format 1 there are maps alone."""
+_EARLIER = {number: JsonForm(Backup, format=number) for number in range(1, BACKUP_FORMAT)}
+"""Forms of earlier formats, which are read: up to 2 parts are zips, and in format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:

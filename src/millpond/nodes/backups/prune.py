@@ -17,6 +17,7 @@ from millpond.nodes.backups.layout import (
     stored_objects,
 )
 from millpond.nodes.backups.lease import leased
+from millpond.nodes.backups.stored_layers import LAYERS_FOLDER, check_layers, layer_files
 from millpond.nodes.backups.stored_parts import fetch_stored_part, part_names
 from millpond.nodes.replication.part_sources import part_ids
 from millpond.stores.files import remove_tree
@@ -56,6 +57,7 @@ def check_backup(
         except (NotFound, Corrupt) as error:
             problems.append(f"{file_name(file)}: {error.message}")
         advance(file.bytes)
+    problems += check_layers(place, backup)
     try:
         for entry in log_entries(place, backup, scratch):
             for part_id in part_ids([entry]):
@@ -93,7 +95,7 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
         lease.extend()
         needed = {name for b in backups if id(b) in staying for name in _names(place, b, scratch)}
         removed = 0
-        for folder in ("files", "parts"):
+        for folder in ("files", "parts", LAYERS_FOLDER):
             names = [listed.name for listed in place.list(folder) if listed.name not in needed]
             for at in range(0, len(names), _DELETED_AT_ONCE):
                 lease.confirm()
@@ -106,5 +108,6 @@ def prune(place: ObjectStore, keep: int, scratch: Path, clock: Clock) -> Pruned:
 def _names(place: Objects, backup: Backup, scratch: Path) -> Iterator[str]:
     yield from map(file_name, backup.files())
     yield from (file_name(stored.file) for stored in stored_objects(place, backup, scratch))
+    yield from layer_files(place, backup)
     for entry in log_entries(place, backup, scratch):
         yield from (name for part_id in part_ids([entry]) for name in part_names(part_id))

@@ -20,6 +20,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.clone import own_rows
 from millpond.migrations import migrate_rows
 from millpond.nodes.backups.layout import Backup, fetch_object, file_name, log_entries, stored_objects
+from millpond.nodes.backups.stored_layers import restore_layers
 from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.nodes.folder_content import objects_folder
 from millpond.nodes.replication.log_apply import LogApplier
@@ -94,7 +95,9 @@ def _assembled(
     with open_pond(folder, clock=clock, events_reports=False) as pond:  # its events would stand before those that come
         peer = BackupPeer(place, backup, folder / "fetched", target)
         sources = PartSources(folder, _NoUploads(), lambda: [peer])
-        applier = LogApplier(pond, sources, clock, stopping=threading.Event(), report=lambda _what: None)
+        applier = LogApplier(
+            pond, sources, clock, stopping=threading.Event(), report=lambda _what: None, layers_come=True
+        )  # fmt: skip
         pond.log.join(backup.pond)
         applier.clone(peer)
         step("restore.cloned")
@@ -105,6 +108,7 @@ def _assembled(
             before, at = at, pond.log.position()[0]
             advance(at - before)
         sources.sweep()
+        restore_layers(place, backup, pond)
         _restore_own(place, backup, pond, folder / "fetched")
         report = pond.verify()
         if report.problems:
@@ -114,7 +118,7 @@ def _assembled(
                 hint="restore another backup: 'millpond backup list PLACE'",
             )  # fmt: skip
         maps = pond.maps()
-        return len(maps), sum(pond_map.shard.stats().rows for pond_map in maps)
+        return len(maps), sum(pond_map.rows.stats().rows for pond_map in maps)
 
 
 def _restore_own(place: Objects, backup: Backup, pond: Pond, scratch: Path) -> None:

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.client.transfer import Fetched
 from millpond.errors import NotFound
-from millpond.maps.model.store_limits import need_shard
 from millpond.maps.parts.stream import PartStream
 from millpond.nodes.backups.layout import fetch_object
 from millpond.nodes.folder_content import not_backed_up, objects_folder, only_here, own_objects
@@ -20,6 +19,7 @@ from millpond.stores.objects import FolderObjects
 if TYPE_CHECKING:
     from millpond.clock import Clock
     from millpond.pond import Pond
+    from millpond.ranges.index import Source
     from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("FolderSource",)
@@ -59,7 +59,6 @@ class FolderSource:
             case SpaceFile():
                 return _linked(self._copies.space(source), target)
             case ShardFile(definition, position):
-                need_shard(definition, "backup")
                 self._pond.log.wait_applied(position, [definition.name])
                 if self._pond.map(definition.name).definition.incarnation != definition.incarnation:
                     raise NotFound("the map is another one now", kind="map_incarnation", map=definition.name)
@@ -83,6 +82,10 @@ class FolderSource:
     def own_objects(self, after: str) -> list[ObjectInfo]:
         """A page of the objects of repositories in the folder."""
         return own_objects(self._pond.folder, after)
+
+    def snapshot_files(self, name: str) -> Source:
+        """The folder of a map's snapshots."""
+        return self._pond.map(name).objects
 
 
 def _no_part(part_id: str) -> NotFound:

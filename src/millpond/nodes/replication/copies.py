@@ -20,9 +20,17 @@ import lmdb
 
 from millpond.clock import Clock
 from millpond.errors import NotFound
+from millpond.kernel.space import ReadTransaction
 from millpond.kernel.steps import step
+from millpond.maps.layered.history import changes_of, manifests_named
+from millpond.maps.layered.named import named_in
+from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
+from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.snapshot_pointer import Current, current_snapshots
+from millpond.maps.open_maps import folder_name
+from millpond.maps.snapshots.leases import pin
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
 from millpond.stores.files import checksum_file, disk_errors, remove_tree
@@ -33,6 +41,8 @@ __all__ = ("COPY_IDLE_SECONDS", "FileCopies", "Copy")
 
 COPY_IDLE_SECONDS = 300.0
 """The life of a copy after its last use: longer spares work after long breaks, shorter spares disk."""
+LAYERS_PIN_MS = 2 * 3_600_000
+"""The time that a backup has to copy the layers of maps; then they may be folded, and it begins anew."""
 _WRITERS = {SpaceFile.STATE: write_state, SpaceFile.QUARANTINE: write_quarantine, SpaceFile.OWN: write_own}
 
 
@@ -87,11 +97,34 @@ class FileCopies:
 
     def space(self, kind: SpaceFile) -> Copy:
         """A copy of rows of the pond's space, see `maps/log/clone.py`."""
+        if kind is SpaceFile.LAYERS:
+            return self.layers()
         with self._taking, self._pond.space.read() as tx:
             copy = self._taken(lambda file: _WRITERS[kind](tx, file), None)
             position = head_of(tx).position
             headers = {"State-Position": str(position), "Millpond-Pond": self._pond.log.pond_id}
             return self._keep(replace(copy, position=position, headers=headers), None)
+
+    def layers(self) -> Copy:
+        """The heads of layered maps, all of one position. The snapshots stay for `LAYERS_PIN_MS`.
+
+        Raises: `NotFound` for a map that was dropped meanwhile; `Unavailable` when the disk is full.
+        """
+        with self._taking:
+            with self._pond.space.read() as tx:
+                heads = [_stored(tx, *head) for head in current_snapshots(tx) if head[0].store is Store.LAYERS]
+                position = head_of(tx).position
+            heads = [self._pinned(head) for head in heads]
+            copy = self._taken(lambda file: write_heads(file, heads), None)
+            return self._keep(replace(copy, position=position, headers={"State-Position": str(position)}), None)
+
+    def _pinned(self, head: StoredLayers) -> StoredLayers:
+        """The head with its rows and bytes, whose snapshots stay for a while."""
+        pond_map = self._pond.map(head.map)
+        for id_ in head.manifests:
+            pin(pond_map.objects, id_, self._clock.now_ms() + LAYERS_PIN_MS)
+        stats = pond_map.rows.stats()
+        return replace(head, rows=stats.rows, bytes=stats.bytes)
 
     def _keep(self, copy: Copy, state: tuple[object, ...] | None) -> Copy:
         with self._lock:
@@ -141,3 +174,12 @@ def _copy(env: Environment, tx: lmdb.Transaction | None, file: Path) -> None:
         env.handle.copy(str(file.parent), compact=True, txn=tx)
     except lmdb.Error as error:
         raise translated(error, file) from error
+
+
+def _stored(tx: ReadTransaction, definition: MapDefinition, current: Current) -> StoredLayers:
+    changes = changes_of(tx, definition.name)
+    return StoredLayers(
+        map=definition.name, incarnation=current.incarnation, rows=0, bytes=0, changes=tuple(changes),
+        manifests=tuple(dict.fromkeys((current.manifest, *manifests_named(tx, definition)))),
+        named=tuple(sorted(named_in(tx, folder_name(definition)))),
+    )  # fmt: skip

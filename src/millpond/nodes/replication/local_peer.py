@@ -7,7 +7,7 @@ from typing import Any
 
 from millpond.clock import Clock
 from millpond.errors import NotFound, Unavailable
-from millpond.maps.log.queue import maintenance_orders
+from millpond.maps.log.queue import ORDER_KINDS, maintenance_orders
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.keyspaces import QUARANTINE
 from millpond.maps.shard.digest import DigestCache
@@ -16,7 +16,6 @@ from millpond.pond import Pond
 __all__ = ("LocalPeer",)
 
 _ENTRIES_AT_ONCE = 1000
-_MAINTENANCE = ("condense", "retain")
 
 
 class LocalPeer:
@@ -97,7 +96,7 @@ class LocalPeer:
                     seen = int(str(error.values["first"])) - 1
                     continue
                 about = [
-                    entry.position for entry in entries if definition.name in entry.maps and entry.kind in _MAINTENANCE
+                    entry.position for entry in entries if definition.name in entry.maps and entry.kind in ORDER_KINDS
                 ]
                 seen, last = entries[-1].position if entries else applied, max([last, *about])
             if definition.incarnation not in self._orders:

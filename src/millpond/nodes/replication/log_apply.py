@@ -19,6 +19,8 @@ from millpond.clock import Clock
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.store_limits import need_shard
 from millpond.nodes.replication.clone import clone_pond
 from millpond.nodes.replication.part_sources import PartSources
 from millpond.nodes.replication.peer import LogPage
@@ -54,14 +56,16 @@ class LogApplier:
 
     `may_follow` is called with the list of nodes of a peer whose entries came, before any is entered. `report` is
     called with `following` when a page was applied or nothing was to be, with `cloning` when a clone begins, and with
-    `applied` after every entry.
+    `applied` after every entry. `layers_come`: the layers of maps are brought by another way, else such maps are
+    refused.
     """
 
     def __init__(
         self, pond: Pond, sources: PartSources, clock: Clock, *, stopping: threading.Event,
         report: Callable[[str], None], may_follow: Callable[[NodeList], bool] = lambda _: True,
+        layers_come: bool = False,
     ) -> None:  # fmt: skip
-        self._may_follow = may_follow
+        self._may_follow, self._layers_come = may_follow, layers_come
         self._pond, self._sources, self._clock = pond, sources, clock
         self._stopping, self._report = stopping, report
         self.working = threading.Lock()
@@ -166,6 +170,8 @@ class LogApplier:
             for entry in some:
                 if self._stopping.is_set():
                     return
+                if entry.kind in ("create", "alter") and not self._layers_come:
+                    need_shard(MapDefinition.from_dict(entry.body["definition"]), "replication")
                 part_ids = {str(part["id"]) for part in entry.body.get("parts", ())}
                 self._pond.log.enter(entry, {part: folder for part, folder in parts.items() if part in part_ids})
                 self.pulled += 1

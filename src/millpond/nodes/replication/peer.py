@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+from millpond.client.snapshots.source import SnapshotSource
 from millpond.client.transfer import Fetched, fetch_file, fetch_part
-from millpond.client.transport import Connection
+from millpond.client.transport import Connection, Nodes
 from millpond.maps.log.log import Entry
 from millpond.maps.log.node_list import NodeList
 from millpond.maps.parts.part import PartManifest
@@ -125,3 +126,7 @@ class Peer:
         """A page of the objects of repositories that only its folder has, by name; an empty one is the end."""
         objects = self.connection.request("GET", "/v1/log/objects", query={"after": after}).json()["objects"]
         return [ObjectInfo(str(row["name"]), int(row["bytes"])) for row in objects]
+
+    def snapshot_files(self, name: str) -> SnapshotSource:
+        """The files of a map's snapshots, each checked against its name."""
+        return SnapshotSource(Nodes(self.url, self.connection.settings), name)

@@ -13,20 +13,23 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.parts.part import PartManifest
     from millpond.nodes.replication.peer import LogPage
+    from millpond.ranges.index import Source
     from millpond.stores.objects.protocol import ObjectInfo
 
 __all__ = ("BackupSource", "ObjectFile", "PartSource", "PondFile", "PondSource", "ShardFile", "SpaceFile", "StreamFile")
 
 
 class SpaceFile(Enum):
-    """Rows of a pond's space, as an Arrow stream: those of the pond, its quarantined parts, those of its folder alone.
+    """Rows of a pond's space, as an Arrow stream: those of the pond, its quarantined parts, those of its folder alone,
+    the heads of its layered maps (`maps/layered/stored_heads.py`).
 
-    Of an earlier release there are no rows of the folder alone: `NotFound`.
+    Of an earlier release there are no rows of the folder alone, and no heads: `NotFound`.
     """
 
     STATE = "state"
     QUARANTINE = "quarantine"
     OWN = "own"
+    LAYERS = "layers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +89,9 @@ class BackupSource(PondSource, Protocol):
 
     def own_objects(self, after: str) -> list[ObjectInfo]:
         """A page of the objects of repositories in its folder, by name; an empty one is the end."""
+
+    def snapshot_files(self, name: str) -> Source:
+        """The files of a map's snapshots."""
 
 
 class PartSource(Protocol):

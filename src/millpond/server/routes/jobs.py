@@ -7,6 +7,7 @@
 | `POST /v1/jobs/{name}/run` | begins a run, and with `wait` waits for its end |
 | `POST /v1/jobs/{name}/pause`, `/resume` | the job as it stands |
 | `POST /v1/maps/{m}/maintenance` | condenses, retains or compacts now |
+| `POST /v1/maps/{m}/rows/delete` | deletes the rows for which a condition holds |
 | `GET /v1/parts?map&state` | parts that wait, are merged, were quarantined or are kept |
 | `POST /v1/parts/retry` | merges parts that were quarantined once more |
 """
@@ -23,6 +24,7 @@ from starlette.requests import Request
 
 from millpond.json_forms import plain
 from millpond.kernel.worker import WorkerStatus, workers
+from millpond.maps.loads.deletion import DeleteReport
 from millpond.maps.log.queue import PartStatus
 from millpond.nodes.jobs.scheduler import JobStatus
 from millpond.nodes.tokens import Caller
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
 
 __all__ = (
+    "DeleteRequest",
     "Called",
     "Maintenance",
     "MaintenanceRequest",
@@ -108,6 +111,13 @@ class MaintenanceRequest(RequestBody):
     before: int | str | None = None
 
 
+class DeleteRequest(RequestBody):
+    """A condition on the rows to delete, as scans read it; `now` purges them from the files of this node."""
+
+    where: str
+    now: bool = False
+
+
 class MaintenanceResponse(msgspec.Struct):
     """The result of maintenance, and the position of the log."""
 
@@ -132,6 +142,7 @@ def routes(node: Node) -> Routes:
     router = Routes(prefix="/v1")
     _add_jobs(router, node)
     _add_maintenance(router, node)
+    _add_deletes(router, node)
     _add_parts(router, node)
     return router
 
@@ -196,6 +207,20 @@ def _add_maintenance(router: Routes, node: Node) -> None:
     )  # fmt: skip
     async def maintenance(request: Request, name: str, order: MaintenanceRequest) -> dict[str, Any]:
         return await in_thread(request, tend, name, order)
+
+
+def _add_deletes(router: Routes, node: Node) -> None:
+    def delete(name: str, order: DeleteRequest) -> dict[str, Any]:
+        node.need_primary()
+        return plain(node.pond.map(name).delete(order.where, now=order.now))
+
+    @router.post(
+        "/maps/{name}/rows/delete", order(On.MAP), summary="Delete the rows for which a condition holds",
+        answer=DeleteReport, tag="maps",
+    )  # fmt: skip
+    async def delete_rows(request: Request, name: str, order: DeleteRequest) -> dict[str, Any]:
+        """One entry of the log, which other nodes carry out as well; `now` is for this node."""
+        return await in_thread(request, delete, name, order)
 
 
 def _add_parts(router: Routes, node: Node) -> None:

@@ -7,7 +7,7 @@
 | `POST /v1/log/replication` | when this node has entered (and applied) what others have |
 | `POST /v1/log/acknowledgement` | when a load may be acknowledged without some nodes |
 | `GET /v1/log/state`, `/v1/log/quarantine` | what a clone takes of the space |
-| `GET /v1/log/own`, `/v1/log/objects`, `/v1/log/objects/{name}` | what a backup takes beside it |
+| `GET /v1/log/own`, `/v1/log/layers`, `/v1/log/objects`, `/v1/log/objects/{name}` | what a backup takes beside it |
 | `GET /v1/maps/{m}/digest` | rows and content digest, at a position |
 | `GET /v1/maps/{m}/shard` | a compact copy of the shard |
 | `GET /v1/parts/{id}/stream` | the part, its files one after another |
@@ -261,8 +261,9 @@ def _only(entry: Entry, name: str) -> dict[str, Any]:
             body[part] = {other: value for other, value in body[part].items() if other == name}
     if "stream" in body:
         body["stream"] = None  # its id is for its writers
-    if "parts" in body:
-        body["parts"] = [part for part in body["parts"] if part["map"] == name]
+    for contents in ("parts", "layers"):
+        if contents in body:
+            body[contents] = [content for content in body[contents] if content["map"] == name]
     return {**entry.to_dict(), "maps": [name], "body": body}
 
 
@@ -315,6 +316,11 @@ def _add_own(router: Routes, node: Node) -> None:
     def own(request: Request) -> Response:
         """Repositories, streams of events, runs of workflows, as an Arrow stream of rows of the space."""
         return _space_sent(node, request, SpaceFile.OWN)
+
+    @router.get("/log/layers", OPERATOR, tag="nodes", summary="The heads of layered maps")
+    def layers(request: Request) -> Response:
+        """Rows as an Arrow stream: what a backup copies their layers by. Header: `State-Position`."""
+        return _space_sent(node, request, SpaceFile.LAYERS)
 
     @router.get("/log/objects", OPERATOR, tag="nodes", summary="The objects of repositories in this folder")
     def objects(after: Annotated[str, Meta(max_length=4096)] = "") -> dict[str, Any]:

@@ -115,14 +115,15 @@ def routes(node: Node) -> Routes:
     def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
-        if len(node.follower.members.urls) > 1 and made.store == "layers":
-            raise unsupported(made.name, "replication")
+        _refuse_layers(node, made.name, made.store)
         with node.appending():
             opened = node.pond.create_map(**msgspec.structs.asdict(made))
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
     def alter_map(name: str, settings: dict[str, Any]) -> dict[str, Any]:
+        """`store` converts the map: the answer comes when that is done."""
+        _refuse_layers(node, name, settings.get("store"))
         with node.appending():
             opened = node.pond.alter_map(name, **settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
@@ -134,3 +135,8 @@ def routes(node: Node) -> Routes:
         return {"position": node.pond.log.position()[0]}
 
     return router
+
+
+def _refuse_layers(node: Node, name: str, store: object) -> None:
+    if store == "layers" and len(node.follower.members.urls) > 1:
+        raise unsupported(name, "replication")

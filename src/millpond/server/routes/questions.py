@@ -24,6 +24,7 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Send
 
 from millpond.arrays.arrow_sizes import declared_sizes
+from millpond.arrays.arrow_streams import stream_of
 from millpond.client.lookup import ARROW_STREAM
 from millpond.errors import Invalid
 from millpond.json_forms import to_json
@@ -181,11 +182,7 @@ def _json(answer: dict[str, Any]) -> Response:
 
 def _looked_up(lookups: LookupService, name: str, table: pa.Table, at: str | None, bytes_max: int) -> memoryview:
     values = lookups.lookup(name, table, at, bytes_max)
-    batch = pa.record_batch([values], names=["value"])
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema) as writer:
-        writer.write_batch(batch)
-    return memoryview(sink.getvalue())
+    return stream_of(pa.record_batch([values], names=["value"]))
 
 
 def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:

@@ -40,7 +40,7 @@ from millpond.stores.objects.protocol import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ("CREDENTIALS", "BucketObjects", "unreadable")
+__all__ = ("CREDENTIALS", "BucketObjects", "endpoint_set", "unreadable")
 
 CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
 """The environment variables that say who we are; the last is for credentials that expire."""

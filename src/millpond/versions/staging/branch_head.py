@@ -66,6 +66,8 @@ class Built:
     """The sealed layers that stay, of those that were there; None: none of them."""
     compacted: str | None = None
     """The index that is the base of the layers that stay."""
+    ancestors: tuple[Commit, ...] = ()
+    """New commits that lead to it, the oldest first."""
 
 
 def branch_dirty(branch: str) -> Invalid:
@@ -172,7 +174,8 @@ def _swap(site: Site, tx: Transaction, branch: str, moving: Moving, built: Built
         return False
     consumed = was.sealed
     stay = built.layers or ()
-    put_commit(tx, site.graph.commits, built.commit)
+    for commit in (*built.ancestors, built.commit):
+        put_commit(tx, site.graph.commits, commit)
     record = without(current, consumed)
     record = replace(record, commit_id=built.commit.id, sealed=(*record.sealed, *stay), compacted_index=built.compacted)
     put_branch(tx, site.uid, branch, record)

@@ -61,6 +61,7 @@ class StagedEntry:
         Raises: `Invalid` for one that cannot.
         """
         check_path(entry.path)
+        site.check_paths([entry.path])
         return cls(site, branch, entry.path, encode_entry(entry), force, entry.address, body)
 
     @property

@@ -19,8 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from millpond.errors import Invalid
+from millpond.kernel.keys import starting
 from millpond.kernel.steps import step
-from millpond.ranges import RangeReader, write
+from millpond.ranges import RangeReader, scan, write
 from millpond.ranges.key_columns import first_unordered, key_column
 from millpond.versions.objects.entries import (
     CHANGES,
@@ -152,6 +153,9 @@ def push_segment(
 
     Raises: `NotFound`, `Denied`; what `besides` raises.
     """
+    if site.composed:
+        inside = next(scan(site.ranges, index, *starting(site.composed), columns=("key",)), None)
+        site.check_paths([] if inside is None else [inside.column("key")[0].as_py().decode()])
     segment = Layer(site.clock.random_id(), index.id)
     fresh = site.clock.random_id()
 

@@ -155,6 +155,7 @@ def put_entry(
     what `besides` raises.
     """
     check_path(entry.path)
+    site.check_paths([entry.path])
     value = encode_entry(entry)
     below = Below(site, [entry.path])
 
@@ -175,6 +176,7 @@ def put_entries(site: Site, branch: str, batch: pa.RecordBatch, *, force: bool =
     Raises: as `put_entry`.
     """
     paths = batch.column("key").cast(pa.string()).to_pylist()
+    site.check_paths(paths)
     values = encode_rows(batch)
 
     def change(tx: Transaction) -> tuple[str, int]:
@@ -190,6 +192,7 @@ def delete_paths(site: Site, branch: str, paths: Sequence[str], *, force: bool =
 
     Raises: as `put_entry`, without conditions.
     """
+    site.check_paths(paths)
     below = Below(site, paths)
     with site.space.read() as tx:  # the files, before the write, which would begin anew for each
         record = writable_branch(site, tx, branch, force=force)
@@ -265,6 +268,8 @@ def delete_prefix(site: Site, branch: str, prefix: str, *, fresh_token: str, for
     Raises: as `put_entry`, without conditions.
     """
 
+    site.check_paths([prefix, site.composed] if site.composed.startswith(prefix) else [prefix])
+
     def change(tx: Transaction) -> str:
         record = writable_branch(site, tx, branch, force=force)
         return clear_prefix(site, tx, branch, record, prefix, fresh_token).staging_token
@@ -298,6 +303,7 @@ def set_metadata(site: Site, branch: str, path: str, metadata: dict[str, str], *
 
     Raises: `NotFound` for the path too.
     """
+    site.check_paths([path])
     below = Below(site, [path])
 
     def change(tx: Transaction) -> Entry:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pyarrow as pa
 from starlette.responses import Response, StreamingResponse
 
+from millpond.arrays.arrow_streams import stream_pieces
 from millpond.errors import NotFound
 from millpond.kernel.space import WouldBlock
 from millpond.server.dispatch import HANDLER
@@ -29,8 +30,6 @@ from millpond.versions.objects.uploads import physical_addresses, read_bytes
 from millpond.versions.reference import page_of
 
 if TYPE_CHECKING:
-    from typing_extensions import Buffer
-
     from millpond.versions.objects.entries import Entry
     from millpond.versions.repository_context import Site
 
@@ -173,13 +172,8 @@ def _list_columns(call: Call, prefix: str, after: str) -> Response:
     batches = reference.entries(prefix, after=after)
     first = next(batches, None)
     reference.head()  # of a ref that names nothing there is no empty stream
-    rows = (_shown(batch, reference.site.namespace) for batch in ([] if first is None else _ahead(first, batches)))
-    return StreamingResponse(_stream(rows), headers={**HEADERS, "Content-Type": ARROW})
-
-
-def _ahead(first: pa.RecordBatch, rest: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    yield first
-    yield from rest
+    rows = (_shown(batch, reference.site.namespace) for batch in ([] if first is None else chain([first], batches)))
+    return StreamingResponse(stream_pieces(_SCHEMA, rows), headers={**HEADERS, "Content-Type": ARROW})
 
 
 _SCHEMA = pa.schema([
@@ -195,35 +189,3 @@ def _shown(batch: pa.RecordBatch, namespace: str) -> pa.RecordBatch:
         batch.column("metadata"),
     ]  # fmt: skip
     return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
-
-
-def _stream(batches: Iterator[pa.RecordBatch]) -> Iterator[bytes]:
-    """Batches as Arrow's stream format."""
-    sink = _Pieces()
-    with pa.ipc.new_stream(pa.PythonFile(sink, "w"), _SCHEMA) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            yield sink.taken()
-    yield sink.taken()
-
-
-class _Pieces(io.RawIOBase):
-    """A file that gives away what was written to it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._pieces: list[bytes] = []
-
-    def writable(self) -> bool:
-        return True
-
-    def write(self, data: Buffer, /) -> int:
-        """Take a piece."""
-        self._pieces.append(bytes(data))
-        return len(self._pieces[-1])
-
-    def taken(self) -> bytes:
-        """All that was written since the last call."""
-        joined = b"".join(self._pieces)
-        self._pieces.clear()
-        return joined

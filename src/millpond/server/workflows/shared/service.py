@@ -54,7 +54,7 @@ T = TypeVar("T")
 MOVE_SECONDS = 20.0
 """The time that a call waits for a partition that moves: longer than a killed owner is missed."""
 CHECKPOINT_SECONDS = 300.0
-"""How often a partition that changed gets a checkpoint."""
+"""The time between two checkpoints of a partition that changes."""
 _PAUSE_SECONDS = 0.1
 _BEHIND_SECONDS = 10.0
 

@@ -1,0 +1,52 @@
+"""`millpond delete`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from millpond import json_forms
+from millpond.cli.options import Confirmed, Json, MapName, PondPlace, existing_pond
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+
+__all__ = ("delete",)
+
+_HERE = "pond"
+
+
+@verb(
+    "delete",
+    "millpond delete weather --where \"key = 'JFK' and temp > 200\"",
+    "millpond delete people --where \"key = 'ann'\" --now --yes --json",
+)
+def delete(
+    name: MapName,
+    where: Annotated[str, typer.Option("--where", metavar="CONDITION", help="Rows to delete, as in scan.")],
+    now: Annotated[bool, typer.Option("--now", help="Purge them from all files, and read these as a proof.")] = False,
+    yes: Confirmed = False,
+    pond: PondPlace = _HERE,
+    json: Json = False,
+) -> None:
+    """Delete the rows for which a condition holds. Asks first; off a terminal, --yes is needed."""
+    from millpond.errors import Invalid
+
+    with existing_pond(pond) as opened:
+        pond_map = opened.map(name)
+        if not yes:
+            if json or not sys.stdin.isatty():
+                raise Invalid("deleting rows is for ever", kind="not_confirmed", map=pond_map.name, hint="say --yes")
+            columns = ["key" if pond_map.kind.keyed else "key_start"]
+            rows = sum(batch.num_rows for batch in pond_map.scan(where, columns))
+            typer.confirm(f"delete {console.human_count(rows)} rows of {pond_map.name}?", abort=True)
+        report = pond_map.delete(where, now=now)
+    if json:
+        console.print_json(json_forms.plain(report))
+        return
+    console.say(f"deleted {console.human_count(report.rows_removed)} rows of {report.map}")
+    for place in report.left:
+        console.say(f"not purged: {place}")
+    if now and report.purged:
+        console.say("purged: no file of the map has such rows")

@@ -1,0 +1,246 @@
+"""The differences of two states of a layered map, by address: the key or range, and its times.
+
+Manifests are walked side by side, and what both share is skipped: the layers that lie under both, and ranges of the
+others that both have where nothing else lies. So the cost follows what changed.
+
+Invariants:
+* an address differs where one state has no row of it, or where the stored bytes of both values differ;
+* each address comes out once, and all addresses of a key come out together;
+* a key that is skipped has the same rows in both states: its range is the only one over the shared layers that can
+  hold it, on either side, and says the same there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond import ranges
+from millpond.errors import Invalid
+from millpond.maps.model.address import address_bytes
+from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.values import encode_values
+from millpond.maps.snapshots.joined_groups import join_groups
+from millpond.maps.snapshots.rows_of_groups import groups_of_keys, rows_of_groups
+from millpond.ranges.walk import Cursor, shared_bound, take_all, unfinished
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = (
+    "AddressRows",
+    "ChangedKeys",
+    "Difference",
+    "changed_keys",
+    "check_alike",
+    "difference_of",
+    "differences",
+    "same_rows",
+)
+
+KEYS_AT_ONCE = 1 << 16
+"""About so many keys are compared at once."""
+
+I64 = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True, slots=True)
+class AddressRows:
+    """Canonical rows, no two of one address; their addresses, and their values as they are stored."""
+
+    definition: MapDefinition
+    rows: pa.RecordBatch
+    addresses: pa.Array
+    values: pa.Array | None
+
+    @classmethod
+    def of(cls, definition: MapDefinition, batches: Sequence[pa.RecordBatch]) -> AddressRows:
+        """The rows of batches."""
+        table = pa.Table.from_batches(batches, canonical_schema(definition)).combine_chunks()
+        rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
+        values = None
+        if definition.kind.valued:
+            values = encode_values(rows.column("value"), definition.value).to_arrow().cast(pa.large_binary())
+        return cls(definition, rows, address_bytes(definition, rows).to_arrow().cast(pa.large_binary()), values)
+
+    def places(self, addresses: pa.Array) -> I64:
+        """The place of the row of each address, -1 where there is none."""
+        places: I64 = pc.index_in(addresses, self.addresses).fill_null(-1).to_numpy().astype(np.int64)
+        return places
+
+
+def same_rows(left: AddressRows, left_places: I64, right: AddressRows, right_places: I64) -> Mask:
+    """True where both places hold equal values, or no row is at either."""
+    both = (left_places >= 0) & (right_places >= 0)
+    same: Mask = (left_places < 0) & (right_places < 0)
+    if left.values is None or right.values is None:
+        return same | both
+    equal = pc.equal(left.values.take(pa.array(left_places[both])), right.values.take(pa.array(right_places[both])))
+    same[both] = equal.to_numpy(zero_copy_only=False)
+    return same
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedKeys:
+    """Keys whose rows may differ, as order keys, ascending; and all rows of them in both states."""
+
+    keys: pa.Array
+    old: AddressRows
+    new: AddressRows
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Addresses that differ, and where both states have them; -1: not at all."""
+
+    addresses: pa.Array
+    old: AddressRows
+    new: AddressRows
+    old_places: I64
+    new_places: I64
+
+    def __len__(self) -> int:
+        return len(self.addresses)
+
+    def address_rows(self) -> pa.RecordBatch:
+        """The columns of the addresses."""
+        names = list(self.old.definition.kind.address)
+        sides = pa.Table.from_batches([self.old.rows.select(names), self.new.rows.select(names)]).combine_chunks()
+        places = np.where(self.new_places >= 0, self.new_places + self.old.rows.num_rows, self.old_places)
+        taken = sides.take(pa.array(places)).combine_chunks()
+        return taken.to_batches()[0] if taken.num_rows else pa.RecordBatch.from_pylist([], taken.schema)
+
+
+def difference_of(changed: ChangedKeys) -> Difference:
+    """The addresses of some keys that differ."""
+    old, new = changed.old, changed.new
+    gone = old.addresses.filter(pa.array(new.places(old.addresses) < 0))
+    addresses = pa.concat_arrays([new.addresses, gone])
+    old_places, new_places = old.places(addresses), new.places(addresses)
+    differ = ~same_rows(old, old_places, new, new_places)
+    return Difference(addresses.filter(pa.array(differ)), old, new, old_places[differ], new_places[differ])
+
+
+def differences(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[Difference]:
+    """The differences of two states of a map, some keys at a time, in the order of their hashes, or of ranges.
+
+    None is a state without rows.
+
+    Raises: `Invalid`, kind `maps_differ`, for maps of another kind or value type; `NotFound`, `Corrupt`, naming the
+    file.
+    """
+    for changed in changed_keys(objects, old, new):
+        difference = difference_of(changed)
+        if len(difference):
+            yield difference
+
+
+def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
+    """Refuse to compare maps of another kind or value type.
+
+    Raises: `Invalid`, kind `maps_differ`.
+    """
+    if (old.kind, old.value, old.hash_bits) != (new.kind, new.value, new.hash_bits):
+        raise Invalid(
+            "the map has another kind or value type there", kind="maps_differ", map=new.map, kinds=[old.kind, new.kind],
+            values=[old.value, new.value], hint="let both be alike first, or take the map of one side as it is",
+        )  # fmt: skip
+
+
+def changed_keys(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[ChangedKeys]:
+    """The keys whose rows may differ, with their rows in both states, about `KEYS_AT_ONCE` at a time.
+
+    Raises: as `differences`.
+    """
+    either = new if old is None else old
+    if either is None or (old is not None and new is not None and old.id == new.id):
+        return
+    if old is not None and new is not None:
+        check_alike(old, new)
+    yield from _Walk.of(objects, either.definition, old, new).steps()
+
+
+@dataclass(slots=True)
+class _Walk:
+    """Two stacks of layers, walked side by side: the layers that only one of them has, and those under both."""
+
+    objects: Objects
+    definition: MapDefinition
+    old: Sequence[Layer]
+    new: Sequence[Layer]
+    shared: Sequence[Layer]
+    cursors: list[Cursor]
+
+    @classmethod
+    def of(
+        cls, objects: Objects, definition: MapDefinition, old: SnapshotManifest | None, new: SnapshotManifest | None
+    ) -> _Walk:
+        below, above = (() if state is None else state.layers for state in (old, new))
+        count = 0
+        while count < min(len(below), len(above)) and below[-1 - count] == above[-1 - count]:
+            count += 1
+        shared, below, above = below[len(below) - count :], below[: len(below) - count], above[: len(above) - count]
+        cursors = [Cursor(objects, ranges.load_index(objects, layer.index)) for layer in (*below, *above)]
+        return cls(objects, definition, below, above, shared, cursors)
+
+    def steps(self) -> Iterator[ChangedKeys]:
+        """Go through all keys."""
+        readers = [ranges.open_index(self.objects, layer.index, verify=True) for layer in self.shared]
+        pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
+        rows = 0
+        while live := unfinished(self.cursors):
+            if self._skipped():
+                continue
+            for number, batch in take_all(self.cursors, shared_bound(live)):
+                pieces[number].append(batch)
+                rows += batch.num_rows
+            if rows >= KEYS_AT_ONCE:
+                yield self._changed(pieces, readers)
+                pieces, rows = [[] for _ in self.cursors], 0
+        if rows:
+            yield self._changed(pieces, readers)
+
+    def _skipped(self) -> bool:
+        """True when a range that both stacks have, and that nothing else meets, was left out."""
+        count = len(self.old)
+        fresh = {
+            cursor.entry.id: number for number, cursor in enumerate(self.cursors[:count])
+            if not cursor.done and cursor.at_start
+        }  # fmt: skip
+        for number, cursor in enumerate(self.cursors[count:], count):
+            if cursor.done or not cursor.at_start or cursor.entry.id not in fresh:
+                continue
+            other, last = fresh[cursor.entry.id], cursor.entry.last
+            if self.shared and self.old[other].mode is not self.new[number - count].mode:
+                continue
+            rest = [third for at, third in enumerate(self.cursors) if at not in (number, other) and not third.done]
+            if all(third.next_key > last for third in rest):
+                cursor.skip()
+                self.cursors[other].skip()
+                return True
+        return False
+
+    def _changed(self, pieces: list[list[pa.RecordBatch]], readers: Sequence[ranges.RangeReader]) -> ChangedKeys:
+        columns = [batch.column("key") for batches in pieces for batch in batches]
+        keys = pc.unique(pa.chunked_array(columns))
+        keys = keys.take(pc.sort_indices(keys))
+        below = [pa.concat_batches(groups) if groups else None
+                 for groups in (list(groups_of_keys(reader, keys)) for reader in readers)]  # fmt: skip
+        above = [pa.concat_batches(batches) if batches else None for batches in pieces]
+        count = len(self.old)
+        old = self._rows([*self.old, *self.shared], [*above[:count], *below])
+        return ChangedKeys(keys, old, self._rows([*self.new, *self.shared], [*above[count:], *below]))
+
+    def _rows(self, layers: Sequence[Layer], groups: Sequence[pa.RecordBatch | None]) -> AddressRows:
+        pieces = [(number, batch) for number, batch in enumerate(groups) if batch is not None]
+        joined = join_groups(self.definition, [layer.mode for layer in layers], pieces)
+        return AddressRows.of(self.definition, [rows_of_groups(self.definition, batch) for batch in joined])

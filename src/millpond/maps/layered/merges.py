@@ -1,0 +1,207 @@
+"""Merging two states of a layered map that came from a common one: three-way, address by address.
+
+| base → theirs | ours | outcome |
+|---|---|---|
+| the same | any | ours |
+| changed | as theirs | ours |
+| changed | as base | theirs |
+| changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
+
+To revert a change, or to make it again elsewhere, is a merge with another base.
+
+Invariants:
+* the outcome is ours with one layer of what changed on top, and one of whole groups where rows go: it costs what the
+  other side changed, not what the map holds;
+* a merge with a conflict that nothing resolves changes nothing: what it wrote is nobody's, and is collected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from millpond.maps.layered.differences import (
+    I64,
+    AddressRows,
+    ChangedKeys,
+    Difference,
+    Mask,
+    changed_keys,
+    check_alike,
+    difference_of,
+    same_rows,
+)
+from millpond.maps.model.address import long_column
+from millpond.maps.snapshots.groups_of_rows import range_order_keys
+from millpond.maps.snapshots.layers import on_top, write_layer
+from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
+from millpond.ranges import Choice
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.maps.snapshots.sorted_runs import SpillTo
+    from millpond.stores.objects import Objects
+
+__all__ = ("CONFLICTS_MAX", "Merged", "Resolve", "Conflicts", "merge_manifests")
+
+CONFLICTS_MAX = 1_000
+"""The conflicts of a map that are reported; there may be more."""
+
+Resolve = Callable[[pa.RecordBatch], "np.ndarray"]
+"""The choice for each conflict, from the columns of its address."""
+
+
+@dataclass(frozen=True, slots=True)
+class Conflicts:
+    """Addresses that both sides changed differently, and where each state has them; -1: not at all."""
+
+    addresses: pa.RecordBatch
+    base: AddressRows
+    ours: AddressRows
+    theirs: AddressRows
+    places: tuple[I64, I64, I64]
+
+
+@dataclass(slots=True)
+class Merged:
+    """The outcome: the manifest of ours with what theirs changed; ours itself when that is nothing.
+
+    `changed` counts the addresses that were taken from the other side; None: its whole state was, uncounted. With
+    `conflicts` there is no outcome.
+    """
+
+    manifest: SnapshotManifest | None
+    changed: int | None = 0
+    conflicts: list[Conflicts] = field(default_factory=list)
+
+    @property
+    def conflicting(self) -> int:
+        """The number of conflicts that are reported."""
+        return sum(conflicts.addresses.num_rows for conflicts in self.conflicts)
+
+
+def _refuse_conflicts(addresses: pa.RecordBatch) -> np.ndarray:
+    """No choice for any conflict."""
+    return np.full(addresses.num_rows, Choice.CONFLICT)
+
+
+def merge_manifests(
+    objects: Objects, definition: MapDefinition, base: SnapshotManifest | None, ours: SnapshotManifest | None,
+    theirs: SnapshotManifest | None, *, version: int, created_ms: int, resolve: Resolve = _refuse_conflicts,
+    spill: SpillTo | None = None,
+) -> Merged:  # fmt: skip
+    """Merge what theirs changed since base into ours; None is a state without rows. Hold `writing` around it.
+
+    Raises: `Invalid`, kind `maps_differ`, for maps of another kind or value type; `NotFound`, `Corrupt`;
+    `Unavailable`.
+    """
+    for other in (base, theirs):
+        if ours is not None and other is not None:
+            check_alike(ours, other)
+    if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
+        return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
+    merging = _Merging(objects, definition, ours, resolve, Merged(ours))
+    changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
+    rows = (batch for batches in changes for batch in batches if batch.num_rows)
+    joined = write_layer(objects, definition, rows, LayerMode.JOIN, spill=spill)
+    if merging.merged.conflicts:
+        return replace(merging.merged, manifest=None)
+    for layer in (joined, merging.whole_layer(spill)):
+        if layer is not None:
+            merging.merged.manifest = on_top(
+                objects, merging.merged.manifest, definition, layer, version=version, created_ms=created_ms, spill=spill
+            )
+    return merging.merged
+
+
+@dataclass(slots=True)
+class _Merging:
+    """A merge that goes through the keys that theirs changed."""
+
+    objects: Objects
+    definition: MapDefinition
+    ours: SnapshotManifest | None
+    resolve: Resolve
+    merged: Merged
+    whole: list[pa.RecordBatch] = field(default_factory=list)
+    emptied: list[pa.Array] = field(default_factory=list)
+
+    def step(self, changed: ChangedKeys) -> Iterator[pa.RecordBatch]:
+        """The rows that join ours; what must replace whole groups is laid aside."""
+        difference = difference_of(changed)
+        if not len(difference):
+            return
+        batches: Iterator[pa.RecordBatch] = iter(())
+        if self.ours is not None:
+            batches = thaw(self.objects, self.ours, GroupSpan(keys=tuple(changed.keys.to_pylist())))
+        ours = AddressRows.of(self.definition, list(batches))
+        yield from self._taken(difference, ours)
+
+    def _taken(self, difference: Difference, ours: AddressRows) -> Iterator[pa.RecordBatch]:
+        base, theirs, places = difference.old, difference.new, ours.places(difference.addresses)
+        as_theirs = same_rows(ours, places, theirs, difference.new_places)
+        as_base = same_rows(ours, places, base, difference.old_places)
+        choices = np.full(len(difference), Choice.THEIRS)
+        choices[as_theirs] = Choice.OURS
+        clash = ~as_theirs & ~as_base
+        if clash.any():
+            choices[clash] = self._resolved(difference, ours, places, clash)
+        take_theirs = choices == Choice.THEIRS
+        take_base = choices == Choice.BASE
+        here = (take_theirs & (difference.new_places >= 0)) | (take_base & (difference.old_places >= 0))
+        gone = ((take_theirs | take_base | (choices == Choice.NONE)) & ~here) & (places >= 0)
+        self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum())
+        put = pa.Table.from_batches([
+            theirs.rows.take(pa.array(difference.new_places[here & take_theirs])),
+            base.rows.take(pa.array(difference.old_places[here & take_base])),
+        ]).combine_chunks()  # fmt: skip
+        yield from self._apart(put, difference.addresses.filter(pa.array(here | gone)), ours, places[gone])
+
+    def _resolved(self, difference: Difference, ours: AddressRows, places: I64, clash: Mask) -> np.ndarray:
+        addresses = difference.address_rows().filter(pa.array(clash))
+        choices = self.resolve(addresses)
+        refused = choices == Choice.CONFLICT
+        room = CONFLICTS_MAX - self.merged.conflicting
+        if refused.any() and room > 0:
+            sides = (difference.old_places[clash], places[clash], difference.new_places[clash])
+            self.merged.conflicts.append(Conflicts(
+                addresses.filter(pa.array(refused)).slice(0, room), difference.old, ours, difference.new,
+                tuple(side[refused][:room] for side in sides),
+            ))  # fmt: skip
+        return choices
+
+    def _apart(self, put: pa.Table, changed: pa.Array, ours: AddressRows, gone: I64) -> Iterator[pa.RecordBatch]:
+        """The rows that only join; those of groups that lose a row are laid aside, with the rest of their groups."""
+        if not len(gone):
+            yield from put.to_batches()
+            return
+        emptied = pc.unique(_group_keys(self.definition, ours.rows.take(pa.array(gone))))
+        stay = pc.invert(pc.is_in(ours.addresses, changed))
+        beside = pc.is_in(_group_keys(self.definition, ours.rows), emptied)
+        self.whole.append(ours.rows.filter(pc.and_(stay, beside)))
+        self.emptied.append(emptied)
+        for batch in put.to_batches():
+            among = pc.is_in(_group_keys(self.definition, batch), emptied)
+            self.whole.append(batch.filter(among))
+            yield batch.filter(pc.invert(among))
+
+    def whole_layer(self, spill: SpillTo | None) -> Layer | None:
+        """The layer of the groups that lose rows."""
+        if not self.emptied:
+            return None
+        touched = pa.chunked_array(self.emptied).combine_chunks()
+        return write_layer(self.objects, self.definition, self.whole, LayerMode.WHOLE, touched=touched, spill=spill)
+
+
+def _group_keys(definition: MapDefinition, rows: pa.RecordBatch) -> pa.Array:
+    """The key of each row, or its range, as `write_layer` takes those that are touched."""
+    if definition.kind.keyed:
+        return rows.column("key")
+    return range_order_keys(long_column(rows, "key_start"), long_column(rows, "key_end"))

@@ -1,0 +1,146 @@
+"""Rows that many tasks read and others write as a layer: meanwhile they wait in files, cut by the hash of their keys.
+
+    task 1   rows.arrow   0 0 3 7 7 … │ 0 1 3 …      batches of one share each, shares ascend within a block
+    task 2   rows.arrow   1 2 …
+    share 0 of all files, in the order of the tasks ─▶ sorted groups ─▶ ranges
+
+Shuffling by files needs no rows in the Java of a Spark, whose executors see the folder of the pond anyway. Nothing is
+sorted before all rows of a share are together: each row is sorted once.
+
+Invariants:
+* rows of one key are in one share, in the order in which they came: within a file, then in the order of files;
+* a file is complete before anybody hears of it, and goes with the folder of its job: it need not be durable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.xxh3 import hash_keys
+from millpond.errors import Corrupt
+from millpond.kernel.steps import step
+from millpond.maps.model.columns import canonical_schema, check_columns
+from millpond.maps.snapshots.partition_filter import shares_of
+from millpond.stores.files import disk_errors
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("SHARES", "RowFile", "RowFileWriter", "rows_of_shares")
+
+SHARES = 128
+"""A share of a hundred million rows can be sorted in memory."""
+BLOCK_BYTES = 64 << 20
+"""The bytes of rows that are cut together: with fewer, the batches of a share are small."""
+_FILE = "rows.arrow"
+
+
+@dataclass(frozen=True, slots=True)
+class RowFile:
+    """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares."""
+
+    path: str
+    map: str
+    incarnation: str
+    batches: tuple[tuple[int, int], ...]
+    count: int
+
+    @property
+    def rows(self) -> int:
+        """The number of rows."""
+        return sum(rows for _, rows in self.batches)
+
+
+class RowFileWriter:
+    """Takes canonical rows of one map, as `PartWriter` does, into a file below a folder."""
+
+    def __init__(self, definition: MapDefinition, folder: Path) -> None:
+        self._definition, self._folder = definition, folder
+        self._schema = canonical_schema(definition)
+        self._count = SHARES if definition.kind.keyed else 1
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._batches: list[tuple[int, int]] = []
+        self._file: pa.RecordBatchFileWriter | None = None
+
+    def write(self, rows: pa.RecordBatch) -> None:
+        """Take rows.
+
+        Raises: `Invalid` when the columns are not the map's; `Unavailable` when the disk is full.
+        """
+        check_columns(rows, self._schema, self._definition.name)
+        if rows.num_rows:
+            self._held.append(rows)
+            self._bytes += rows.nbytes
+            if self._bytes >= BLOCK_BYTES:
+                self._write_block()
+
+    def _write_block(self) -> None:
+        rows = pa.Table.from_batches(self._held, self._schema).combine_chunks().to_batches()
+        self._held, self._bytes = [], 0
+        with disk_errors(self._folder):
+            if self._file is None:
+                self._folder.mkdir(parents=True, exist_ok=True)
+                self._file = pa.ipc.new_file(str(self._folder / _FILE), self._schema)
+            for batch in rows:
+                for share, within in self._cut(batch):
+                    self._file.write_batch(within)
+                    self._batches.append((share, within.num_rows))
+
+    def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """The rows by their share, those of a share in the order in which they came."""
+        if self._count == 1:
+            yield 0, rows
+            return
+        shares = shares_of(hash_keys(rows.column("key"), bits=self._definition.hash_bits), self._count)
+        order = np.argsort(shares.astype(np.uint8), kind="stable")
+        ends = np.cumsum(np.bincount(shares, minlength=self._count))
+        ordered = rows.take(pa.array(order))
+        for share, (begin, end) in enumerate(zip([0, *ends[:-1]], ends, strict=True)):
+            if end > begin:
+                yield share, ordered.slice(begin, end - begin)
+
+    def finish(self) -> list[RowFile]:
+        """The file of all that was written; none without rows.
+
+        Raises: `Unavailable` when the disk is full.
+        """
+        if self._held:
+            self._write_block()
+        if self._file is None:
+            return []
+        with disk_errors(self._folder):
+            self._file.close()
+        step("rows.filed")
+        definition, path = self._definition, str(self._folder / _FILE)
+        return [RowFile(path, definition.name, definition.incarnation, tuple(self._batches), self._count)]
+
+    def close(self) -> None:
+        """Nothing: the file goes with its folder."""
+
+
+def rows_of_shares(files: Sequence[RowFile], start: int, stop: int) -> Iterator[pa.RecordBatch]:
+    """The rows of the shares `[start, stop)` of some files of one map, those of a key in their order.
+
+    Raises: `Corrupt` when a file is gone, or is none.
+    """
+    for file in files:
+        numbers = [number for number, (share, _) in enumerate(file.batches) if start <= share < stop]
+        if not numbers:
+            continue
+        try:
+            with pa.memory_map(file.path) as mapped:
+                reader = pa.ipc.open_file(mapped)
+                batches = [reader.get_batch(number) for number in numbers]
+        except (OSError, pa.ArrowException) as error:
+            raise Corrupt(
+                "the rows that a task wrote cannot be read", kind="rows_damaged", file=file.path, map=file.map,
+                reason=error, hint="load the data again",
+            ) from error  # fmt: skip
+        yield from batches

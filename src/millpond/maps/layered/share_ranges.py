@@ -1,0 +1,130 @@
+"""A layer made of rows in files, share by share: by one process, or by several that each write a stretch of shares.
+
+    row files ─▶ shares 0 … 31    ─▶ ranges ┐
+                 shares 32 … 63   ─▶ ranges ├─▶ joined to one index: the one that a single writer would make
+                 …                          ┘
+
+Ranges are written among the files of the map, whoever writes them: a range that no index names is nobody's, and
+collected when nobody writes any more. Whoever joins them keeps `layers.writing()` from before the first is written
+until the load is entered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from millpond import ranges
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.layered.row_files import rows_of_shares
+from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
+from millpond.maps.snapshots.freeze import bytes_at_once
+from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
+from millpond.maps.snapshots.manifest import Layer, LayerMode
+from millpond.ranges import FoldedPart, Index, RangeWriter
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.layered.row_files import RowFile
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.sorted_runs import SpillTo
+    from millpond.stores.objects import Objects
+
+__all__ = ("ShareRanges", "ShareWriter", "Writes", "layer_of_files", "stretches", "write_here")
+
+SORTED_ROWS = 1 << 20
+"""About so many rows are sorted at once: a sort slows down where it outgrows the caches."""
+
+Stretch: TypeAlias = tuple[int, int]
+"""Shares from the first up to before the last."""
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRanges:
+    """The ranges of a stretch of shares, and the number of their rows."""
+
+    part: FoldedPart
+    rows: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShareWriter:
+    """Writes stretches of the shares of some files, as `[start, stop)`; it travels to the tasks that do."""
+
+    objects: Objects
+    definition: MapDefinition
+    files: tuple[RowFile, ...]
+    spill: SpillTo
+
+    def write(self, stretch: Stretch) -> ShareRanges:
+        """Sort the rows of a stretch and write their ranges.
+
+        Raises: `Corrupt` when a file is damaged; `Unavailable` when the disk is full.
+        """
+        rows, schema = 0, group_schema(self.definition)
+        with RangeWriter(self.objects, schema, bytes_at_once=bytes_at_once(self.spill)) as writer:
+            for groups in self._groups(stretch):
+                rows += len(groups.column("rows").flatten())
+                writer.append(groups)
+            ended = writer.at_boundary
+            part = FoldedPart(tuple(writer.end()), ended)
+        step("shares.written")
+        return ShareRanges(part, rows)
+
+    def _groups(self, stretch: Stretch) -> Iterator[pa.RecordBatch]:
+        first = loaded_mode(self.definition) is LayerMode.FILL
+        for start, stop in stretches(self.files, rows_max=SORTED_ROWS, within=stretch):
+            yield from freeze_groups(
+                self.definition, rows_of_shares(self.files, start, stop), spill=self.spill,
+                repeats="first" if first else "last",
+            )  # fmt: skip
+
+
+Writes: TypeAlias = Callable[[ShareWriter], Sequence[ShareRanges]]
+"""Has all ranges written, here or elsewhere: those of ascending stretches."""
+
+
+def stretches(files: Sequence[RowFile], *, rows_max: int, within: Stretch | None = None) -> list[Stretch]:
+    """The shares of files, or those of a stretch, as stretches of about so many rows."""
+    rows = np.zeros(files[0].count, np.int64)
+    for file in files:
+        shares, counts = zip(*file.batches, strict=True)
+        np.add.at(rows, list(shares), list(counts))
+    start, stop = within or (0, len(rows))
+    numbers = (np.cumsum(rows[start:stop]) - 1) // max(rows_max, 1)
+    cuts = start + 1 + np.flatnonzero(np.diff(numbers))
+    return list(pairwise([start, *cuts.tolist(), stop]))
+
+
+def write_here(writer: ShareWriter) -> list[ShareRanges]:
+    """Write all ranges in this process.
+
+    Raises: as `ShareWriter.write`.
+    """
+    return [writer.write((0, writer.files[0].count))]
+
+
+def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, salt: str = "") -> WrittenLayer:
+    """The layer of the rows of some files, whose ranges are `written` by others, or here. Hold `layers.writing()`.
+
+    Raises: `Conflict` when the map is another one by now; `Corrupt`; `Unavailable`.
+    """
+    definition = layers.definition
+    if any(file.incarnation != definition.incarnation for file in files):
+        raise Conflict(
+            "the rows were written for an earlier map of this name", kind="map_incarnation", map=definition.name,
+            hint="write the rows again",
+        )  # fmt: skip
+    parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill()))
+    base = Index("", (), group_schema(definition), ranges.DEFAULT_BOUNDARIES)
+    index = ranges.join_parts(layers.objects, base, [part.part for part in parts])
+    layer = Layer(index.id, index.count, index.size, loaded_mode(definition))
+    step("layers.layer_written")
+    return WrittenLayer(layers, layer_id(layer, salt), sum(part.rows for part in parts), layer)

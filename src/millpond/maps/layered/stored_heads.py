@@ -1,0 +1,50 @@
+"""The heads of layered maps at one position of the log: what a backup begins with to copy their layers.
+
+The file is an Arrow stream of the form of a clone's state: the name of a map, and its `StoredLayers` as JSON.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from millpond.json_forms import JsonForm
+from millpond.maps.layered.history import Change
+from millpond.maps.log.clone import read_rows, write_rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+__all__ = ("StoredLayers", "read_heads", "write_heads")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredLayers:
+    """The snapshots of a layered map that are copied, by their ids: the first is the head. `rows` and `bytes` are of
+    the head, `changes` its history, and `named` those that commits and branches name.
+    """
+
+    map: str
+    incarnation: str
+    manifests: tuple[str, ...]
+    rows: int
+    bytes: int
+    changes: tuple[Change, ...] = ()
+    named: tuple[str, ...] = ()
+
+
+_FORM = JsonForm(StoredLayers)
+
+
+def write_heads(file: Path, heads: Iterable[StoredLayers]) -> None:
+    """Write heads."""
+    write_rows(file, ((head.map.encode(), _FORM.encode(head)) for head in heads))
+
+
+def read_heads(file: Path) -> tuple[StoredLayers, ...]:
+    """The heads in a file.
+
+    Raises: `Corrupt` when it cannot be read.
+    """
+    return tuple(_FORM.decode(value) for _, value in read_rows(file))

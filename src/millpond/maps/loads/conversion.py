@@ -1,0 +1,185 @@
+"""Converting a map from one store to the other: `alter_map(name, store=…)`.
+
+| to | how |
+|---|---|
+| `layers` | what waits is merged, and the shard frozen: its snapshot is the head of the layers |
+| `shard` | the rows of the layers are written as parts, and merged into a shard that nobody knows |
+
+Invariants:
+* the map changes its store in one write of the space, the entry `alter` of the log: before it the rows of record are
+  in the one store, after it in the other, and both hold the same;
+* loads go on meanwhile. Those that come at the end wait (`loads.lock`), so what is switched to has all of them; one
+  that was prepared for the other store is refused, kind `map_converted`, and goes in when it is sent again;
+* folding, condensing and retaining wait for the end;
+* what a kill leaves counts for nothing: it is removed when the pond is opened next, and the conversion begins again;
+* snapshots that are open answer on: their files are those of the map in either store.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.layered.history import put_change
+from millpond.maps.layered.maintenance import ACT_SECONDS, maintaining
+from millpond.maps.layered.rows import batches_of_spans
+from millpond.maps.loads.merge import Arrived, Received, merge_loads
+from millpond.maps.loads.merge_queue import Merged, merge_map
+from millpond.maps.loads.pond_folder import writer_folder
+from millpond.maps.log.apply import record
+from millpond.maps.log.clone import raise_version
+from millpond.maps.log.log import head_of
+from millpond.maps.log.queue import NUMBER
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import Store
+from millpond.maps.model.keyspaces import HISTORY
+from millpond.maps.model.snapshot_pointer import move_pointer
+from millpond.maps.model.store_limits import refuse_settings
+from millpond.maps.parts.part import PartWriter
+from millpond.maps.shard.shard import Shard, generation_folder, read_generation
+from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
+from millpond.stores.files import make_folder, remove_tree, sync
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from millpond.kernel.space import Transaction
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
+    from millpond.maps.map import Map
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("convert",)
+
+
+def convert(loading: Loading, pond_map: Map, store: Store) -> None:
+    """Bring a map into the other store; nothing when it is there.
+
+    Raises: `Invalid`, kind `store_unsupported`, for settings that the other store does not have; `Unavailable` when
+    the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is damaged.
+    """
+    if pond_map.definition.store is store:
+        return
+    definition = refuse_settings(replace(pond_map.definition, store=store))
+    with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
+        job.running()
+        job.note(store=str(store))
+        try:
+            _convert(loading, pond_map, definition)
+        except Conflict as error:
+            if error.kind != "map_converted":
+                raise  # else somebody else was faster
+    loading.loads.announce()
+
+
+def _convert(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
+    if definition.store is Store.LAYERS:
+        _to_layers(loading, pond_map, definition)
+        return
+    layers = pond_map.layers
+    assert layers is not None, "it is not in a shard"
+    _to_shard(loading, layers, definition)
+
+
+def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Store) -> Entry:
+    """Enter the other store into the log, with the settings that the map has now."""
+    after = replace(same_map(tx, before), store=store)
+    body = {"definition": after.to_dict(), "converted": True}
+    return record(tx, "alter", (after.name,), body, loading.clock.now_ms())
+
+
+def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
+    shard, loads = pond_map.shard, loading.loads
+    merge_map(loads, shard, Merged())
+    pond_map.freeze()  # the long part; what comes meanwhile is frozen below, alone
+    step("convert.frozen")
+    with shard.exclusive(), loads.alone():
+        merge_map(loads, shard, Merged())
+        manifest = pond_map.freeze()
+        step("convert.prepared")
+
+        def switch(tx: Transaction) -> None:
+            entry = _switch(tx, loading, shard.definition, definition.store)
+            put_change(tx, definition.name, manifest.shard_version, manifest.id, entry)
+
+        loading.space.write(switch)
+        step("convert.switched")
+        shard.close()
+        (shard.folder / "current").unlink(missing_ok=True)  # handles of other processes notice by this file
+        remove_tree(shard.folder)
+    step("convert.cleaned")
+
+
+def _to_shard(loading: Loading, layers: Layers, definition: MapDefinition) -> None:
+    folder = loading.folder / "shards" / Path(layers.objects.where).name
+    unfinished = writer_folder(loading.folder, loading.clock)
+    shard = Shard(unfinished / "shard", definition)
+    try:
+        with maintaining(layers, ACT_SECONDS):
+            with layers.current() as leased:
+                base = leased.manifest
+                _merge(loading, layers.objects, shard, 1, base, base.layers)
+            step("convert.written")
+            with loading.loads.alone():
+                _finish(loading, layers, shard, base, folder)
+    finally:
+        shard.close()
+        remove_tree(unfinished)
+    step("convert.cleaned")
+
+
+def _finish(loading: Loading, layers: Layers, shard: Shard, base: SnapshotManifest, folder: Path) -> None:
+    """Bring what loads have put on top meanwhile, and switch. Nobody loads now."""
+    head = layers.head()
+    manifest = head.manifest or base
+    fresh = manifest.layers[: len(manifest.layers) - len(base.layers)]
+    assert manifest.layers[len(fresh) :] == base.layers, "only loads came"
+    with layers.current() as leased:
+        for number, layer in enumerate(reversed(fresh), 2):
+            _merge(loading, layers.objects, shard, number, leased.manifest, (layer,))
+    with loading.space.read() as tx:
+        number, position = int.from_bytes(tx.get(NUMBER) or b"", "big"), head_of(tx).position
+    with shard.exclusive():
+        shard.change(lambda _: None, None, absorbed=number, position=position)
+    shard.close()
+    raise_version(shard, generation_folder(shard.folder, int(read_generation(shard.folder) or 0)), head.version)
+    remove_tree(folder)
+    make_folder(folder.parent)
+    shard.folder.rename(folder)
+    sync(folder.parent)
+    step("convert.prepared")
+
+    def switch(tx: Transaction) -> None:
+        _switch(tx, loading, layers.definition, Store.SHARD)
+        move_pointer(tx, layers.definition.name, None, seen=head.pointer)  # the next lookup freezes the shard
+        tx.delete_range(HISTORY[layers.definition.name].range())
+
+    loading.space.write(switch)
+    step("convert.switched")
+
+
+def _merge(
+    loading: Loading, objects: Objects, shard: Shard, number: int, manifest: SnapshotManifest, layers: Sequence[Layer]
+) -> None:
+    """Merge the rows of layers of a manifest into a shard, as those of one load."""
+    overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
+    place = shard.folder.with_name(f"parts{number}")
+    writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)
+    if len(layers) == 1:
+        layers = [replace(layers[0], mode=LayerMode.WHOLE)]  # its rows alone
+    alone = replace(manifest, layers=tuple(layers), sections=None)
+    for rows in chain.from_iterable(batches_of_spans(objects, alone, GroupSpan())):
+        writer.write(rows)
+    parts = tuple(Received(Path(part.folder), part.manifest) for part in writer.finish())
+    if parts:
+        with shard.exclusive():
+            merge_loads(shard, [Arrived(number, loading.clock.now_ms(), overwrite, parts)])
+    remove_tree(place)

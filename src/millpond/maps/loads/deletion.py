@@ -1,0 +1,227 @@
+"""Deleting the rows of a map for which a condition holds, and purging what was deleted.
+
+| store | the rows are gone | their bytes are gone |
+|---|---|---|
+| `shard` | in bounded changes, after the loads before it | when it is compacted, and parts and snapshots expired |
+| `layers` | in one write: all layers become one without them | when nobody needs the snapshots of before |
+
+Invariants:
+* a delete is one entry of the log, with its condition and the number of rows that it held for then; none without rows;
+* loads that are entered after it are not touched by it;
+* a purge reads all files that are left, and names each place that has such rows still.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from millpond.error_values import ShownAsTable
+from millpond.errors import Invalid, Unavailable
+from millpond.kernel.steps import step
+from millpond.maps.layered.history import manifests_named
+from millpond.maps.layered.maintenance import collect_files, fold_due
+from millpond.maps.layered.maintenance import delete as delete_layers
+from millpond.maps.layered.rows import batches_of_spans
+from millpond.maps.loads.merge_queue import Merged, merge_map
+from millpond.maps.loads.retention import let_go
+from millpond.maps.log.apply import record
+from millpond.maps.log.log import head_of
+from millpond.maps.log.queue import Queued, maintenance_orders, queued_parts, settings_of
+from millpond.maps.maintenance.maintenance import compact
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.keyspaces import RETAINED
+from millpond.maps.model.snapshot_pointer import move_pointer
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.predicates.taken import taken_rows
+from millpond.maps.predicates.to_text import worded
+from millpond.maps.snapshots.freeze import collect
+from millpond.maps.snapshots.manifest import LayerMode, list_manifests
+from millpond.maps.snapshots.rows_of_groups import GroupSpan
+from millpond.maps.snapshots.subset import collect_subsets
+from millpond.stores.locks import alone
+from millpond.stores.objects import FolderObjects
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.log.log import Entry
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate, Where
+    from millpond.maps.shard.shard import Shard
+    from millpond.maps.snapshots.leased import MapSnapshots
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard")
+
+LOCK_SECONDS = 600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeleteReport(ShownAsTable):
+    """The result of a delete. `position`: of its entry in the log, or of the last one when there were no such rows.
+
+    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them.
+    """
+
+    map: str
+    rows_removed: int
+    rows_after: int
+    position: int
+    purged: bool
+    left: tuple[str, ...]
+    seconds: float
+
+
+def condition_text(definition: MapDefinition, where: Where) -> str:
+    """A condition as text, as the log tells it.
+
+    Raises: `Invalid` for no condition, for one that is not understood, and for one that text cannot say.
+    """
+    predicate(definition, where)
+    words = worded(definition, where)
+    if not words.text or words.rest is not None:
+        raise Invalid(
+            "a delete needs a condition that text can say", kind="delete_condition", map=definition.name,
+            where=repr(where)[:200], hint="write text, as \"key = 'JFK'\"; to delete all rows, drop the map",
+        )  # fmt: skip
+    return words.text
+
+
+def delete_from_shard(
+    loading: Loading, shard: Shard, snapshots: MapSnapshots, where: str, *, now: bool
+) -> DeleteReport:  # fmt: skip
+    """Delete rows of a shard after the loads before it; `now`: purge them.
+
+    Raises: `Unavailable` when somebody else keeps the map busy for long, or the disk is full; `NotFound`.
+    """
+    began, condition = loading.clock.monotonic(), predicate(shard.definition, where)
+    left: tuple[str, ...] = ()
+    with loading.writing():
+        entry = _ordered(loading, shard, where, condition)
+        if now:
+            left = tuple(_purge_shard(loading, shard, snapshots, condition))
+    return _report(loading, shard.definition, entry, shard.stats().rows, began, now, left)
+
+
+def _report(
+    loading: Loading, definition: MapDefinition, entry: Entry | None, rows: int, began: float, now: bool,
+    left: tuple[str, ...],
+) -> DeleteReport:  # fmt: skip
+    with loading.space.read() as tx:
+        position = head_of(tx).position if entry is None else entry.position
+    return DeleteReport(
+        map=definition.name, rows_removed=0 if entry is None else entry.body["rows_removed"], rows_after=rows,
+        position=position, purged=now and not left, left=left, seconds=loading.clock.monotonic() - began,
+    )  # fmt: skip
+
+
+def _ordered(loading: Loading, shard: Shard, where: str, condition: Predicate) -> Entry | None:
+    """The entry of a delete that was carried out; None without such rows."""
+    while True:
+        merge_map(loading.loads, shard, Merged())
+        with shard.exclusive():
+            with shard.view() as view:
+                rows = _count(shard.definition, condition, view.read_rows())
+            if not rows:
+                return None
+            entry = loading.space.write(lambda tx, rows=rows: _enter(tx, loading, shard, where, rows))  # type: ignore[misc]
+            if entry is None:
+                continue  # a load came meanwhile, and stands before it
+            step("delete.ordered")
+            merge_map(loading.loads, shard, Merged())
+        loading.loads.announce()
+        return entry
+
+
+def _enter(tx: Transaction, loading: Loading, shard: Shard, where: str, rows: int) -> Entry | None:
+    current = same_map(tx, shard.definition)
+    if _waits(tx, current.name):
+        return None
+    body = {"incarnation": current.incarnation, "where": where, "rows_removed": rows, "settings": settings_of(current)}
+    return record(tx, "delete", (current.name,), body, loading.clock.now_ms())
+
+
+def _waits(tx: ReadTransaction, name: str) -> bool:
+    return next(chain(queued_parts(tx, name), maintenance_orders(tx, name)), None) is not None
+
+
+def _count(definition: MapDefinition, condition: Predicate, rows: Iterator[pa.RecordBatch]) -> int:
+    return sum(int(taken_rows(definition, condition, batch).sum()) for batch in rows)
+
+
+def delete_from_layers(
+    loading: Loading, layers: Layers, where: str, rows: Callable[[], int], *, now: bool
+) -> DeleteReport:  # fmt: skip
+    """Delete rows of layers, of all loads before it; `now`: purge them. `rows` counts those of the map.
+
+    Raises: as `delete_from_shard`; `Corrupt`, naming the file.
+    """
+    began, left = loading.clock.monotonic(), tuple[str, ...]()
+    entry = delete_layers(loading, layers, where)
+    if now:
+        with loading.writing():
+            fold_due(layers, everything=True)
+            if collect_files(layers, purge=True) is None:
+                raise Unavailable(
+                    "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
+                    map=layers.definition.name, hint="delete again when the loads are done",
+                )  # fmt: skip
+        with loading.space.read() as tx:
+            named = manifests_named(tx, layers.definition)
+        condition = predicate(layers.definition, where)
+        left = tuple(_held(layers.objects, layers.definition, condition, named))
+    return _report(loading, layers.definition, entry, rows(), began, now, left)
+
+
+# -- purging ------------------------------------------------------------------------------------------
+
+
+def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate) -> Iterator[str]:
+    name, objects = shard.definition.name, snapshots.objects
+    compact(shard, clock=loading.clock)
+    with loading.space.read() as tx:
+        retained = [Queued.from_json(row) for _, row in tx.scan(RETAINED.range())]
+    let_go(loading.loads, [part for part in retained if part.map == name])
+    loading.space.write(lambda tx: move_pointer(tx, name, None))  # or its layers would hide such rows, and have them
+    manifest, now = snapshots.freeze(), loading.clock.now_ms()
+    busy = Unavailable("somebody else is freezing the map", kind="map_busy", map=name, hint="delete again")
+    with alone(shard.folder / "freeze.lock", LOCK_SECONDS, busy):
+        collect(objects, manifest, now_ms=now, keep_ms=0)
+        if isinstance(objects, FolderObjects):
+            collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
+    step("delete.purged")
+    yield from _held(objects, shard.definition, condition, {})
+    with shard.view() as view:
+        rows = _count(shard.definition, condition, view.read_rows())
+    if rows:
+        yield f"{rows} rows that were loaded since"
+    for part in loading.loads.queue.quarantined():
+        if part.map == name:
+            yield f"quarantine/{part.number:012d}-{name}: not read; retry it, or load what it brought again"
+
+
+def _held(
+    objects: Objects, definition: MapDefinition, condition: Predicate, named: Mapping[str, str]
+) -> Iterator[str]:  # fmt: skip
+    """The snapshots on the disk whose files hold rows that a condition takes, one line each; `named` says what for."""
+    for manifest in list_manifests(objects):
+        rows = sum(
+            _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))
+            for layer in _alone(manifest)
+        )
+        if rows:
+            holder = named.get(manifest.id, "somebody has it open, or has pinned it")
+            yield f"snapshot {manifest.id[:12]}: {rows} rows; {holder}"
+
+
+def _alone(manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:
+    """Each layer as a snapshot of its own: rows that others hide count."""
+    for layer in manifest.layers:
+        yield replace(manifest, layers=(replace(layer, mode=LayerMode.WHOLE),), sections=None)

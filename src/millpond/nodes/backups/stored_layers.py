@@ -1,0 +1,126 @@
+"""The layers of maps in a place for backups, as a pond has them: see `docs/format/snapshot.md`.
+
+    maps/<map>.<incarnation>/manifests/ …     the files of the snapshots that backups name
+
+Files are named by their content, so the backups of a place share what they have in common, and a file that is there is
+not sent again.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from threading import Lock
+from typing import TYPE_CHECKING
+
+from millpond import ranges
+from millpond.errors import MillpondError
+from millpond.kernel.steps import step
+from millpond.maps.layered.history import put_back
+from millpond.maps.model.keyspaces import NAMED
+from millpond.maps.model.snapshot_pointer import Current, move_pointer
+from millpond.maps.open_maps import folder_name
+from millpond.maps.snapshots.manifest import load_manifest, manifest_name
+from millpond.maps.snapshots.published import copy_snapshot
+from millpond.maps.snapshots.section_list import interval_files
+from millpond.ranges.index import index_name, range_name
+from millpond.ranges.verify import check_file
+from millpond.stores.objects import ObjectsBelow
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    import pyarrow as pa
+
+    from millpond.kernel.space import Transaction
+    from millpond.maps.layered.stored_heads import StoredLayers
+    from millpond.nodes.backups.layout import Backup
+    from millpond.pond import Pond
+    from millpond.ranges.index import Source
+    from millpond.ranges.transfer import FetchReport
+    from millpond.stores.objects import Objects
+
+__all__ = ("LAYERS_FOLDER", "check_layers", "layer_files", "restore_layers", "store_layers")
+
+LAYERS_FOLDER = "maps"
+
+
+def _below(place: Objects, stored: StoredLayers) -> ObjectsBelow:
+    return ObjectsBelow(place, f"{LAYERS_FOLDER}/{stored.map}.{stored.incarnation}")
+
+
+class _Sent(ObjectsBelow):
+    """The files of one map in a place; `sent` is called with the bytes of each that was stored."""
+
+    def __init__(self, below: ObjectsBelow, sent: Callable[[int], object]) -> None:
+        super().__init__(below.inner, below.folder)
+        self._sent, self._lock = sent, Lock()
+
+    def put(self, name: str, data: bytes | memoryview | pa.Buffer) -> None:
+        super().put(name, data)
+        with self._lock:  # several ranges are on their way at once
+            self._sent(memoryview(data).nbytes)
+
+
+def store_layers(
+    source: Source, place: Objects, stored: StoredLayers, sent: Callable[[int], object]
+) -> Iterator[FetchReport]:
+    """Bring the layers of a map to a place, what is missing there, snapshot by snapshot. `sent` as in `_Sent`.
+
+    Raises: `NotFound` when they were folded and removed meanwhile; `Corrupt`, naming the file; `Unavailable`.
+    """
+    for id_ in stored.manifests:
+        yield copy_snapshot(source, _Sent(_below(place, stored), sent), load_manifest(source, id_))
+    step("backup.layers_stored")
+
+
+def layer_files(place: Objects, backup: Backup) -> Iterator[str]:
+    """The names of all files of layers that a backup names.
+
+    Raises: `NotFound`, `Corrupt`, naming the file.
+    """
+    for stored in backup.layers:
+        objects = _below(place, stored)
+        for id_ in stored.manifests:
+            yield objects.folder + manifest_name(id_)
+            manifest = load_manifest(objects, id_)
+            for layer in manifest.layers:
+                yield objects.folder + index_name(layer.index)
+                entries = ranges.load_index(objects, layer.index).entries
+                yield from (objects.folder + range_name(entry.id) for entry in entries)
+            yield from (objects.folder + name for name in interval_files(objects, manifest))
+
+
+def check_layers(place: Objects, backup: Backup) -> Iterator[str]:
+    """Read the files of layers, and compare them with their names; the problems, each naming its object."""
+    files = layer_files(place, backup)
+    while True:
+        try:
+            name = next(files, None)
+            if name is None:
+                return
+            check_file(place.get(name), name.split("/", 2)[2], place.where)
+        except MillpondError as error:
+            yield f"{LAYERS_FOLDER}/{error.values.get('object', '')}: {error.message}"
+
+
+def restore_layers(place: Objects, backup: Backup, pond: Pond) -> None:
+    """Bring the layers of maps back, and let them count: they are as of the end of the backup.
+
+    Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
+    """
+    for stored in backup.layers:
+        pond_map, source = pond.map(stored.map), _below(place, stored)
+        assert folder_name(pond_map.definition) == f"{stored.map}.{stored.incarnation}", "the log ends with the backup"
+        manifests = [load_manifest(source, id_) for id_ in stored.manifests]
+        for manifest in manifests:
+            copy_snapshot(source, pond_map.objects, manifest)
+        pond.space.write(partial(_put_head, stored=stored, version=manifests[0].shard_version))
+    step("restore.layers_written")
+
+
+def _put_head(tx: Transaction, stored: StoredLayers, version: int) -> None:
+    move_pointer(tx, stored.map, Current(stored.manifests[0], stored.incarnation, version))
+    for change in stored.changes:
+        put_back(tx, stored.map, change)
+    for id_ in stored.named:
+        tx.put(NAMED.pack(f"{stored.map}.{stored.incarnation}", id_), b"restored")

@@ -1,0 +1,75 @@
+"""The doors of a pond to its refs. A pond that has no branches imports none of what they need."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from millpond.deferred import opened_once
+from millpond.errors import Invalid
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.refs.pond import BranchPond, RefPond
+    from millpond.refs.refs import Refs
+    from millpond.refs.states import OpenPond
+    from millpond.versions.repository import Repository
+    from millpond.versions.repository_context import RepositoryRecord, Site
+
+__all__ = ("POND", "RefsFace")
+
+POND = "pond"
+"""The name of the repository that the maps of a pond are in."""
+
+
+class RefsFace:
+    """The doors of a pond to its refs."""
+
+    @opened_once
+    def refs(self: OpenPond) -> Refs:
+        """Branches, commits and tags of layered maps."""
+        from millpond.refs.refs import Refs
+
+        return Refs(self)
+
+    def _open_repository(self, site: Site, record: RepositoryRecord) -> Repository:
+        """The object of a repository: of `pond` the one that knows maps."""
+        from millpond.versions.repository import Repository
+
+        if record.name != POND or site.space is not self.space:  # type: ignore[attr-defined]
+            return Repository(site, record)
+        from millpond.refs.repository import MapsRepository
+
+        return MapsRepository(site, record, lambda: self.refs)
+
+    def branch(self, name: str, *, source: str | None = None) -> BranchPond:
+        """A pond of a branch, to read and to load; with a `source`, a ref, the branch is made there.
+
+        Raises: `NotFound`; `AlreadyExists` for a branch that is to be made; `Invalid` for a name, and for `main`, which
+        is the pond itself.
+        """
+        from millpond.refs.pond import BranchPond
+
+        if name == "main":
+            raise Invalid("main is the pond itself", kind="branch_main", hint="load into the pond, and ask it")
+        if source is None:
+            self.refs.states.repository.branch(name).staging.record()
+        else:
+            self.refs.create_branch(name, source)
+        return BranchPond(self.refs, name)
+
+    def history(self, map: str, ref: str = "main") -> pa.Table:
+        """The commits that changed a map, newest first: time, commit, message, version, rows and source.
+
+        Raises: `NotFound` for the ref.
+        """
+        return self.refs.history(map, ref)
+
+    def at(self, ref: str) -> RefPond:
+        """A pond as it was at a ref, to read: `main~3`, a tag, a commit, or a time such as `2026-11-01T00:00Z`.
+
+        Raises: `NotFound`; `Invalid` for text that is no ref.
+        """
+        from millpond.refs.pond import RefPond
+
+        return RefPond(self.refs, self.refs.states.resolve(ref))

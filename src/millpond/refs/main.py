@@ -1,0 +1,242 @@
+"""`main`: the state of a map there is the head of the map, which loads move; commits say what it was.
+
+Loads on `main` pay nothing for commits. Whoever needs one (a branch, a tag, a merge, a log) first *records* `main`:
+a commit of each entry of the log that changed maps since the last, with its time, from the history that maps keep. A
+merge into `main` is recorded with it.
+
+Invariants:
+* a recorded commit is what the heads of all maps were after an entry of the log;
+* a fold is no change: its head has the version that was recorded;
+* a commit that is merged into `main` moves the heads of its maps, the branch and the log in one write.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.layered.head import Head
+from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.loads.layered_load import LayerContent
+from millpond.maps.log.apply import load_body, record
+from millpond.maps.model.catalogue import created_map, known_map, list_maps
+from millpond.maps.model.definition import Store
+from millpond.maps.model.snapshot_pointer import Pointer, read_pointer
+from millpond.maps.snapshots.manifest import load_manifest
+from millpond.ranges.files import content_id
+from millpond.refs.changes import StateChange, Tree, commit_changes, head_moved, tree_with
+from millpond.refs.map_entries import MapEntry, maps_of
+from millpond.refs.named import name_manifests
+from millpond.versions.commits import Message
+from millpond.versions.staging.branch_head import Built, Moving, move_head
+
+if TYPE_CHECKING:
+    from millpond.kernel.space import ReadTransaction, Transaction
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.loading import Loading
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.versions.graph.commits import Commit
+
+__all__ = ("MAIN", "LayersFor", "NewHead", "heads_now", "publish", "record_main")
+
+MAIN = "main"
+STEPS_MAX = 100
+"""The commits that are recorded at once."""
+LayersFor = Callable[["MapDefinition"], "Layers"]
+
+
+def heads_now(tx: ReadTransaction) -> dict[str, tuple[MapEntry, Pointer]]:
+    """The states of all layered maps, with the pointers that they were read from."""
+    heads = {}
+    for definition in list_maps(tx):
+        if definition.store is not Store.LAYERS:
+            continue
+        pointer = read_pointer(tx, definition.name)
+        current = pointer.current
+        if current is None or current.incarnation != definition.incarnation:
+            heads[definition.name] = MapEntry(definition), Pointer(pointer.revision)
+        else:
+            heads[definition.name] = MapEntry(definition, current.manifest, current.shard_version), pointer
+    return heads
+
+
+@dataclass(slots=True)
+class _Step:
+    """A change of some maps on `main` that no commit says yet: one entry of the log."""
+
+    seconds: int
+    states: dict[str, MapEntry | None] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+
+    def message(self) -> Message:
+        """The words of its commit."""
+        rows = sum(change.rows for change in self.changes)
+        sources = sorted({change.source for change in self.changes if change.source})
+        act = self.changes[0].kind if len({change.kind for change in self.changes}) == 1 else "change"
+        text = f"{act.capitalize()} {', '.join(sorted(self.states))}" + (
+            f" from {', '.join(sources)}" if sources else ""
+        )
+        positions = [change.position for change in self.changes]
+        about = {"rows": str(rows), "position": str(max(positions))} if positions else {}
+        about |= {"source": ", ".join(sources)} if sources else {}
+        return Message(text, metadata=about, created=self.seconds)
+
+
+def record_main(tree: Tree, layers_for: LayersFor) -> Commit:
+    """The head of `main`, after a commit of each entry of the log that changed maps since.
+
+    Of very many the first are one commit.
+
+    Raises: `NotFound`, `Corrupt` for manifests; as `move_head`.
+    """
+    while True:
+        head, steps = _unrecorded(tree)
+        if not steps:
+            return head
+        names = {name for step_ in steps for name in step_.states}
+        with ExitStack() as held:
+            for name, (entry, _) in sorted(_heads(tree).items()):
+                if name in names:
+                    held.enter_context(layers_for(entry.definition).writing())
+            # Read again: what counts now stays, whoever folds, until it is named.
+            head, steps = _unrecorded(tree)
+            try:
+                return _recorded(tree, head, [_sized(step_, layers_for) for step_ in steps]) if steps else head
+            except Conflict as error:
+                if error.kind != "head_moved":
+                    raise
+
+
+def _heads(tree: Tree) -> dict[str, tuple[MapEntry, Pointer]]:
+    with tree.site.space.read() as tx:
+        return heads_now(tx)
+
+
+def _unrecorded(tree: Tree) -> tuple[Commit, list[_Step]]:
+    """The head commit of `main`, and what changed since, the oldest first."""
+    with tree.site.space.read() as tx:
+        head = tree.site.graph.commit(tx, MAIN)
+        heads = {name: entry for name, (entry, _) in heads_now(tx).items()}
+        history = {name: changes_of(tx, name) for name in heads}
+    before = maps_of(tree.site, head.id)
+    steps: dict[int, _Step] = {}
+    last = _Step(tree.site.seconds())
+    for name, entry in heads.items():
+        recorded = before.get(name)
+        if entry.same_state(recorded):
+            continue
+        since = recorded.version if recorded is not None and recorded.folder == entry.folder else 0
+        changes = [change for change in history[name] if change.version > since]
+        for change in changes:
+            step_ = steps.setdefault(change.position, _Step(change.moment_ms // 1000))
+            step_.states[name] = MapEntry(entry.definition, change.manifest, change.version)
+            step_.changes.append(change)
+        if not changes or changes[-1].version != entry.version:
+            last.states[name] = entry
+    last.states |= {name: None for name in before if name not in heads}
+    ordered = [step_ for _, step_ in sorted(steps.items())] + ([last] if last.states else [])
+    early, late = ordered[:-STEPS_MAX], ordered[-STEPS_MAX:]
+    for step_ in early:
+        late[0].states = {**step_.states, **late[0].states}
+    return head, late
+
+
+def _sized(step_: _Step, layers_for: LayersFor) -> _Step:
+    """The step with the sizes of its manifests, which are there."""
+    for name, state in step_.states.items():
+        if state is not None and state.manifest:
+            manifest = load_manifest(layers_for(state.definition).objects, state.manifest)
+            step_.states[name] = replace(state, size=len(manifest.to_bytes()))
+    return step_
+
+
+def _recorded(tree: Tree, head: Commit, steps: Sequence[_Step]) -> Commit:
+    site, mark = tree.site, tree.site.clock.random_id()
+
+    def build(moving: Moving) -> Built:
+        if moving.head.id != head.id:
+            raise head_moved(", ".join(steps[0].states))
+        commits, index = [head], head.tree
+        for step_ in steps:
+            index = tree_with(tree, index, step_.states)
+            commits.append(step_.message().commit(site, index, [commits[-1]]))
+        compacted = moving.record.compacted_index
+        if compacted is not None:
+            for step_ in steps:
+                compacted = tree_with(tree, compacted, step_.states)
+        return Built(commits[-1], moving.record.sealed, compacted, tuple(commits[1:-1]))
+
+    def name(tx: Transaction, _: Commit) -> None:
+        states = (state for step_ in steps for state in step_.states.values() if state is not None)
+        name_manifests(tx, states, mark)
+
+    commit = move_head(site, MAIN, None, build, force=True, besides=name)
+    step("refs.recorded")
+    return commit
+
+
+@dataclass(frozen=True, slots=True)
+class NewHead:
+    """A map that a commit changes on `main`: its definition; its head before and after, None where it is not there."""
+
+    definition: MapDefinition
+    before: Head | None
+    manifest: SnapshotManifest | None
+    rows: int = 0
+
+
+def publish(
+    tree: Tree, loading: Loading, layers_for: LayersFor, changes: Sequence[StateChange],
+    heads: Mapping[str, NewHead], *, source: str, parents: Callable[[Commit], list[Commit]], allow_empty: bool = False,
+    rest: Callable[[str], str] = str,
+) -> Commit:  # fmt: skip
+    """Commit states of maps on `main`, and let them count, all together.
+
+    Raises: `Conflict`, kind `head_moved`, when one of the maps was changed meanwhile; as `commit_changes`.
+    """
+
+    def move(tx: Transaction, commit: Commit) -> None:
+        for head in heads.values():
+            _define(tx, loading, head)
+        now = loading.clock.now_ms()
+        contents = [
+            LayerContent(
+                content_id(f"{commit.id} {head.manifest.id}".encode()), name, head.definition.incarnation, head.rows, 0
+            )
+            for name, head in heads.items() if head.manifest is not None
+        ]  # fmt: skip
+        if not contents:
+            return
+        body = load_body(tx, loading.clock.random_id(), contents, source=source, rejected=0, stream=None)
+        entry = record(tx, "load", tuple(body["maps"]), body, now)
+        for head in heads.values():
+            if head.manifest is not None:
+                layers = layers_for(head.definition)
+                layers.swap(tx, _seen(head), head.manifest, entry)
+
+    commit = commit_changes(
+        tree, MAIN, changes, allow_empty=allow_empty, parents=parents, clean=True, rest=rest, besides=move
+    )  # fmt: skip
+    step("refs.published")
+    loading.loads.announce()
+    return commit
+
+
+def _seen(head: NewHead) -> Head:
+    return Head(Pointer(), None) if head.before is None else head.before
+
+
+def _define(tx: Transaction, loading: Loading, head: NewHead) -> None:
+    """Let the catalogue have the definition of a map that is new, or has other settings."""
+    definition = head.definition
+    if head.before is None:
+        created_map(tx, definition, exist_ok=False)
+    elif known_map(tx, definition.name) == definition:
+        return
+    act = "create" if head.before is None else "alter"
+    record(tx, act, (definition.name,), {"definition": definition.to_dict()}, loading.clock.now_ms())

@@ -1,0 +1,116 @@
+"""A map as an object of a commit: `maps/<name>`, whose bytes are the manifest, and whose metadata the definition."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Corrupt, Invalid
+from millpond.json_forms import FormError, parse_object, stable_json
+from millpond.kernel.keys import starting
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.open_maps import folder_name
+from millpond.maps.snapshots.manifest import manifest_name
+from millpond.ranges import scan
+from millpond.versions.objects.entries import Entry, entries_of
+from millpond.versions.reference import Reference
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.versions.repository_context import Site
+
+__all__ = ("MAPS", "MapEntry", "map_path", "maps_of", "states_in")
+
+MAPS = "maps/"
+FORMAT = 1
+CONTENT_TYPE = "application/vnd.millpond.map+json"
+
+
+def map_path(name: str) -> str:
+    """The path of a map's object."""
+    return f"{MAPS}{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class MapEntry:
+    """The state of a map in a commit, or on a branch: `manifest` is the id of its manifest, and `version` its number.
+
+    A map that was never changed has no manifest.
+    """
+
+    definition: MapDefinition
+    manifest: str = ""
+    version: int = 0
+    size: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the map."""
+        return self.definition.name
+
+    @property
+    def folder(self) -> str:
+        """The folder of the map's files, which all its states share."""
+        return folder_name(self.definition)
+
+    def same_state(self, other: MapEntry | None) -> bool:
+        """True when both tell of the same rows, perhaps in other layers, and of the same settings."""
+        if other is None or self.definition != other.definition:
+            return False
+        return self.manifest == other.manifest or self.version == other.version
+
+    def with_manifest(self, manifest: SnapshotManifest) -> MapEntry:
+        """The same map with another state."""
+        return replace(self, manifest=manifest.id, version=manifest.shard_version, size=len(manifest.to_bytes()))
+
+    def to_entry(self, folder: Path, seconds: int) -> Entry:
+        """The object, for a pond in a folder."""
+        address = f"local://{folder.resolve()}/snapshots/{self.folder}/{manifest_name(self.manifest)}"
+        about = {
+            "format": str(FORMAT), "definition": stable_json(self.definition.to_dict(), compact=True).decode(),
+            "version": str(self.version),
+        }  # fmt: skip
+        return Entry(map_path(self.name), address, self.size, seconds, self.manifest, CONTENT_TYPE, about)
+
+    @classmethod
+    def of(cls, entry: Entry) -> MapEntry:
+        """The state that an object tells of.
+
+        Raises: `Invalid` for a format that is newer than this reader; `Corrupt`.
+        """
+        about = entry.metadata
+        if about.get("format") != str(FORMAT):
+            raise Invalid(
+                "the map has a form here that this version does not know", kind="map_entry_format", path=entry.path,
+                found=about.get("format"), known=FORMAT, hint="read it with the version that wrote it, or a newer one",
+            )  # fmt: skip
+        try:
+            definition = MapDefinition.from_dict(parse_object(about["definition"]))
+            return cls(definition, entry.checksum, int(about["version"]), entry.size)
+        except (FormError, KeyError, ValueError) as error:
+            raise Corrupt("a map's object cannot be read", kind="map_entry_damaged", path=entry.path) from error
+
+
+def maps_of(site: Site, expression: str) -> dict[str, MapEntry]:
+    """All maps at a ref, by name; of a branch with what is staged, unless it ends with `@`.
+
+    Raises: `NotFound`, `Invalid` for the ref; as `MapEntry.of`.
+    """
+    return {entry.name: entry for entry in _entries(site, expression)}
+
+
+def states_in(site: Site, index: str) -> dict[str, MapEntry]:
+    """All maps of an index, by name.
+
+    Raises: as `MapEntry.of`.
+    """
+    batches = scan(site.ranges, site.index(index), *starting(MAPS))
+    return {entry.name: entry for batch in batches for entry in map(MapEntry.of, entries_of(batch))}
+
+
+def _entries(site: Site, expression: str) -> Iterator[MapEntry]:
+    for batch in Reference(site, expression).entries(MAPS):
+        yield from map(MapEntry.of, entries_of(batch))

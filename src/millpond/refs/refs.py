@@ -1,0 +1,355 @@
+"""The refs of a pond's maps: the repository `pond`, what is committed there, and merges between its branches.
+
+refs = pond.refs
+refs.create_branch("fix", "main")
+refs.merge("fix", into="main")
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from millpond.errors import Conflict, Invalid, NotFound
+from millpond.maps.layered.head import Head
+from millpond.refs.changes import StateChange, commit_changes, tree_with
+from millpond.refs.diffs import difference_table, map_differences
+from millpond.refs.layers import manifest_of
+from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
+from millpond.refs.map_entries import MapEntry, maps_of, states_in
+from millpond.refs.merges import MergedMap, Sides, merge_maps
+from millpond.refs.named import release
+from millpond.refs.repository import reset_main
+from millpond.refs.states import RefStates
+from millpond.versions.commits import Message, no_changes
+from millpond.versions.graph.commits import get_commit
+from millpond.versions.merges import STRATEGY_NAME, Merging, Resolution, Strategy, common_base, merge_trees, pick
+from millpond.versions.resets import reset_all, reset_hard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.refs.states import OpenPond
+    from millpond.versions.graph.commits import Commit
+
+__all__ = ("Refs",)
+
+TRIES_MAX = 100
+
+
+@dataclass(frozen=True, slots=True)
+class _Merge:
+    """A merge into a branch: from its head, the base, the other side, and the parents of the commit besides the head.
+
+    `words` name base, ours and theirs for people. `only`: no other maps, and no files.
+    """
+
+    sides_at: Callable[[Commit], tuple[Commit, Commit, list[Commit]]]
+    words: tuple[str, str, str]
+    options: Merging = field(default_factory=Merging)
+    only: frozenset[str] | None = None
+
+    def sides(self, states: Sequence[Mapping[str, MapEntry]]) -> Sides:
+        """The states of the maps that are merged, on base, ours and theirs."""
+        base, ours, theirs = (
+            {name: state for name, state in side.items() if self.only is None or name in self.only} for side in states
+        )  # fmt: skip
+        return Sides(base, ours, theirs, self.words)
+
+
+class Refs:
+    """Branches, commits and tags of a pond's layered maps.
+
+    Methods raise `NotFound` for a ref that is not there, `Invalid` for text that is no ref.
+    """
+
+    def __init__(self, pond: OpenPond) -> None:
+        self.states = RefStates(pond)
+        self.folder, self.clock = pond.folder, pond.clock
+
+    def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
+        """The commits from a ref back, the newest first."""
+        return self.states.log(self.states.resolve(ref), first_parent=first_parent)
+
+    def create_branch(self, name: str, source: str = MAIN) -> None:
+        """A new branch at the commit of a ref. Nothing is copied.
+
+        Raises: `AlreadyExists`; `Invalid` for a name.
+        """
+        commit = self.states.resolve(source)
+        self.states.repository.create_branch(name, commit)
+
+    def delete_branch(self, name: str) -> None:
+        """Delete a branch with what is staged on it. Tasks that read it end with `NotFound`, or what they hold open.
+
+        Raises: `Denied` for `main`.
+        """
+        self.states.repository.delete_branch(name)
+        release(self.states.repository.site)
+
+    def commit(self, branch: str, message: str = "", *, allow_empty: bool = False) -> Commit:
+        """Commit what is staged on a branch; on `main`, what loads changed.
+
+        Raises: `Invalid`, kind `no_changes`.
+        """
+        tree = self.states.tree(Message(message or "Commit"))
+        return record_main(tree, self.states.layers_for) if branch == MAIN else commit_changes(
+            tree, branch, [], allow_empty=allow_empty
+        )  # fmt: skip
+
+    def merge(
+        self, source: str, into: str = MAIN, *, message: str = "", strategy: str | Strategy = Strategy.DEFAULT,
+        resolutions: Sequence[Resolution] = (), metadata: Mapping[str, str] | None = None,
+        committer: str = "", squash: bool = False, allow_empty: bool = False,
+    ) -> Commit:  # fmt: skip
+        """Merge the commits of a ref into a branch, each map by key, files by path; the merge commit.
+
+        A resolution whose path or prefix is `maps/weather` is about a map, `maps/weather/JFK` about a key, and others
+        about files. The rest is as in `Branch.merge`.
+
+        Raises: `MapMergeConflict`; `Invalid`, kinds `maps_differ`, `branch_dirty`, `no_changes`.
+        """
+        chosen = Strategy.parse(strategy)
+
+        def sides(head: Commit) -> tuple[Commit, Commit, list[Commit]]:
+            site = self.states.repository.site
+            theirs = self.states.commit(source)
+            base = common_base(site, theirs.id, head.id)
+            if theirs.id == base.id and not allow_empty:
+                raise no_changes(into, head.id)
+            return base, theirs, [] if squash or theirs.id == head.id else [theirs]
+
+        about = {**(metadata or {}), STRATEGY_NAME: chosen.value}
+        words = Message(message or f"Merge '{source}' into '{into}'", committer, about)
+        named = f"{source} and {into}", into, source
+        return self._merged(into, _Merge(sides, named, Merging(chosen, resolutions)), words)
+
+    def revert(
+        self, ref: str, branch: str = MAIN, *, message: str = "", parent_number: int | None = None,
+        metadata: Mapping[str, str] | None = None, committer: str = "",
+    ) -> Commit:  # fmt: skip
+        """Undo a commit by a new one: each address becomes what it was before, where it is still what the commit made.
+
+        Raises: `MapMergeConflict`; `Conflict`, kind `revert_parent`, for a merge without a parent's number;
+        `Invalid`, kinds `branch_dirty`, `no_changes`.
+        """
+        commit, parent = self._picked(ref, parent_number, "revert")
+        words = Message(message or f"Revert {commit.id}", committer, metadata or {})
+        return self._merged(branch, _Merge(lambda _: (commit, parent, []), (ref, branch, f"{ref}^")), words)
+
+    def cherry_pick(
+        self, ref: str, branch: str = MAIN, *, message: str | None = None, parent_number: int | None = None,
+        metadata: Mapping[str, str] | None = None, committer: str = "",
+    ) -> Commit:  # fmt: skip
+        """Make the changes of a commit again on a branch.
+
+        Raises: as `revert`.
+        """
+        commit, parent = self._picked(ref, parent_number, "cherry-pick")
+        about = {**(commit.metadata if metadata is None else metadata), "cherry-pick-origin": commit.id}
+        words = Message(commit.message if message is None else message, committer, about)
+        return self._merged(branch, _Merge(lambda _: (parent, commit, []), (f"{ref}^", branch, ref)), words)
+
+    def restore(self, ref: str, branch: str = MAIN, *, maps: Sequence[str] = (), message: str = "") -> Commit:
+        """Let maps, all of the ref or some, be on a branch what they are at a ref, by a new commit.
+
+        Raises: `NotFound` for a map that is not there; `Invalid`, kinds `branch_dirty`, `no_changes`.
+        """
+        commit, states = self.states.resolve(ref), self.states.maps(self.states.resolve(ref))
+        for name in maps:
+            if name not in states:
+                raise NotFound("the map is not there at this ref", kind="map_not_found", map=name, ref=ref)
+        chosen = set(maps or states)
+        words = Message(message or f"Restore {', '.join(sorted(chosen))} from {ref}")
+        site = self.states.repository.site
+        with site.space.read() as tx:
+            theirs = get_commit(tx, site.graph.commits, commit)
+        merge = _Merge(lambda head: (head, theirs, []), (branch, branch, ref), only=frozenset(chosen))
+        return self._merged(branch, merge, words)
+
+    def reset(self, branch: str, ref: str | None = None) -> None:
+        """Take back what is staged on a branch; with a `ref`, also move its head there: `main` is restored instead.
+
+        Raises: `Invalid`, kind `reset_main`.
+        """
+        site = self.states.repository.site
+        if ref is not None and branch == MAIN:
+            raise reset_main(ref)
+        reset_all(site, branch, force=True)
+        if ref is not None:
+            reset_hard(site, branch, self.states.resolve(ref), force=True)
+        release(site)
+
+    def _picked(self, ref: str, parent_number: int | None, act: str) -> tuple[Commit, Commit]:
+        def refused() -> Conflict:
+            return Conflict(f"to {act} a merge, say the number of a parent", kind="revert_parent", ref=ref)
+
+        picked = pick(self.states.repository.site, self.states.resolve(ref), parent_number, refused)
+        if picked.parent is None:
+            raise Invalid("the first commit has no parent", kind="parent_number", ref=ref, hint="name a later commit")
+        return picked.commit, picked.parent
+
+    # -- comparing ------------------------------------------------------------------------------------
+
+    def diff(
+        self, left: str, right: str | None = None, *, map: str | None = None, three_dots: bool = False,
+        limit: int | None = None,
+    ) -> pa.Table:  # fmt: skip
+        """The addresses that differ between two refs, see `diffs.py`; with a `map` of it alone, in its own types.
+
+        `three_dots`: what `right` changed since both parted. Without `right`: what is staged on the branch `left`.
+        `limit`: at most so many.
+
+        Raises: `Invalid`, kind `maps_differ`; `NotFound` for a map that is at neither.
+        """
+        states = self.states
+        if right is None:
+            old, new = states.maps(f"{left}@"), states.maps(left)
+        else:
+            before, after = states.commit(left), states.commit(right)
+            if three_dots:
+                before = common_base(states.repository.site, before.id, after.id)
+            old, new = states.maps(before.id), states.maps(after.id)
+        only = None
+        if map is not None:
+            entry = new.get(map) or old.get(map)
+            if entry is None:
+                raise NotFound("the map is not there", kind="map_not_found", map=map, left=left, right=right)
+            only = entry.definition
+            old, new = ({name: state for name, state in side.items() if name == map} for side in (old, new))
+        return difference_table(map_differences(old, new, states.layers_for), only, limit)
+
+    def history(self, map: str, ref: str = MAIN, *, limit: int | None = None) -> pa.Table:
+        """The commits that changed a map, back from a ref along first parents, the newest first.
+
+        Columns: `time`, `commit`, `message`, `version` of the map, `rows` that were loaded (null: not known), `source`.
+        """
+        rows = list(islice(self._changes_of(map, ref), limit))
+        return pa.Table.from_pylist([dict(zip(_HISTORY.names, row, strict=True)) for row in rows], _HISTORY)
+
+    def _changes_of(self, map: str, ref: str) -> Iterator[tuple[object, ...]]:
+        after: tuple[Commit, MapEntry | None] | None = None
+        for commit in self.log(ref, first_parent=True):
+            entry = self.states.map(commit.id, map)
+            if after is not None and after[1] is not None and not after[1].same_state(entry):
+                yield _row_of(*after)
+            after = commit, entry
+
+    # -- merging --------------------------------------------------------------------------------------
+
+    def _merged(self, branch: str, merge: _Merge, message: Message) -> Commit:
+        """Merge maps, and files, into a branch, from the states that the merge names."""
+        site = self.states.repository.site
+        for _ in range(TRIES_MAX):
+            heads = self._heads(branch)
+            with site.space.read() as tx:
+                head = site.graph.commit(tx, f"{branch}@")
+            base, theirs, more = merge.sides_at(head)
+            sides = merge.sides([maps_of(site, commit.id) for commit in (base, head, theirs)])
+            try:
+                with self._writing(sides):
+                    merged = merge_maps(
+                        sides, self.states.layers_for, partial(self._manifest, heads=heads, ref=branch),
+                        strategy=merge.options.strategy, resolutions=merge.options.resolutions,
+                    )  # fmt: skip
+                    rest = partial(self._with_files, base.tree, theirs.tree, merge)
+                    return self._committed(branch, message, merged, heads, more, rest)
+            except Conflict as error:
+                if error.kind != "head_moved":
+                    raise
+        raise Conflict("the branch changes too often", kind="branch_moved", branch=branch, hint="try again")
+
+    def _heads(self, branch: str) -> dict[str, Head]:
+        """The heads of the maps on `main`, all recorded; none for another branch."""
+        if branch != MAIN:
+            return {}
+        self.states.record()
+        with self.states.loading.space.read() as tx:
+            states = heads_now(tx)
+        heads = {}
+        for name, (entry, pointer) in states.items():
+            manifest = manifest_of(self.states.layers_for(entry.definition), entry, MAIN)
+            heads[name] = Head(pointer, manifest)
+        return heads
+
+    @contextmanager
+    def _writing(self, sides: Sides) -> Iterator[None]:
+        """Keep the files of all maps that a merge may write."""
+        definitions = {state.folder: state.definition for side in (sides.ours, sides.theirs) for state in side.values()}
+        with ExitStack() as held:
+            for _, definition in sorted(definitions.items()):
+                held.enter_context(self.states.layers_for(definition).writing())
+            yield
+
+    def _manifest(self, entry: MapEntry, heads: Mapping[str, Head], ref: str) -> SnapshotManifest | None:
+        """The manifest of one of our states; on `main` that of the head, which may be folded since it was recorded."""
+        head = heads.get(entry.name)
+        if head is not None and head.version == entry.version:
+            return head.manifest
+        return manifest_of(self.states.layers_for(entry.definition), entry, ref)
+
+    def _with_files(self, base: str, theirs: str, merge: _Merge, ours: str) -> str:
+        """The index of ours, whose maps are those of the outcome, with what theirs changed of files."""
+        site = self.states.repository.site
+        outcome = states_in(site, ours)
+        if merge.only is not None or all(
+            site.index(index).count == len(states_in(site, index)) for index in (base, theirs)
+        ):
+            return ours  # there are no files
+
+        def alike(index: str) -> str:
+            states: dict[str, MapEntry | None] = dict.fromkeys(states_in(site, index))
+            return tree_with(self.states.tree(), index, {**states, **outcome})
+
+        return merge_trees(site, alike(base), ours, alike(theirs), merge.options)
+
+    def _committed(
+        self, branch: str, message: Message, merged: Sequence[MergedMap], heads: Mapping[str, Head],
+        more: list[Commit], rest: Callable[[str], str],
+    ) -> Commit:  # fmt: skip
+        tree, changes = self.states.tree(message), [_state_change(change) for change in merged]
+
+        def parents(head: Commit) -> list[Commit]:
+            return [head, *more]
+
+        if branch != MAIN:
+            return commit_changes(tree, branch, changes, allow_empty=bool(more), parents=parents, clean=True, rest=rest)
+        new = {}
+        for change in merged:
+            if change.definition is None:
+                raise Invalid(
+                    "a map is not dropped by a merge", kind="merge_drops_map", map=change.name,
+                    hint=f"drop it by itself: drop_map({change.name!r})",
+                )  # fmt: skip
+            before = None if change.before is None else heads[change.name]
+            new[change.name] = NewHead(change.definition, before, change.manifest, change.changed or 0)
+        return publish(
+            tree, self.states.loading, self.states.layers_for, changes, new, source=message.text, parents=parents,
+            allow_empty=bool(more), rest=rest,
+        )  # fmt: skip
+
+
+def _state_change(change: MergedMap) -> StateChange:
+    if change.definition is None:
+        return StateChange(change.before, None)
+    state = MapEntry(change.definition)
+    return StateChange(change.before, state if change.manifest is None else state.with_manifest(change.manifest))
+
+
+_HISTORY = pa.schema([
+    ("time", pa.timestamp("s", tz="UTC")), ("commit", pa.string()), ("message", pa.string()), ("version", pa.int64()),
+    ("rows", pa.int64()), ("source", pa.string()),
+])  # fmt: skip
+
+
+def _row_of(commit: Commit, entry: MapEntry | None) -> tuple[object, ...]:
+    rows, version = commit.metadata.get("rows"), 0 if entry is None else entry.version
+    counted = None if rows is None else int(rows)
+    return commit.created, commit.id, commit.message, version, counted, commit.metadata.get("source")

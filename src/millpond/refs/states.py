@@ -1,0 +1,165 @@
+"""The states of maps at refs: found, recorded, and put in place of others, in the repository `pond`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.maps.layered.head import Layers
+from millpond.maps.model.definition import MapDefinition
+from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change
+from millpond.refs.face import POND
+from millpond.refs.main import MAIN, record_main
+from millpond.refs.map_entries import MapEntry, maps_of
+from millpond.stores.objects import open_objects
+from millpond.times.instants import parse_instant
+from millpond.versions.commits import Message
+from millpond.versions.graph.commits import get_commit
+from millpond.versions.graph.history import Window, log
+
+if TYPE_CHECKING:
+    from millpond.clock import Clock
+    from millpond.kernel.space import Space
+    from millpond.maps.loads.loading import Loading
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.repositories import Repositories
+    from millpond.versions.repository import Repository
+
+__all__ = ("OpenPond", "RefStates")
+
+
+class OpenPond(Protocol):
+    """The part of an open pond that refs stand on."""
+
+    folder: Path
+    clock: Clock
+    space: Space
+    loading: Loading
+
+    @property
+    def repositories(self) -> Repositories: ...
+
+
+class RefStates:
+    """The states of a pond's layered maps.
+
+    Methods raise `NotFound` for a ref that is not there, `Invalid` for text that is no ref.
+    """
+
+    def __init__(self, pond: OpenPond) -> None:
+        self._pond = pond
+        self.loading, self.folder, self.clock = pond.loading, pond.folder, pond.clock
+
+    @property
+    def repository(self) -> Repository:
+        """The repository `pond`, made when it is first asked for.
+
+        Raises: `Invalid`, kind `refs_place`, where the repositories of the pond are in a database of their own.
+        """
+        repositories = self._pond.repositories
+        if repositories.space is not self._pond.space:
+            raise Invalid(
+                "maps have branches where the repositories are in the pond's own folder", kind="refs_place",
+                folder=self.folder, hint="leave versions_space out",
+            )  # fmt: skip
+        with suppress(NotFound):
+            return repositories.get(POND)
+        with suppress(AlreadyExists):
+            repositories.create(POND, default_branch=MAIN)
+        return repositories.get(POND)
+
+    def tree(self, words: Message | None = None) -> Tree:
+        """The repository, to change maps in, with the words of a commit."""
+        site = replace(self.repository.site, composed="")  # maps are written here, and nowhere else
+        return Tree(site, self.folder, words or Message())
+
+    def layers_for(self, definition: MapDefinition) -> Layers:
+        """The layers of `main` of a map, which others share the files of."""
+        layers = None
+        with suppress(NotFound):
+            layers = self.loading.layers_of(definition.name)
+        if layers is not None and layers.definition == definition:
+            return layers
+        objects = open_objects(self.folder / "snapshots" / f"{definition.name}.{definition.incarnation}")
+        loading = self.loading
+        return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
+
+    # -- reading --------------------------------------------------------------------------------------
+
+    def record(self) -> Commit:
+        """The head commit of `main`, after a commit of what loads changed since the last."""
+        return record_main(self.tree(), self.layers_for)
+
+    def resolve(self, ref: str) -> str:
+        """The id of the commit of a ref: `main~3`, a tag, a commit; or an instant: the last commit of `main` by then.
+
+        Raises: `NotFound`, kind `ref_not_found`, for an instant before the first commit.
+        """
+        if ref == MAIN or ref.startswith((f"{MAIN}~", f"{MAIN}^", f"{MAIN}@")) or _is_instant(ref):
+            self.record()
+        site = self.repository.site
+        if _is_instant(ref):
+            return self._at_instant(parse_instant(ref) // 1000, ref)
+        with site.space.read() as tx:
+            return site.graph.commit(tx, ref).id
+
+    def _at_instant(self, seconds: int, ref: str) -> str:
+        for commit in self.log(MAIN, first_parent=True):
+            if commit.created <= seconds and commit.parents:
+                return commit.id
+        raise NotFound("there was no commit yet", kind="ref_not_found", ref=ref, hint="ask of a later time")
+
+    def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:
+        """The commits from a ref back, the newest first."""
+        site = self.repository.site
+        with site.space.read() as tx:
+            start = site.graph.commit(tx, ref).id
+            commits = site.graph.load(tx)
+            yield from list(log(commits, start, Window(first_parent=first_parent)))
+
+    def maps(self, ref: str) -> dict[str, MapEntry]:
+        """The states of all maps at a ref; of a branch with what is staged."""
+        return maps_of(self.repository.site, ref)
+
+    def map(self, ref: str, name: str) -> MapEntry | None:
+        """The state of a map at a ref; None when it is not there."""
+        return entry_at_ref(self.repository.site, ref, name)
+
+    def create_map(self, branch: str, definition: MapDefinition, *, commit: bool) -> None:
+        """Enter a map on a branch.
+
+        Raises: `AlreadyExists`.
+        """
+        if self.map(branch, definition.name) is not None:
+            raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint="choose another name")
+        change = StateChange(None, MapEntry(definition))
+        self.change(branch, change, commit, Message(f"Create {definition.name}"))
+
+    def change(self, branch: str, change: StateChange, commit: bool, words: Message) -> Commit | None:
+        """Put a new state of a map on a branch; with `commit` as one commit, with what is staged.
+
+        Raises: `Conflict`, kind `head_moved`.
+        """
+        state = change.state or change.seen
+        assert state is not None, "nothing becomes nothing"
+        with self.layers_for(state.definition).writing():
+            if commit:
+                return commit_changes(self.tree(words), branch, [change])
+            stage_change(self.tree(), branch, change)
+        return None
+
+    def commit(self, ref: str) -> Commit:
+        """The commit of a ref, see `resolve`."""
+        id_, site = self.resolve(ref), self.repository.site
+        with site.space.read() as tx:
+            return get_commit(tx, site.graph.commits, id_)
+
+
+def _is_instant(ref: str) -> bool:
+    """True for a ref that is a time: it begins with a date, as no branch that people make does."""
+    return re.match(r"\d{4}-\d{2}-\d{2}(T|$)", ref) is not None

@@ -1,0 +1,113 @@
+"""Rows that tasks leave in files become the layer that one writer makes of them all, however they are shared out."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.clock import ManualClock
+from millpond.errors import Conflict, Corrupt
+from millpond.maps.layered.head import Layers
+from millpond.maps.layered.row_files import RowFile, RowFileWriter, rows_of_shares
+from millpond.maps.layered.rows import count_layer
+from millpond.maps.layered.share_ranges import ShareRanges, ShareWriter, layer_of_files, stretches
+from millpond.maps.layered.writer import loaded_mode
+from millpond.maps.model.definition import Kind, MapDefinition, Store, parse_value_type
+from millpond.maps.snapshots.layers import write_layer
+from millpond.stores.memory import MemorySpace
+from millpond.stores.objects import open_objects
+from millpond.testing import strategies
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from millpond.testing.models import Row
+
+MEMORY = 1 << 24
+
+
+def layers_in(folder: Path, definition: MapDefinition) -> Layers:
+    return Layers(MemorySpace(), ManualClock(0), open_objects(str(folder)), definition, MEMORY)
+
+
+def filed(folder: Path, definition: MapDefinition, tasks: list[list[pa.RecordBatch]]) -> list[RowFile]:
+    files = []
+    for number, batches in enumerate(tasks):
+        writer = RowFileWriter(definition, folder / str(number))
+        for batch in batches:
+            writer.write(batch)
+        files += writer.finish()
+    return files
+
+
+@st.composite
+def batches(draw: st.DrawFn, definition: MapDefinition, rows: list[Row]) -> list[pa.RecordBatch]:
+    cuts = sorted(draw(st.lists(st.integers(0, len(rows)), max_size=3)))
+    batch = canonical_of(definition, rows)
+    return [batch.slice(start, stop - start) for start, stop in zip([0, *cuts], [*cuts, len(rows)], strict=True)]
+
+
+@pytest.mark.usefixtures("processor")
+@pytest.mark.parametrize("kind", Kind)
+@given(data=st.data())
+def test_the_layer_of_the_files_of_tasks_is_that_of_all_their_rows(kind: Kind, data: st.DataObject) -> None:
+    definition = data.draw(strategies.definitions(kind=kind))
+    pools = data.draw(strategies.pools(definition))
+    tasks = [data.draw(batches(definition, data.draw(strategies.rows(definition, pools, most=20)))) for _ in range(3)]
+    rows_max = data.draw(st.sampled_from([1, 4, 1000]))
+
+    def written(writer: ShareWriter) -> list[ShareRanges]:
+        return [writer.write(stretch) for stretch in stretches(writer.files, rows_max=rows_max)]
+
+    with TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        layers, files = layers_in(folder / "map", definition), filed(folder, definition, tasks)
+        every = [batch for task in tasks for batch in task]
+        expected = write_layer(layers.objects, definition, every, loaded_mode(definition))
+        if not files:
+            assert expected is None
+            return
+        made = layer_of_files(layers, files, written)
+        assert expected is not None
+        assert (made.layer, made.id, made.rows) == (expected, expected.index, count_layer(layers.objects, expected))
+        assert layer_of_files(layers, files, written, salt="again").id != made.id
+
+
+NUMBERS = MapDefinition(
+    name="numbers", kind=Kind.STATE, incarnation="0" * 16, value=parse_value_type("long"), store=Store.LAYERS
+)
+
+
+def numbers(count: int) -> pa.RecordBatch:
+    return canonical_of(NUMBERS, [((f"k{number}",), number) for number in range(count)])
+
+
+def test_stretches_hold_all_shares_once_and_about_as_many_rows(tmp_path: Path) -> None:
+    files = filed(tmp_path, NUMBERS, [[numbers(4000)], [numbers(500)]])
+    assert sum(file.rows for file in files) == 4500
+    cut = stretches(files, rows_max=1000)
+    assert [start for start, _ in cut] == [0, *(stop for _, stop in cut[:-1])]
+    assert cut[-1][1] == files[0].count
+    counts = [sum(batch.num_rows for batch in rows_of_shares(files, *stretch)) for stretch in cut]
+    assert sum(counts) == 4500
+    assert len(cut) == 5
+    assert max(counts) < 1100
+
+
+def test_rows_of_another_map_of_the_name_and_files_that_are_gone_are_errors(tmp_path: Path) -> None:
+    files = filed(tmp_path, NUMBERS, [[numbers(10)]])
+    other = layers_in(tmp_path / "map", replace(NUMBERS, incarnation="1" * 16))
+    with pytest.raises(Conflict, match="earlier map"):
+        layer_of_files(other, files, lambda writer: [])
+    for content in (b"no rows", None):
+        path = Path(files[0].path)
+        path.unlink() if content is None else path.write_bytes(content)
+        with pytest.raises(Corrupt, match="cannot be read"):
+            list(rows_of_shares(files, 0, files[0].count))

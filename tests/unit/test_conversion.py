@@ -1,0 +1,159 @@
+"""Maps that go over to their other store: the rows stay, loads and open readers too, and a kill leaves one of both."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.errors import Conflict, Invalid
+from millpond.kernel.steps import listening
+from millpond.maps.loads.conversion import convert
+from millpond.maps.model.definition import Store
+from millpond.testing.rows import canonical_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Map, Pond
+
+KINDS: dict[str, dict[str, Any]] = {
+    "state": {"kind": "state"},
+    "first": {"kind": "state", "value": "long", "overwrite": False},
+    "interned": {"kind": "state", "scheme": "lookup"},
+    "weather": {"kind": "temporal_state", "value": "long"},
+    "nets": {"kind": "ranged_state", "value": "long"},
+    "blocks": {"kind": "temporal_ranged_state", "value": "long"},
+    "seen": {"kind": "session"},
+}
+STORES = ("layers", "shard")
+
+
+@pytest.fixture
+def pond(tmp_path: Path) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond", clock=ManualClock(now=1_700_000_000_000)) as opened:
+        yield opened
+
+
+def instants(*ms: int) -> pa.Array:
+    return pa.array(ms, pa.int64()).cast(pa.timestamp("ms", tz="UTC"))
+
+
+def table_of(pond_map: Map, number: int) -> pa.Table:
+    columns: dict[str, Any] = {}
+    if pond_map.kind.keyed:
+        columns["key"] = [f"k{number}", f"k{number + 1}"]
+    else:
+        columns |= {"key_start": [number, 10 * number], "key_end": [number + 20, 10 * number + 5]}
+    if "start" in pond_map.kind.address:
+        columns |= {"start": instants(number, number + 1), "end": instants(number + 5, number + 9)}
+    elif pond_map.kind.timed:
+        columns["effective_time"] = instants(number, 2 * number)
+    if pond_map.kind.valued:
+        columns["value"] = [number, number + 100]
+    return pa.table(columns)
+
+
+def rows_of(pond_map: Map) -> list[dict[str, Any]]:
+    return sorted((row for batch in pond_map.scan() for row in batch.to_pylist()), key=repr)
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("name", KINDS)
+def test_a_map_goes_over_and_back(pond: Pond, name: str) -> None:
+    both = [pond.create_map(f"{name}{number}", **KINDS[name]) for number in (0, 1)]
+    for turn, store in enumerate((*STORES, *STORES)):
+        for pond_map in both:
+            for number in (3 * turn, 3 * turn + 1, 2):
+                pond_map.load(table_of(pond_map, number), again=True)
+        before = rows_of(both[0])
+        assert pond.alter_map(both[0].name, store=store) is both[0]
+        assert str(pond.map(both[0].name).definition.store) == store
+        assert rows_of(both[0]) == before == rows_of(both[1])
+    assert pond.verify(full=True).ok
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_an_open_snapshot_keeps_its_answers(pond: Pond, store: str) -> None:
+    made = pond.create_map("m", kind="state", value="long", store="layers" if store == "shard" else "shard")
+    made.load([{"key": "a", "value": 1}])
+    held = made.snapshot()
+    pond.alter_map("m", store=store)
+    made.load([{"key": "a", "value": 2}])
+    assert held.lookup(["a"]).to_pylist() == [1]
+    assert made.lookup(["a"]).to_pylist() == [2]
+
+
+def test_nothing_is_done_where_the_map_is_there_already(pond: Pond) -> None:
+    made, position = pond.create_map("m", kind="state"), pond.log.position()
+    assert pond.alter_map("m", store="shard") is made
+    assert pond.log.position() == position
+    with pytest.raises(Invalid, match="store"):
+        pond.alter_map("m", store="tree")
+
+
+def test_an_empty_map_goes_over(pond: Pond) -> None:
+    made = pond.create_map("m", kind="state", value="long")
+    for store in (*STORES, *STORES):
+        pond.alter_map("m", store=store)
+        assert rows_of(made) == []
+    made.load([{"key": "a", "value": 1}])
+    assert made.get("a") == 1
+
+
+def test_settings_that_layers_do_not_have_are_altered_in_the_same_call(pond: Pond) -> None:
+    pond.create_map("m", kind="temporal_state", retain="1d", retain_by="update_time")
+    with pytest.raises(Invalid) as refused:
+        pond.alter_map("m", store="layers")
+    assert refused.value.kind == "store_unsupported"
+    pond.alter_map("m", store="layers", retain_by="effective_time")
+    pond.alter_map("m", store="shard", retain_by="update_time")
+    assert pond.map("m").definition.retain_by == "update_time"
+
+
+def test_a_load_is_known_when_it_is_sent_again(pond: Pond) -> None:
+    made = pond.create_map("m", kind="state", value="long")
+    writer = pond.part_writer("m")
+    writer.write(canonical_of(made.definition, [(("a",), 1)]))
+    parts = writer.finish()
+    first = pond.commit_load(parts, load_id="first")
+    for store in STORES:
+        pond.alter_map("m", store=store)
+        assert pond.commit_load(parts, load_id="first").position == first.position
+    assert made.info()["rows"] == 1
+
+
+def test_the_handle_of_another_process_says_so(pond: Pond) -> None:
+    pond.create_map("m", kind="state", value="long").load([{"key": "a", "value": 1}])
+    with millpond.open(pond.folder) as other:
+        for store in STORES:
+            there = other.map("m")
+            assert there.get("a") == 1
+            pond.alter_map("m", store=store)
+            with pytest.raises(Conflict) as refused:
+                there.get("a")
+            assert refused.value.kind == "map_converted"
+            assert other.map("m").get("a") == 1
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_loads_that_come_meanwhile_are_in_it(pond: Pond, store: str) -> None:
+    made = pond.create_map("m", kind="state", value="long", store="layers" if store == "shard" else "shard")
+    made.load([{"key": "a", "value": 1}, {"key": "b", "value": 1}])
+    loads = iter([{"key": "b", "value": 2}, {"key": "c", "value": 3}])
+
+    def load(moment: str) -> None:
+        if moment in ("convert.frozen", "convert.written"):
+            with ThreadPoolExecutor(1) as pool:
+                for row in loads:
+                    pool.submit(made.load, [row]).result()
+
+    with listening(load):
+        convert(pond.loading, made, Store(store))
+    assert {row["key"]: row["value"] for row in rows_of(pond.map("m"))} == {"a": 1, "b": 2, "c": 3}

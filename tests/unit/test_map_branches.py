@@ -1,0 +1,302 @@
+"""Branches of layered maps: loads on them, commits, merges by key, and what stays of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+import millpond
+from millpond.clock import ManualClock
+from millpond.errors import AlreadyExists, Corrupt, Denied, Invalid, NotFound
+from millpond.maps.layered.maintenance import collect_files, fold_due
+from millpond.maps.layered.named import named_in
+from millpond.refs.merges import MapMergeConflict
+from millpond.refs.named import HISTORY_DAYS, release
+from millpond.versions.merges import Resolution, Take
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Map, Pond
+
+DAY_MS = 86_400_000
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now=1_700_000_000_000)
+
+
+@pytest.fixture
+def pond(tmp_path: Path, clock: ManualClock) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond", clock=clock) as opened:
+        opened.create_map("m", kind="state", value="long", store="layers")
+        opened.create_map("n", kind="temporal_state", value="long", store="layers")
+        yield opened
+
+
+def put(target: Map, value: int, *keys: str, **options: object) -> None:
+    target.load([{"key": key, "value": value} for key in keys], **options)
+
+
+def values(target: Map, *keys: str) -> list[object]:
+    return target.lookup(list(keys)).to_pylist()  # type: ignore[no-any-return]
+
+
+def test_a_load_on_a_branch_is_a_commit_that_others_do_not_see(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a", "b")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "b", "c")
+    assert values(fix.map("m"), "a", "b", "c") == [1, 2, 2]
+    assert values(pond.map("m"), "a", "b", "c") == [1, 1, None]
+    assert fix.map("m").get("c") == 2
+    assert fix.sql("select sum(value) as total from m").to_pylist() == [{"total": 5}]
+    assert sorted(fix.map("m").scan("value = 2").read_all()["key"].to_pylist()) == ["b", "c"]
+    assert [commit.message for commit in pond.refs.log("fix")][::2] == ["Load m", "Load m"]
+    put(fix.map("m"), 2, "b", "c")
+    assert len(list(pond.refs.log("fix"))) == 4, "the same data again is no commit"
+
+
+def test_staged_loads_of_several_maps_are_one_commit(pond: Pond) -> None:
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 1, "a", commit=False)
+    fix.map("n").load([{"key": "a", "effective_time": 5_000_000_000_000, "value": 2}], commit=False)
+    assert values(fix.map("m"), "a") == [1]
+    assert values(pond.at("fix").map("m"), "a") == [None], "a commit is asked, and there is none yet"
+    commit = fix.commit("both")
+    assert pond.refs.states.maps(commit.id)["m"].version == pond.refs.states.maps(commit.id)["n"].version == 1
+    with pytest.raises(Invalid, match="no changes"):
+        fix.commit()
+    merged = fix.merge()
+    assert values(pond.map("m"), "a") == [1]
+    assert values(pond.at(merged.id).map("m"), "a") == [1]
+    assert [entry.kind for entry in pond.log.entries(0)].count("load") == 1, "one entry for all maps"
+
+
+def test_refs_name_states(pond: Pond, clock: ManualClock) -> None:
+    put(pond.map("m"), 1, "a")
+    pond.refs.states.record()
+    pond.repository("pond").create_tag("v1", "main")
+    clock.advance(DAY_MS)
+    put(pond.map("m"), 2, "a")
+    pond.refs.states.record()
+    clock.advance(DAY_MS)
+    put(pond.map("m"), 3, "a")
+    for ref, value in (("main", 3), ("main~1", 2), ("main~2", 1), ("v1", 1), ("2023-11-16T00:00Z", 2)):
+        assert values(pond.at(ref).map("m"), "a") == [value], ref
+    for ref in ("main~9", "nothing", "feature/x", "2001-01-01T00:00Z"):
+        with pytest.raises(NotFound):
+            pond.at(ref)
+    with pytest.raises(Invalid, match="not a ref"):
+        pond.at("main~x")
+    with pytest.raises(Invalid, match="only read"):
+        put(pond.at("v1").map("m"), 4, "a")
+
+
+def test_names_of_branches(pond: Pond) -> None:
+    with pytest.raises(Invalid, match="not a name for a branch"):
+        pond.branch("feature/x", source="main")
+    with pytest.raises(NotFound):
+        pond.branch("fix")
+    with pytest.raises(Invalid, match="main is the pond itself"):
+        pond.branch("main")
+    pond.branch("fix", source="main")
+    with pytest.raises(AlreadyExists):
+        pond.branch("fix", source="main")
+
+
+def test_conflicts_are_table_by_key_and_resolved_by_map_prefix_or_key(pond: Pond) -> None:
+    put(pond.map("m"), 0, "a1", "a2", "b1", "same")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 1, "a1", "a2", "b1", "same", "mine")
+    put(pond.map("m"), 2, "a1", "a2", "b1")
+    put(pond.map("m"), 1, "same")
+    with pytest.raises(MapMergeConflict) as refused:
+        fix.merge()
+    assert sorted(refused.value.paths) == ["maps/m/a1", "maps/m/a2", "maps/m/b1"]
+    assert values(pond.map("m"), "a1", "mine") == [2, None], "nothing is merged then"
+    rules = [Resolution(Take.SOURCE, path="maps/m/a1"), Resolution(Take.BASE, prefix="maps/m/a"),
+             Resolution(Take.DESTINATION, path="maps/m")]  # fmt: skip
+    fix.merge(resolutions=rules)
+    assert values(pond.map("m"), "a1", "a2", "b1", "same", "mine") == [1, 0, 2, 1, 1]
+
+
+def test_criss_cross_merges_bring_each_change_once(pond: Pond) -> None:
+    put(pond.map("m"), 0, "a", "b")
+    left, right = pond.branch("left", source="main"), pond.branch("right", source="main")
+    put(left.map("m"), 1, "a")
+    put(right.map("m"), 2, "b")
+    pond.refs.merge("left", "right")
+    pond.refs.merge("right", "left")
+    put(left.map("m"), 3, "a")
+    put(right.map("m"), 4, "b")
+    pond.refs.merge("left", "right")
+    pond.refs.merge("right", "left")
+    for branch in (left, right):
+        assert values(branch.map("m"), "a", "b") == [3, 4]
+
+
+def test_revert_cherry_pick_restore_and_reset(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "a", "b")
+    picked = next(pond.refs.log("fix"))
+    put(fix.map("m"), 3, "c")
+    pond.refs.cherry_pick(picked.id)
+    assert values(pond.map("m"), "a", "b", "c") == [2, 2, None]
+    pond.refs.revert("main")
+    assert values(pond.map("m"), "a", "b") == [1, None]
+    pond.refs.restore("fix", maps=["m"])
+    assert values(pond.map("m"), "a", "b", "c") == [2, 2, 3]
+    put(fix.map("m"), 9, "a", commit=False)
+    pond.refs.reset("fix")
+    assert values(fix.map("m"), "a") == [2]
+    pond.refs.reset("fix", "fix~2")
+    assert values(fix.map("m"), "a") == [1]
+    with pytest.raises(Invalid, match="not moved back"):
+        pond.refs.reset("main", "main~1")
+    with pytest.raises(NotFound, match="not there at this ref"):
+        pond.refs.restore("fix", maps=["other"])
+
+
+def test_maps_are_made_on_branches_and_come_by_merges(pond: Pond) -> None:
+    fix = pond.branch("fix", source="main")
+    fix.create_map("fresh", kind="state", value="string")
+    fix.map("fresh").load([{"key": "k", "value": "v"}])
+    with pytest.raises(NotFound):
+        pond.map("fresh")
+    fix.merge()
+    assert pond.map("fresh").get("k") == "v"
+    other = pond.branch("other", source="main")
+    pond.create_map("apart", kind="state", value="long", store="layers").load([{"key": "k", "value": 1}])
+    other.create_map("apart", kind="state", value="string").load([{"key": "k", "value": "x"}])
+    with pytest.raises(Invalid, match="both sides changed what the map is") as refused:
+        other.merge()
+    assert "long" in str(refused.value.values["ours"]) and "string" in str(refused.value.values["theirs"])
+
+
+def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, clock: ManualClock) -> None:
+    layered = pond.map("m")
+    layers = layered.layers
+    assert layers is not None
+    put(layered, 1, "a")
+    first = pond.refs.states.record().id
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "a")
+    for value in range(3, 9):
+        put(layered, value, "b")
+    fold_due(layers, everything=True)
+    clock.advance(DAY_MS)
+    layered.close()
+    collect_files(layers)
+    assert values(pond.at(first).map("m"), "a", "b") == [1, None]
+    assert values(pond.at("main~1").map("m"), "a", "b") == [1, 7]
+    assert values(fix.map("m"), "a", "b") == [2, None]
+    old = pond.at("fix")
+    pond.refs.delete_branch("fix")
+    with pytest.raises(NotFound):
+        values(fix.map("m"), "a")
+    assert values(old.map("m"), "a") == [2]
+    clock.advance((HISTORY_DAYS + 1) * DAY_MS)
+    put(layered, 9, "b")
+    pond.refs.states.record()
+    assert release(pond.repository("pond").site) > 0
+    old.close()
+    fix.close()
+    collect_files(layers)
+    with pytest.raises((NotFound, Corrupt)):
+        values(pond.at(old.ref).map("m"), "a")
+    assert values(pond.at("main~1").map("m"), "a", "b") == [1, 8]
+    with pond.space.read() as tx:
+        assert len(named_in(tx, f"m.{layered.definition.incarnation}")) == 2
+
+
+def test_a_map_that_is_dropped_stays_where_commits_name_it(pond: Pond, clock: ManualClock) -> None:
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    pond.drop_map("m")
+    clock.advance(DAY_MS)
+    pond.catalogue.finish_drops()
+    assert values(fix.map("m"), "a") == [1]
+    assert "m" not in pond.refs.states.maps(pond.refs.states.record().id)
+
+
+def test_the_objects_of_maps_are_only_read_as_objects(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a")
+    pond.branch("fix", source="main")
+    repository = pond.repository("pond")
+    branch = repository.branch("fix")
+    assert [entry.path for entry in repository.ref("main").list().results] == ["maps/m", "maps/n"]
+    assert b'"map":"m"' in repository.ref("main").get("maps/m")
+    for write in (
+        lambda: branch.put("maps/m", b"x"), lambda: branch.delete("maps/m"), lambda: branch.staging.delete_prefix("ma"),
+        lambda: branch.staging.copy_prefix("maps/", "maps/x/"), lambda: branch.staging.set_metadata("maps/m", {}),
+    ):  # fmt: skip
+        with pytest.raises(Denied, match="not written as objects"):
+            write()
+    branch.put("files/a.csv", b"1")
+    put(pond.branch("fix").map("m"), 2, "b")
+    put(pond.map("m"), 3, "c")
+    repository.branch("main").merge("fix")
+    assert values(pond.map("m"), "a", "b", "c") == [1, 2, 3]
+    assert repository.ref("main").get("files/a.csv") == b"1"
+    assert values(pond.at("main").map("m"), "a", "b", "c") == [1, 2, 3]
+
+
+def test_a_load_on_main_between_the_look_and_the_merge_is_not_lost(pond: Pond) -> None:
+    from millpond.kernel.steps import listening
+
+    put(pond.map("m"), 1, "a")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "b")
+    loaded = []
+
+    def load(step: str) -> None:
+        if step == "versions.built" and len(loaded) < 2:
+            loaded.append(step)
+            if len(loaded) == 2:
+                put(pond.map("m"), 3, "c")
+
+    with listening(load):
+        put(pond.map("m"), 4, "d")
+        fix.merge()
+    assert values(pond.map("m"), "a", "b", "c", "d") == [1, 2, 3, 4]
+
+
+def test_differences_are_a_table(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a", "b")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "b", "c")
+    put(pond.map("m"), 3, "d")
+    fix.create_map("s", kind="session", commit=False)
+    fix.map("s").load([{"key": "x", "start": 1_600_000_000_000, "end": 1_600_000_000_001}], commit=False)
+    table = pond.refs.diff("main", "fix", map="m")
+    assert table.to_pydict() == {
+        "map": ["m"] * 3, "change": ["changed", "added", "removed"], "key": ["b", "c", "d"], "old": [1, None, 3],
+        "new": [2, 2, None],
+    }  # fmt: skip
+    assert pond.refs.diff("main", "fix", map="m", three_dots=True)["key"].to_pylist() == ["b", "c"]
+    assert pond.refs.diff("main", "fix")["new"].to_pylist() == ["2", "2", None]
+    staged = pond.refs.diff("fix")
+    assert staged["map"].to_pylist() == ["s"] and "start" in staged.column_names
+    assert pond.refs.diff("fix", "fix").num_rows == 0
+    with pytest.raises(NotFound):
+        pond.refs.diff("main", "fix", map="nothing")
+
+
+def test_each_load_on_main_is_a_commit_with_its_time(pond: Pond, clock: ManualClock) -> None:
+    for number, source in enumerate(("x.csv", "y.csv", "z.csv")):
+        clock.advance(60_000)
+        put(pond.map("m"), number, "a", source=source)
+    clock.advance(60_000)
+    pond.map("n").load([{"key": "a", "effective_time": 5_000_000_000_000, "value": 2}])
+    table = pond.history("m")
+    assert table["source"].to_pylist() == ["z.csv", "y.csv", "x.csv"]
+    assert table["rows"].to_pylist() == [1, 1, 1]
+    assert table["version"].to_pylist() == [3, 2, 1]
+    assert [moment.minute - table["time"][2].as_py().minute for moment in table["time"].to_pylist()] == [2, 1, 0]
+    assert values(pond.at("main~1").map("m"), "a") == [2]
+    assert values(pond.at("main~2").map("m"), "a") == [1]
+    assert len(list(pond.refs.log())) == 5, "the first of all, and four loads"
