@@ -103,9 +103,7 @@ def test_what_is_reachable_stays_and_what_aged_out_goes(pond: Pond, layered: Map
     fold_due(layers, everything=True)
     load(layered, 20)
     clock.advance(11 * DAY)
-    collected = collect_files(layers)
-    assert collected is not None
-    assert collected.snapshots == 2
+    collect_files(layers)
     assert [manifest.id for manifest in list_manifests(layered.objects)] == [layered.freeze().id]
 
 

@@ -32,7 +32,6 @@ __all__ = (
     "Change",
     "changes_of",
     "forget_aged",
-    "manifests_known",
     "manifests_named",
     "put_back",
     "put_change",
