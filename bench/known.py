@@ -55,9 +55,9 @@ def loads_of(keys: int, commits: int, random: np.random.Generator) -> list[pa.Ta
 
 
 def questions_of(keys: int, commits: int, events: int, random: np.random.Generator) -> pa.Table:
-    asked = random.integers(0, keys, events)
+    queried = random.integers(0, keys, events)
     return pa.table({
-        "event": np.arange(events), "key": np.char.add("key-", asked.astype(str)),
+        "event": np.arange(events), "key": np.char.add("key-", queried.astype(str)),
         "at": pa.array(BEGAN - 10 * STEP + random.integers(0, VALUES * STEP, events), INSTANT),
         "known_at": pa.array(BEGAN + random.integers(STEP, (commits + 1) * STEP, events), INSTANT),
     })  # fmt: skip
@@ -92,17 +92,17 @@ def measure(keys: int, commits: int, events: int, runs: range) -> Contest:
             clock.advance(STEP)
             series.load(load)
             tables.append(load.append_column("committed", pa.array([clock.now_ms()] * len(load), INSTANT)))
-        rows, asked = pa.concat_tables(tables), questions_of(keys, commits, events, random)
-        frame, questions = pl.from_arrow(rows), pl.from_arrow(asked)
+        rows, queried = pa.concat_tables(tables), questions_of(keys, commits, events, random)
+        frame, questions = pl.from_arrow(rows), pl.from_arrow(queried)
         contest = Contest("as known", events, f"{commits} commits")
-        key, at, known_at = (asked[name].combine_chunks() for name in ("key", "at", "known_at"))
+        key, at, known_at = (queried[name].combine_chunks() for name in ("key", "at", "known_at"))
         for _ in runs:
             answers = series.lookup(key, at, known_at=known_at).fill_null(-1).to_numpy()
             contest.run("Millpond", lambda: series.lookup(key, at, known_at=known_at))
             contest.run("Millpond, without known_at", lambda: series.lookup(key, at))
-            contest.run("DuckDB, join", lambda: by_duckdb(rows, asked))
+            contest.run("DuckDB, join", lambda: by_duckdb(rows, queried))
             contest.run("Polars, join", lambda: by_polars(frame, questions))
-        for theirs in (by_duckdb(rows, asked), by_polars(frame, questions)):
+        for theirs in (by_duckdb(rows, queried), by_polars(frame, questions)):
             assert np.array_equal(values_of(theirs, events), answers)
         layers = len(series.freeze().layers)
         print(f"layers of the last manifest: {layers}", file=sys.stderr)

@@ -136,11 +136,11 @@ def check(layered: Map, kind: str, known: list[tuple[int, Any]]) -> None:
         expected.append(answer(kind, states[-1], number, time(at)) if states else None)
     keys = [_key(kind, number) for number, _, _ in questions]
     at = pa.array([time(at) for _, at, _ in questions], pa.timestamp("ms", "UTC"))
-    asked = pa.array([moment for *_, moment in questions], pa.timestamp("ms", "UTC"))
-    answers = layered.lookup(keys, at, known_at=asked).to_pylist()
+    moment_column = pa.array([moment for *_, moment in questions], pa.timestamp("ms", "UTC"))
+    answers = layered.lookup(keys, at, known_at=moment_column).to_pylist()
     assert [plain(kind, said) for said in answers] == expected
     encoded = layered.lookup(
-        pa.array(keys).dictionary_encode() if isinstance(keys[0], str) else keys, at, known_at=asked
+        pa.array(keys).dictionary_encode() if isinstance(keys[0], str) else keys, at, known_at=moment_column
     )
     assert encoded.to_pylist() == answers
     for moment in moments:

@@ -1,4 +1,4 @@
-"""Layered maps as they were known, asked by Spark: each row at its own moment, in one pass."""
+"""Layered maps as they were known, request_moments by Spark: each row at its own moment, in one pass."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def test_rows_are_enriched_as_known_at_their_moments(spark: SparkSession, pond: 
     for value in range(3):
         layered.load([{"key": "a", "value": value}])
     moments = [change.moment_ms for change in layered.rows.past.changes()]
-    asked = [moments[0] - 1, *moments]
-    rows = ", ".join(f"('a', timestamp_millis({moment}))" for moment in asked)
+    request_moments = [moments[0] - 1, *moments]
+    rows = ", ".join(f"('a', timestamp_millis({moment}))" for moment in request_moments)
     events = spark.sql(f"select * from values {rows} as events(key, moment)")
-    expected = layered.lookup(["a"] * 4, known_at=asked).to_pylist()
+    expected = layered.lookup(["a"] * 4, known_at=request_moments).to_pylist()
     assert (expected[0], expected[-1]) == (None, 2)
     answers = mp.enrich(events, pond=pond, map="numbers", key="key", into="value", known_at="moment").collect()
     assert [row["value"] for row in answers] == expected

@@ -64,16 +64,16 @@ def test_a_correction_does_not_leak_into_the_past(weather: Map) -> None:
 
 def test_frames_are_enriched_as_known(pond: Pond, weather: Map) -> None:
     events = {"origin": ["JFK", "JFK"], "decided_at": [day(2), day(4)]}
-    asked = {"map": "weather", "key": "origin", "into": "w"}
+    request = {"map": "weather", "key": "origin", "into": "w"}
     for frame in (pa.table(events), pd.DataFrame(events), pl.DataFrame(events)):
-        answer = pond.enrich(frame, **asked, known_at="decided_at")
+        answer = pond.enrich(frame, **request, known_at="decided_at")
         assert list(answer["w"].to_list() if hasattr(answer["w"], "to_list") else answer["w"].to_pylist()) == [
             {"temp": 50.0},
             {"temp": 60.0},
         ]
-    assert pond.enrich(pa.table(events), **asked, known_at=day(2))["w"].to_pylist() == [{"temp": 50.0}] * 2
+    assert pond.enrich(pa.table(events), **request, known_at=day(2))["w"].to_pylist() == [{"temp": 50.0}] * 2
     with pytest.raises(Invalid, match="no such column"):
-        pond.enrich(pa.table(events), **asked, known_at="decided")
+        pond.enrich(pa.table(events), **request, known_at="decided")
 
 
 def test_a_training_set_is_right_in_both_times(pond: Pond, weather: Map, clock: ManualClock) -> None:

@@ -161,10 +161,10 @@ def test_a_collection_that_is_cut_off_removes_nothing_reachable(
 
     with listening(stop), pytest.raises(InterruptedError):
         collect_files(layered.rows.snapshots)
-    told = known_rows(layered)
-    assert min(told) == clock.now_ms() - 10 * DAY
+    before = known_rows(layered)
+    assert min(before) == clock.now_ms() - 10 * DAY
     collect_files(layered.rows.snapshots)
-    assert known_rows(layered) == told
+    assert known_rows(layered) == before
     clock.advance(11 * DAY)
     collect_files(layered.rows.snapshots)
     last = {layered.freeze().id, *(manifest for _, manifest in manifests_known(pond))}

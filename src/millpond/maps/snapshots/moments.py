@@ -83,8 +83,8 @@ class Moments:
         for number, start, stop in stretches:
             if number < 0:
                 continue
-            asked = instants if one_instant else instants[start:stop]
-            result = self._finders[number].search(array.slice(start, stop - start), asked)
+            times = instants if one_instant else instants[start:stop]
+            result = self._finders[number].search(array.slice(start, stop - start), times)
             positions[start:stop] = result.positions
             order[start:stop] = order[start:stop][result.order]
         if len(in_range):
