@@ -50,7 +50,7 @@ def address_of(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def answer(kind: str, rows: dict[tuple[Any, ...], dict[str, Any]], number: int, at: int) -> Any:
-    """What the rows say of a key, or a number, at a time: by the rules of `docs/maps.md`, one row after another."""
+    """The answer of rows to a key, or a number, at a time: by the rules of `docs/maps.md`, one row after another."""
     best: tuple[Any, Any] | None = None
     for row in rows.values():
         if "key" in row and row["key"] != f"k{number}":

@@ -55,7 +55,7 @@ class MapRows(Protocol):
 
     @property
     def past(self) -> Past:
-        """What the map was known to hold at earlier moments."""
+        """The map as it was known at earlier moments."""
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Condense or retain the map, in its turn."""
@@ -191,7 +191,7 @@ class LayeredRows:
 
     @opened_once
     def past(self) -> Past:
-        """What the map was known to hold at earlier moments."""
+        """The map as it was known at earlier moments."""
         from millpond.maps.layered.past import Past
 
         return Past(self.snapshots)

@@ -32,7 +32,17 @@ from millpond.spark.planned_snapshot import FolderSnapshots, PlannedSnapshots
 from millpond.spark.refresh import Chosen, parse_choices
 from millpond.stores.objects import open_objects
 
-__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_share", "open_snapshot", "question_to")
+__all__ = (
+    "Question",
+    "ask_all",
+    "by_column",
+    "history_of",
+    "in_batches",
+    "open_history",
+    "open_share",
+    "open_snapshot",
+    "question_to",
+)
 
 SNAPSHOTS_OPEN = 32
 """Snapshots a worker keeps open; each holds address space and a lease, not memory."""

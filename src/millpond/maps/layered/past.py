@@ -122,7 +122,7 @@ class OpenHistory:
 
 
 class Past:
-    """What a layered map was known to hold."""
+    """The past of a layered map, as it was known."""
 
     def __init__(self, layers: Layers) -> None:
         self._layers = layers
