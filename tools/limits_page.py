@@ -165,7 +165,7 @@ LOADS = [
              "the oldest are forgotten: loading their data again is a new load"),
     setting("age of merged parts and of the log", "maps.part_retention",
             "a replica that was away longer copies whole maps; a stream fails: `changes_trimmed`"),
-    setting("age of what a layered map was known to hold", "maps.history", "`known_at`: `history_ended`"),
+    setting("age of what a layered map was known to hold", "maps.history", "a question as known then: `history_ended`"),
     constant("entries of the log that outlive their parts", "maps.loads.retention.LOG_ENTRIES_MAX",
              "the oldest are trimmed; readers of them get `log_trimmed`"),
     node("one uploaded part", "upload_bytes_max", "`upload_too_large`: write smaller parts"),

@@ -111,7 +111,7 @@ def test_folding_and_collecting_leave_what_counts(pond: Pond, layered: Map) -> N
         layered.load(numbered(load, load + 2, load))
     held = layered.snapshot()
     assert isinstance(pond.clock, ManualClock)
-    pond.clock.advance(HOUR)
+    pond.clock.advance(31 * 24 * HOUR)
     layered.compact()
     assert held.lookup(["k4"]).to_pylist() == [4]
     held.close()

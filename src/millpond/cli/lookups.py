@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import At, Branch, Json, MapName, PondPlace, Ref, pond_at
+from millpond.cli.options import At, Branch, Json, KnownAt, MapName, PondPlace, Ref, pond_at
 from millpond.cli.terminal import console, exits
 from millpond.cli.verbs import verb
 
@@ -22,6 +22,7 @@ __all__ = ("get",)
     "millpond get weather JFK --at 2013-02-08T18:00Z",
     "millpond get ipv4_country 134744072",
     "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
+    "millpond get weather JFK --at 2013-02-08T18:00Z --known-at 2013-02-09T00:00Z",
     "millpond get weather JFK --history",
     "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
@@ -31,6 +32,7 @@ def get(
     name: MapName,
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],
     at: At = None,
+    known_at: KnownAt = None,
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
@@ -50,7 +52,7 @@ def get(
         if history:
             _show_history(pond_map, lookup_key, at, as_json=json)
             return
-        value = pond_map.get(lookup_key, at=at)
+        value = pond_map.get(lookup_key, at=at, known_at=known_at)
     if json:
         from millpond.cli.rows import plain
 

@@ -24,6 +24,7 @@ __all__ = (
     "Headers",
     "InputFormat",
     "Jobs",
+    "KnownAt",
     "Json",
     "Kinds",
     "MapName",
@@ -87,6 +88,10 @@ AllMaps = Annotated[bool, typer.Option("--all", help="Every map of the pond.")]
 At = Annotated[
     str | None,
     typer.Option("--at", metavar="TIME", help="As of this time, such as 2013-02-08T18:00Z.", show_default="now"),
+]
+KnownAt = Annotated[
+    str | None,
+    typer.Option("--known-at", metavar="TIME", help="As a layered map was known at this time.", show_default="now"),
 ]
 Before = Annotated[
     str | None,

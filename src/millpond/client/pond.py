@@ -285,3 +285,6 @@ class _QueryableMap:
 
     def snapshot(self) -> Snapshot | RemoteMap:
         return self._map
+
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
+        return self._map.lookup(keys, at, known_at=known_at)

@@ -21,21 +21,22 @@ from millpond.errors import Invalid
 from millpond.maps.inputs.key_columns import OnInvalid
 from millpond.maps.inputs.mapping import find_column
 from millpond.maps.inputs.tables import batches_of, column_of
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from millpond.maps.protocols import MapLike
 
-__all__ = ("Lookup", "check_new", "enriched", "lookups_of")
+__all__ = ("Lookup", "check_new", "enriched", "features_of", "lookups_of")
 
 
 @dataclass(frozen=True, slots=True)
 class Lookup:
     """One lookup for every row: the value of `key` in `map` (ranged maps: of a number), as of `at`.
 
-    `key` and `at` are names of columns, in Spark also columns; without `at` it is now. `into` names the answer's
-    column, by default the map's name. A null key or time gives null. `on_invalid` decides about a key or time of the
-    right type that is not a key or a time, such as the text `abc` for a ranged map: `error` fails and names column and
-    value, `miss` answers null.
+    `key` and `at` are names of columns, in Spark also columns; without `at` it is now. `known_at`, a column or a time,
+    asks a layered map as it was known then. `into` names the answer's column, by default the map's name. A null key or
+    time gives null. `on_invalid` decides about a key or time of the right type that is not a key or a time, such as the
+    text `abc` for a ranged map: `error` fails and names column and value, `miss` answers null.
     """
 
     map: str
@@ -43,6 +44,7 @@ class Lookup:
     at: Any = None
     into: str | None = None
     on_invalid: OnInvalid = "error"
+    known_at: Any = None
 
     @property
     def name(self) -> str:
@@ -59,7 +61,10 @@ def lookups_of(lookups: Lookup | Iterable[Lookup] | None, **single: Any) -> list
     map_, key, at, into = (single.get(name) for name in ("map", "key", "at", "into"))
     if map_ is not None and key is not None:
         listed.append(Lookup(**single))
-    elif not (map_ is None and key is None and at is None and into is None) or not listed:
+    elif (
+        not (map_ is None and key is None and at is None and into is None and single.get("known_at") is None)
+        or not listed
+    ):
         raise Invalid(
             "nothing is asked", kind="lookup_missing",
             hint="say map= and key=, or give lookups: Lookup(map, key, at, into)",
@@ -70,6 +75,26 @@ def lookups_of(lookups: Lookup | Iterable[Lookup] | None, **single: Any) -> list
             "two answers have one name", kind="lookup_names", names=", ".join(names), hint="tell them apart with into="
         )
     return listed
+
+
+def features_of(
+    maps: Mapping[str, str | Lookup], at: str | None, known_at: Any, on_invalid: OnInvalid
+) -> list[Lookup]:  # fmt: skip
+    """The lookups of a training set: for each map the column of its keys, or a `Lookup` of its own.
+
+    Raises: `Invalid` when there is none, or no time from which on nothing is to be known.
+    """
+    known_at = at if known_at is None else known_at
+    lookups = [
+        Lookup(name, key, at, on_invalid=on_invalid, known_at=known_at) if isinstance(key, str) else key
+        for name, key in maps.items()
+    ]
+    if any(lookup.known_at is None for lookup in lookups):
+        raise Invalid(
+            "it is not said up to when a map is known", kind="known_at_missing", maps=", ".join(maps),
+            hint="say at=, the column of the events' times, or known_at=",
+        )  # fmt: skip
+    return lookups_of(lookups)
 
 
 def check_new(taken: Iterable[str], answers: Iterable[tuple[str, str]]) -> None:
@@ -114,7 +139,8 @@ def _answers(
     time = find_column(names, lookup.at) if lookup.at is not None and queried.kind.timed else None
     try:
         at = None if time is None else column_of(time, column(time))
-        answer = queried.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid)
+        known_at = _moments(lookup.known_at, names, column)
+        answer = queried.lookup(column_of(key, column(key)), at, on_invalid=lookup.on_invalid, known_at=known_at)
     except Invalid as error:
         wrong = time if time is not None and error.kind.startswith("time_") else key
         values = {"map": queried.name, "column": wrong} | error.values
@@ -122,6 +148,21 @@ def _answers(
     if not flat or not pa.types.is_struct(answer.type):
         return [(lookup.name, answer)]
     return zip((f"{lookup.name}_{field.name}" for field in answer.type), answer.flatten(), strict=True)
+
+
+def _moments(known_at: Any, names: Sequence[str], column: Callable[[str], Any]) -> Any:
+    """The column that `known_at` names, or the one time that it is."""
+    if not isinstance(known_at, str) or (known_at not in names and _is_time(known_at)):
+        return known_at
+    name = find_column(names, known_at)
+    return column_of(name, column(name))
+
+
+def _is_time(text: str) -> bool:
+    try:
+        return isinstance(parse_instant(text), int)
+    except Invalid:
+        return False
 
 
 # -- frames -------------------------------------------------------------------------------------------

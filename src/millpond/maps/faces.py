@@ -14,7 +14,7 @@ from millpond.kernel.closing import Closing
 from millpond.maps.protocols import MapLike, PondLike
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from millpond.maps.enrich import Lookup
     from millpond.maps.inputs.key_columns import OnInvalid
@@ -42,22 +42,41 @@ class PondFace(_Face, Closing):
     def enrich(
         self: Any, frame: Any, lookups: Lookup | Iterable[Lookup] | None = None, *, map: str | None = None,
         key: str | None = None, at: str | None = None, into: str | None = None, on_invalid: OnInvalid = "error",
-        overwrite: bool = False, flat: bool = False,
+        known_at: Any = None, overwrite: bool = False, flat: bool = False,
     ) -> Any:  # fmt: skip
         """The rows of a frame of pandas or Polars, or of an Arrow table, with a column for each lookup; else null.
 
         `map, key, at, into` and `on_invalid` describe one lookup, `lookups` several, see `Lookup`: each row is looked
-        up as of its own time in the column `at`; without `at`, now. The answer is a frame of the same library; what
-        else holds rows becomes an Arrow table. A map of structs gives a struct, or with `flat` a column for each
-        field, `weather_temp`. `overwrite=True` replaces an existing column.
+        up as of its own time in the column `at`; without `at`, now. `known_at`, a column or one time, asks layered maps
+        as they were known then. The answer is a frame of the same library; what else holds rows becomes an Arrow table.
+        A map of structs gives a struct, or with `flat` a column for each field, `weather_temp`. `overwrite=True`
+        replaces an existing column.
 
         Raises: `Invalid` for keys or times that are not such, and for an existing column; `NotFound` for a map or a
             column that does not exist.
         """
         from millpond.maps.enrich import enriched, lookups_of
 
-        questions = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
+        questions = lookups_of(
+            lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at
+        )  # fmt: skip
         return enriched(self, frame, questions, overwrite=overwrite, flat=flat)
+
+    def training_set(
+        self: Any, events: Any, maps: Mapping[str, str | Lookup], *, at: str | None = None, known_at: Any = None,
+        on_invalid: OnInvalid = "error", flat: bool = True,
+    ) -> Any:  # fmt: skip
+        """The events with the features that layered maps had for each: as of the time in the column `at`, and as was
+        known at that in `known_at`, by default the same: nothing that came later leaks into them.
+
+        `maps` names for each map the column of its keys, or a `Lookup` with columns of its own. Frames and answers are
+        as in `enrich`.
+
+        Raises: as `enrich`; `Invalid`, kind `known_at_unsupported`, for a sharded map.
+        """
+        from millpond.maps.enrich import enriched, features_of
+
+        return enriched(self, events, features_of(maps, at, known_at, on_invalid), overwrite=False, flat=flat)
 
     def _repr_html_(self: Any) -> str | None:
         with suppress(MillpondError):

@@ -146,15 +146,19 @@ class Map(MapFace):
             rejects=rejects, zone=zone, time_unit=time_unit, source=source, again=again,
         )  # fmt: skip
 
-    def get(self, key: Key, at: object = None) -> Any:
+    def get(self, key: Key, at: object = None, *, known_at: object = None) -> Any:
         """The value of one key (ranged maps: one number) as of a time, by default now; None when there is none.
 
-        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes.
+        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`: as in `lookup`.
 
         Raises: `Invalid` for a key or time that the map cannot have.
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
-        value = None if encoded is None else self.rows.value(encoded, time)
+        if known_at is not None:
+            with self._known(known_at) as snapshot:
+                value = None if encoded is None else snapshot.value(encoded, time)
+        else:
+            value = None if encoded is None else self.rows.value(encoded, time)
         return {"start": _moment(value[0]), "end": _moment(value[1])} if isinstance(value, tuple) else value
 
     def _instant(self, at: object) -> int | None:
@@ -162,31 +166,48 @@ class Map(MapFace):
             return None
         return self.loading.clock.now_ms() if at is None else parse_instant(at)
 
-    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array:
+    def _known(self, known_at: object) -> Snapshot:
+        from millpond.maps.snapshots.snapshot import Snapshot
+
+        self._follow()
+        with self.rows.past.leased(known_at) as leased:
+            return Snapshot.open(self.objects, leased.manifest)
+
+    def lookup(
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
+    ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
         `keys`: a list or an Arrow column (docs/inputs.md lists the types). `at`: one time, or a column of as many; by
         default now. A key without a value is null in the answer. The answer comes from the snapshot, which is brought
         up to date first. `on_invalid="miss"` answers null for a value that is not a key or not a time.
+        `known_at`, one time or a column, asks a layered map as it was then: what was loaded later does not count.
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
+        if known_at is not None:
+            self._follow()
+            return self.rows.past.lookup(keys, at, known_at, on_invalid)
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
 
-    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+    ) -> pa.RecordBatchReader:  # fmt: skip
         """The rows that meet a condition, as Arrow batches; conditions on keys and times limit what is read.
 
         `where` is text such as `key = 'JFK' and temp > 80`, a list of `(column, comparison, value)` which must all
-        hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read.
+        hold, or a pyarrow expression. The reader shows the map as it was when its first batch was read, or as
+        it was `known_at` a time.
 
         Raises: `Invalid` for a column the map does not have, or a condition that is not understood.
         """
         from millpond.maps.scan import scan
 
         self._follow()
-        return scan(self.rows.rows, self.definition, where, columns)
+        rows = self.rows.rows if known_at is None else self.rows.past.rows_at(known_at)
+        return scan(rows, self.definition, where, columns)
 
     def freeze(self) -> SnapshotManifest:
         """Bring the snapshot up to date; its manifest.

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from millpond.deferred import opened_once
 from millpond.maps.model.one_value import python_value
+from millpond.maps.model.store_limits import one_state
 from millpond.maps.shard.shard import ShardStats
 
 if TYPE_CHECKING:
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from millpond.maps.layered.head import Layers
+    from millpond.maps.layered.past import Past
     from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -50,6 +52,10 @@ class MapRows(Protocol):
 
     def stats(self) -> ShardStats:
         """Rows, version and bytes on disk."""
+
+    @property
+    def past(self) -> Past:
+        """The map as it was known at earlier moments."""
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Condense or retain the map, in its turn."""
@@ -101,6 +107,14 @@ class ShardRows:
     def stats(self) -> ShardStats:
         """Rows, version and bytes of the shard."""
         return self.shard.stats()
+
+    @property
+    def past(self) -> Past:
+        """None: the map has one state.
+
+        Raises: `Invalid`, kind `known_at_unsupported`.
+        """
+        raise one_state(self.shard.definition)
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Order maintenance, do what waits before it, carry it out."""
@@ -174,6 +188,13 @@ class LayeredRows:
             if self._counted[0] != manifest.shard_version:
                 self._counted = manifest.shard_version, count_rows(self._objects(), leased)
             return ShardStats(self._counted[1], manifest.shard_version, manifest.size)
+
+    @opened_once
+    def past(self) -> Past:
+        """The map as it was known at earlier moments."""
+        from millpond.maps.layered.past import Past
+
+        return Past(self.snapshots)
 
     def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
         """Condense or retain all layers as one."""

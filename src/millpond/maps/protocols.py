@@ -62,9 +62,13 @@ class MapLike(MapOperations, Protocol):
         source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
-    def get(self, key: Key, at: object = None) -> Any: ...
-    def lookup(self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error") -> pa.Array: ...
-    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
+    def get(self, key: Key, at: object = None, *, known_at: object = None) -> Any: ...
+    def lookup(
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
+    ) -> pa.Array: ...  # fmt: skip
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+    ) -> pa.RecordBatchReader: ...  # fmt: skip
 
     def freeze(self) -> SnapshotManifest: ...
     def snapshot(
@@ -156,7 +160,12 @@ class PondLike(CatalogueLike, Protocol):
     def enrich(
         self, frame: Any, lookups: Lookup | Iterable[Lookup] | None = None, *, map: str | None = None,
         key: str | None = None, at: str | None = None, into: str | None = None, on_invalid: OnInvalid = "error",
-        overwrite: bool = False, flat: bool = False,
+        known_at: Any = None, overwrite: bool = False, flat: bool = False,
+    ) -> Any: ...  # fmt: skip
+
+    def training_set(
+        self, events: Any, maps: Mapping[str, str | Lookup], *, at: str | None = None, known_at: Any = None,
+        on_invalid: OnInvalid = "error", flat: bool = True,
     ) -> Any: ...  # fmt: skip
 
     def merge(self) -> object: ...

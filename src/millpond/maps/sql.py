@@ -9,7 +9,8 @@
 * What else the pond has as a table, such as its events, is read the same way. A map of that name has it; the table is
   always there in the schema `millpond`: `millpond.events`.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
-  answer has the map's own type; the map is named by a literal, so that the type is known before the query runs.
+  answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
+  third argument asks a layered map as it was known at that time.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
 """
 
@@ -68,6 +69,7 @@ class QueryableMap(Protocol):
     def definition(self) -> MapDefinition: ...
     def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
     def snapshot(self) -> Lookups: ...
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array: ...
 
 
 class QueryableTable(Protocol):
@@ -198,17 +200,19 @@ class _Run:
         return _TOKEN.sub(retargeted, text)
 
     def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
-        """Make `get_state:<map>`, of a key or of a key and a time."""
+        """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""
         add_macro(
             connection, pond_map.definition, _duckdb_type(answer_type(pond_map.definition)), self._lookup(pond_map)
         )
 
-    def _lookup(self, pond_map: QueryableMap) -> Callable[[Any, Any], Any]:
+    def _lookup(self, pond_map: QueryableMap) -> Callable[..., Any]:
         opened: list[Lookups] = []
         timed = pond_map.definition.kind.timed
 
-        def lookup(keys: Any, at: Any) -> Any:
+        def lookup(keys: Any, at: Any, known_at: Any = None) -> Any:
             try:
+                if known_at is not None:
+                    return pond_map.lookup(keys, at if timed else None, known_at=known_at)
                 if not opened:
                     opened.append(pond_map.snapshot())
                 return opened[0].lookup(keys, (self.now if at is None else at) if timed else None)

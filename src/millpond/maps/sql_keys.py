@@ -30,7 +30,7 @@ from millpond.maps.model.definition import MapDefinition
 
 __all__ = ("add_macro", "check_plan", "typed_keys")
 
-Lookup = Callable[[Any, Any], Any]
+Lookup = Callable[[Any, Any, Any], Any]
 
 _INTEGERS = (
     "TINYINT", "SMALLINT", "INTEGER", "BIGINT", "HUGEINT", "UTINYINT", "USMALLINT", "UINTEGER", "UBIGINT", "UHUGEINT",
@@ -47,11 +47,11 @@ _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
 def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: Lookup) -> None:
-    """Make `get_state:<map>`, of a key or of a key and a time. `lookup` takes keys and times (None: now)."""
+    """Make `get_state:<map>`, of a key, a time, and when it was known. `lookup` takes columns of them; None: now."""
     name = definition.name
 
-    def typed(keys: Any, types: Any, at: Any = None) -> Any:
-        return lookup(typed_keys(keys, types), at)
+    def typed(keys: Any, types: Any, at: Any = None, known_at: Any = None) -> Any:
+        return lookup(typed_keys(keys, types), at, known_at)
 
     def refused(_key: Any, what: Any, kind: Any) -> Any:
         raise _refusal(definition, str(what[0]), str(kind[0]))
@@ -60,10 +60,15 @@ def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: L
     time = "TIMESTAMPTZ"
     make = connection.create_function
     make(f"get_state_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
-    make(f"get_state1:{name}", lambda keys: lookup(keys, None), [plain], answer, **_BULK)
-    make(f"get_state2:{name}", lookup, [plain, time], answer, **_BULK)
-    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), ["VARCHAR"] * 2, answer, **_BULK)
-    make(f"get_state2_typed:{name}", typed, ["VARCHAR", "VARCHAR", time], answer, **_BULK)
+    # DuckDB counts the parameters of each.
+    by_key, as_of, known_then = [plain], [plain, time], [plain, time, time]
+    make(f"get_state1:{name}", lambda keys: lookup(keys, None, None), by_key, answer, **_BULK)
+    make(f"get_state2:{name}", lambda keys, at: lookup(keys, at, None), as_of, answer, **_BULK)
+    make(f"get_state3:{name}", lambda keys, at, known_at: lookup(keys, at, known_at), known_then, answer, **_BULK)
+    by_key, as_of, known_then = (["VARCHAR", "VARCHAR", *types[1:]] for types in (by_key, as_of, known_then))
+    make(f"get_state1_typed:{name}", lambda keys, types: typed(keys, types), by_key, answer, **_BULK)
+    make(f"get_state2_typed:{name}", lambda keys, types, at: typed(keys, types, at), as_of, answer, **_BULK)
+    make(f"get_state3_typed:{name}", typed, known_then, answer, **_BULK)
     connection.execute(_macro(definition))
 
 
@@ -85,13 +90,20 @@ def _macro(definition: MapDefinition) -> str:
         )
 
     # Text that is no time is an error; only the cast of what is text may fail.
-    at_text = ", case typeof(t) when 'VARCHAR' then t::VARCHAR::TIMESTAMPTZ else try_cast(t as TIMESTAMPTZ) end"
-    at_number = ", make_timestamptz(try_cast(t as BIGINT) * 1000)"
+    def moment(name: str) -> str:
+        text = f"{name}::VARCHAR::TIMESTAMPTZ else try_cast({name} as TIMESTAMPTZ)"
+        number = f"make_timestamptz(try_cast({name} as BIGINT) * 1000)"
+        return f", case when {_any_of(name, _INTEGERS)} then {number} when typeof({name}) = 'VARCHAR' then {text} end"
+
+    def checked(time: str, otherwise: str) -> str:
+        refused = f"\"get_state_refused:{name}\"({time}::VARCHAR, 'time', typeof({time}))"
+        return f"case when {_any_of(time, (*_TIMES, *_INTEGERS))} then {otherwise} else {refused} end"
+
+    at, known_at = moment("t"), moment("s")
     return (
         f'create macro "get_state:{name}"(k) as {of_key(1, "")}, '
-        f"(k, t) as case when {_any_of('t', _TIMES)} then {of_key(2, at_text)} "
-        f"when {_any_of('t', _INTEGERS)} then {of_key(2, at_number)} "
-        f"else \"get_state_refused:{name}\"(t::VARCHAR, 'time', typeof(t)) end"
+        f"(k, t) as {checked('t', of_key(2, at))}, "
+        f"(k, t, s) as {checked('t', checked('s', of_key(3, at + known_at)))}"
     )
 
 

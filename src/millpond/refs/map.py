@@ -18,6 +18,8 @@ from millpond.refs.layers import RefLayers, ref_unsupported
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from millpond.maps.layered.past import Past
+    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
@@ -66,6 +68,21 @@ class _RefRows(LayeredRows):
         Raises: `Invalid`.
         """
         raise ref_unsupported(self.definition.name, "compact")
+
+    @property
+    def past(self) -> Past:
+        """Refuse.
+
+        Raises: `Invalid`.
+        """
+        raise ref_unsupported(self.definition.name, "known_at")
+
+    def delete(self, where: str, *, now: bool) -> DeleteReport:
+        """Refuse.
+
+        Raises: `Invalid`.
+        """
+        raise ref_unsupported(self.definition.name, "delete")
 
 
 class RefMap(Map):

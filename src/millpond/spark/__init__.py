@@ -24,7 +24,7 @@ from millpond.extras import need
 
 need("pyspark")
 
-from millpond.spark.enrich import Lookup, enrich
+from millpond.spark.enrich import Lookup, enrich, training_set
 
 if TYPE_CHECKING:
     from millpond.spark.events import compress_events, expire_events
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Lookup", "collect_garbage", "compact_branch", "compress_events", "enrich", "expire_events", "load", "load_files",
-    "register", "start",
+    "register", "start", "training_set",
 )  # fmt: skip
 
 _LAZY = {

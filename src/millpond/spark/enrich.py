@@ -6,42 +6,47 @@ row where it is. That is why this is a column function and not a `mapInArrow`, w
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql.functions import broadcast, col
+from pyspark.sql.functions import broadcast, col, lit
 from pyspark.sql.types import DataType, StructField, StructType
 
-from millpond.maps.enrich import Lookup, check_new, lookups_of
+from millpond.errors import Invalid
+from millpond.maps.enrich import Lookup, check_new, features_of, lookups_of
 from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid
 from millpond.spark.places import PondLike, opened, place_of
 from millpond.spark.question_types import check_key, check_time
+from millpond.times.instants import parse_instant
 
 if TYPE_CHECKING:
     from millpond.spark.partition_by_key import PartitionBy
     from millpond.spark.udf import Question
 
-__all__ = ("Lookup", "enrich")
+__all__ = ("Lookup", "enrich", "training_set")
 
 ColumnLike: TypeAlias = "Column | str"
 
 _ANSWERS = "__millpond_answers"
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def enrich(
     frame: DataFrame, lookups: Lookup | Iterable[Lookup] | None = None, *, pond: PondLike | None = None,
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
-    on_invalid: OnInvalid = "error", overwrite: bool = False, partition: PartitionBy | None = None,
-    partitions: int | None = None, refresh: str = "batch",
+    on_invalid: OnInvalid = "error", known_at: object = None, overwrite: bool = False,
+    partition: PartitionBy | None = None, partitions: int | None = None, refresh: str = "batch",
 ) -> DataFrame:  # fmt: skip
     """The rows of `frame` with a column for each lookup; null where a map has no value.
 
     `map, key, at, into` and `on_invalid` describe one lookup (see `Lookup`); `lookups` takes several, and one
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
-    `overwrite=True` replaces an existing column.
+    `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps in a folder as they
+    were known then: in a batch, and without `partition`.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
     be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
@@ -57,11 +62,12 @@ def enrich(
     # Imported late: whatever runs in a Python process of Spark imports this module, and few of them ask a map.
     from millpond.spark.partition_by_key import SHARE, by_share, check_partition, one_key, partition_count
     from millpond.spark.refresh import CHOICES, choices, refresh_ms
-    from millpond.spark.udf import question_to
+    from millpond.spark.udf import history_of, question_to
 
     age_ms = refresh_ms(refresh)
     check_partition(partition, partitions)
-    lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid)
+    lookup_list = lookups_of(lookups, map=map, key=key, at=at, into=into, on_invalid=on_invalid, known_at=known_at)
+    lookup_list = [_with_moments(frame, lookup, partition) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
     place = place_of(pond, frame.sparkSession)
@@ -70,6 +76,7 @@ def enrich(
             replace(
                 question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at),
+                history=None if lookup.known_at is None else history_of(open_, lookup.map),
             )
             for lookup in lookup_list
         ]  # fmt: skip
@@ -89,10 +96,41 @@ def enrich(
     return _with_answers(frame, lookup_list, questions, shares, chosen).drop(SHARE, CHOICES)
 
 
+def training_set(
+    events: DataFrame, maps: Mapping[str, str | Lookup], *, pond: PondLike | None = None, at: str | None = None,
+    known_at: object = None, on_invalid: OnInvalid = "error",
+) -> DataFrame:  # fmt: skip
+    """The events with the features that layered maps had for each, in one pass, see `Pond.training_set`.
+
+    Raises: as `enrich`.
+    """
+    return enrich(events, features_of(maps, at, known_at, on_invalid), pond=pond)
+
+
+def _with_moments(frame: DataFrame, lookup: Lookup, partition: PartitionBy | None) -> Lookup:
+    """The lookup with the column of its moments, which may be one time.
+
+    Raises: `Invalid` where snapshots are chosen later, or by shares.
+    """
+    moment = lookup.known_at
+    if moment is None:
+        return lookup
+    if frame.isStreaming or partition is not None:
+        raise Invalid(
+            "known_at is asked in a batch, of whole maps", kind="known_at_unsupported", map=lookup.map,
+            hint="leave out partition=, and enrich a stream in foreachBatch",
+        )  # fmt: skip
+    if isinstance(moment, Column) or moment in frame.columns:
+        return lookup
+    return replace(lookup, known_at=lit(_EPOCH + timedelta(milliseconds=parse_instant(moment))))
+
+
 def _check_types(frame: DataFrame, lookup: Lookup, question: Question) -> None:
     check_key(question.definition, _type_of(frame, lookup.key), lookup.key)
     if lookup.at is not None and question.definition.kind.timed:
         check_time(question.definition, _type_of(frame, lookup.at), lookup.at)
+    if lookup.known_at is not None:
+        check_time(question.definition, _type_of(frame, lookup.known_at), lookup.known_at)
 
 
 def _type_of(frame: DataFrame, column: ColumnLike) -> DataType:
@@ -116,7 +154,13 @@ def _with_answers(
 
     columns: list[ColumnLike] = []
     places = [
-        (lookup.name, question, _place(columns, lookup.key), _time_place(columns, lookup, question))
+        (
+            lookup.name,
+            question,
+            _place(columns, lookup.key),
+            _time_place(columns, lookup, question),
+            None if lookup.known_at is None else _place(columns, lookup.known_at),
+        )
         for lookup, question in zip(lookups, questions, strict=True)
     ]
     inputs = [*map(_column, columns), *([col(CHOICES)] if chosen else []), *([] if shares is None else [col(SHARE)])]

@@ -22,15 +22,27 @@ from pyspark.sql.types import DataType
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import OnInvalid
+from millpond.maps.inputs.key_columns import OnInvalid, moments_of
+from millpond.maps.layered.past import History, OpenHistory
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.snapshots.partition_filter import HashShare
 from millpond.maps.snapshots.snapshot import Snapshot, answer_type
 from millpond.spark.places import OpenPond, Place
-from millpond.spark.planned_snapshot import PlannedSnapshots
+from millpond.spark.planned_snapshot import FolderSnapshots, PlannedSnapshots
 from millpond.spark.refresh import Chosen, parse_choices
+from millpond.stores.objects import open_objects
 
-__all__ = ("Question", "ask_all", "by_column", "in_batches", "open_share", "open_snapshot", "question_to")
+__all__ = (
+    "Question",
+    "ask_all",
+    "by_column",
+    "history_of",
+    "in_batches",
+    "open_history",
+    "open_share",
+    "open_snapshot",
+    "question_to",
+)
 
 SNAPSHOTS_OPEN = 32
 """Snapshots a worker keeps open; each holds address space and a lease, not memory."""
@@ -45,7 +57,8 @@ class Question:
     """A lookup made for every row: a map, as it was when the query was planned.
 
     `now_ms` answers for rows without a time of their own, where the map has times. `key` and `time` name the columns,
-    for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes.
+    for errors; `on_invalid` as in `Snapshot.lookup`; `size` is that of the snapshot's files, in bytes. `history`: of
+    the map, where each row asks as known at a moment of its own.
     """
 
     shelf: PlannedSnapshots
@@ -56,6 +69,7 @@ class Question:
     key: str | None = None
     time: str | None = None
     size: int = 0
+    history: History | None = None
 
     @property
     def arrow(self) -> pa.DataType:
@@ -71,17 +85,28 @@ class Question:
         """The same question to a snapshot that was chosen later."""
         return replace(self, shelf=self.shelf.at_entry(chosen.entry), snapshot=chosen.manifest, now_ms=chosen.now_ms)
 
-    def ask(self, keys: pa.Array, at: pa.Array | None, share: HashShare | None = None) -> pa.Array:
-        """The answer for each row, whose keys have hashes of one `share`.
+    def ask(
+        self, keys: pa.Array, at: pa.Array | None, share: HashShare | None = None, known_at: pa.Array | None = None
+    ) -> pa.Array:  # fmt: skip
+        """The answer for each row, whose keys have hashes of one `share`; or as it was known at the row's moment.
 
         Raises: `Invalid` for keys or times that are not such.
         """
         instant = at if self.definition.kind.timed and at is not None else self.now_ms
         try:
-            answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
+            if known_at is not None:
+                answers = self._ask_known(keys, instant, known_at)
+            else:
+                answers = self._opened(share).lookup(keys, instant, on_invalid=self.on_invalid)
         except Invalid as error:
             raise self._placed(error) from error
         return answers if answers.type == self.arrow else answers.cast(self.arrow)
+
+    def _ask_known(self, keys: pa.Array, instant: Any, known_at: pa.Array) -> pa.Array:
+        assert self.history is not None, "it was read when the query was planned"
+        moments, there = moments_of(known_at, len(keys), self.on_invalid)
+        opened = open_history(self.shelf, self.definition)
+        return opened.lookup(self.history, keys, instant, moments, there, self.on_invalid)
 
     def ask_shares(self, keys: pa.Array, at: pa.Array | None, shares: npt.NDArray[np.int32], count: int) -> pa.Array:
         """The answer for each row, whose key has a hash of that of `count` shares."""
@@ -126,6 +151,13 @@ def open_share(shelf: PlannedSnapshots, id_: str, share: HashShare) -> Snapshot:
     return shelf.open(id_, share)
 
 
+@lru_cache(maxsize=SNAPSHOTS_OPEN)
+def open_history(shelf: PlannedSnapshots, definition: MapDefinition) -> OpenHistory:
+    """The history of a map in a folder, of which this process opens each manifest once."""
+    assert isinstance(shelf, FolderSnapshots), "nodes tell of no history"
+    return OpenHistory(open_objects(shelf.where), definition)
+
+
 def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     """The question to a map as it is now; it is frozen first if it moved on."""
     shelf, manifest = place.pin(pond, name)
@@ -133,11 +165,27 @@ def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     return Question(shelf, manifest.id, manifest.definition, now, size=manifest.size)
 
 
+def history_of(pond: OpenPond, name: str) -> History:
+    """The history of a map, whose files stay as long as `maps.history` says.
+
+    Raises: `Invalid`, kind `known_at_unsupported`, for a sharded map, and for maps on nodes.
+    """
+    from millpond.maps.map import Map
+
+    opened = pond.map(name)
+    if not isinstance(opened, Map):
+        raise Invalid(
+            "nodes do not tell what was known before", kind="known_at_unsupported", map=name,
+            hint="ask where the folder of the pond is",
+        )  # fmt: skip
+    return History.of(name, opened.rows.past.changes())
+
+
 def ask_all(
-    questions: Sequence[tuple[str, Question, int, int | None]], *, alone: bool, shares: int | None = None,
+    questions: Sequence[tuple[str, Question, int, int | None, int | None]], *, alone: bool, shares: int | None = None,
     chosen: bool = False,
 ) -> Callable[[Iterator[Columns]], Iterator[pa.Array]]:  # fmt: skip
-    """A pass over batches of columns that answers several questions: name, question, places of key and time.
+    """A pass over batches of columns that answers several questions: name, question, places of key, time and moment.
 
     `alone`: there is one question, and its answers come bare; otherwise they come as a struct. `shares`: the last
     column says in which of so many shares the key of each row is. `chosen`: the one before it says which snapshots of
@@ -153,10 +201,14 @@ def ask_all(
                 choices = parse_choices(columns[-1 if shares is None else -2][0].as_py())
                 queries = [question.at(choice) for question, choice in zip(queries, choices, strict=True)]
             answers = [
-                question.ask(columns[key], None if at is None else columns[at])
+                question.ask(
+                    columns[key],
+                    None if at is None else columns[at],
+                    known_at=None if moment is None else columns[moment],
+                )
                 if numbers is None or shares is None
                 else question.ask_shares(columns[key], None if at is None else columns[at], numbers, shares)
-                for question, (_, _, key, at) in zip(queries, questions, strict=True)
+                for question, (_, _, key, at, moment) in zip(queries, questions, strict=True)
             ]
             yield answers[0] if alone else pa.StructArray.from_arrays(answers, [name for name, *_ in questions])
 

@@ -28,7 +28,7 @@ from millpond.times.instants import MILLIS_CLEAR, parse_instant
 
 __all__ = (
     "QueryKeys", "Key", "OnInvalid", "query_keys", "check_on_invalid", "instants_of", "is_utf8", "key_in_column",
-    "keys_of", "one_array",
+    "keys_of", "moments_of", "one_array",
 )  # fmt: skip
 
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -223,6 +223,14 @@ def instants_of(
             "a map with times is asked at a time", kind="at_missing", map=definition.name,
             hint="pass at=…, one or a column",
         )  # fmt: skip
+    return moments_of(at, count, on_invalid)
+
+
+def moments_of(at: Any, count: int, on_invalid: OnInvalid = "error") -> tuple[I64, npt.NDArray[np.bool_]]:
+    """One time, or a column of as many times as there are keys, as `instants_of` gives them.
+
+    Raises: as `instants_of`.
+    """
     if _is_column(at):
         return _instants(one_array(at, "at"), count, on_invalid)
     return np.array([parse_instant(at)], np.int64), _NOBODY

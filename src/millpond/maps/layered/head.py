@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Corrupt, NotFound
-from millpond.maps.layered.history import put_change
+from millpond.maps.layered.history import put_change, put_fold
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.snapshot_pointer import Current, Pointer, move_pointer, read_pointer
 from millpond.maps.snapshots.freeze import freeze
@@ -127,7 +127,9 @@ class Layers:
         same_map(tx, self.definition)
         current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
         move_pointer(tx, self.definition.name, current, seen=head.pointer)
-        if entry is not None:
+        if entry is None:
+            put_fold(tx, self.definition.name, manifest.shard_version, manifest.id)
+        else:
             put_change(tx, self.definition.name, manifest.shard_version, manifest.id, entry)
 
     # -- reading --------------------------------------------------------------------------------------

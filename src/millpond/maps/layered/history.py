@@ -4,7 +4,7 @@
 
 Invariants:
 * a change of a map has one row, put in the write that moves the head, with the time of its entry in the log. A fold has
-  none: what was known stays what it was;
+  none: the last row names its manifest then, and what was known stays what it was;
 * versions count from 1 without a gap, and moments never fall: the manifest of a row was known from its moment up to
   that of the next;
 * rows go from the oldest on, each when the next one is older than `history`. So what was known at any moment since then
@@ -14,7 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt
@@ -28,7 +28,15 @@ if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("Change", "changes_of", "forget_aged", "manifests_known", "manifests_named", "put_back", "put_change")
+__all__ = (
+    "Change",
+    "changes_of",
+    "forget_aged",
+    "manifests_named",
+    "put_back",
+    "put_change",
+    "put_fold",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +66,14 @@ def put_back(tx: Transaction, name: str, change: Change) -> None:
     tx.put(HISTORY.pack(name, change.version), _CHANGE.encode(change))
 
 
+def put_fold(tx: Transaction, name: str, version: int, manifest: str) -> None:
+    """Let a change name the manifest that says the same in fewer layers."""
+    key = HISTORY.pack(name, version)
+    row = tx.get(key)
+    if row is not None:
+        tx.put(key, _CHANGE.encode(replace(_CHANGE.decode(row), manifest=manifest)))
+
+
 def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
     """The changes of a map that its history tells of, the oldest first.
 
@@ -70,15 +86,6 @@ def changes_of(tx: ReadTransaction, name: str) -> list[Change]:
             "the history of a map cannot be read", kind="history_damaged", map=name, reason=error,
             hint="restore the pond from a copy, or drop the map and load it again",
         ) from error  # fmt: skip
-
-
-def manifests_known(space: Space, definition: MapDefinition) -> list[tuple[int, str]]:
-    """The moments (UTC milliseconds) from which a manifest was known, and its id: the oldest first.
-
-    Raises: as `changes_of`.
-    """
-    with space.read() as tx:
-        return [(change.moment_ms, change.manifest) for change in changes_of(tx, definition.name)]
 
 
 def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str, str]:

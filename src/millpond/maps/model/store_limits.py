@@ -5,7 +5,7 @@ from __future__ import annotations
 from millpond.errors import Invalid
 from millpond.maps.model.definition import MapDefinition, Store
 
-__all__ = ("UNSUPPORTED", "need_shard", "refuse_settings", "unsupported")
+__all__ = ("UNSUPPORTED", "need_shard", "one_state", "refuse_settings", "unsupported")
 
 UNSUPPORTED = {
     "update_time": "retain by effective_time, or alter the map to store='shard', which keeps a time for each row",
@@ -21,6 +21,14 @@ def unsupported(name: str, operation: str) -> Invalid:
     return Invalid(
         "a layered map does not do this", kind="store_unsupported", map=name, operation=operation,
         hint=UNSUPPORTED[operation],
+    )  # fmt: skip
+
+
+def one_state(definition: MapDefinition) -> Invalid:
+    """The error of a question to a sharded map as it was known before."""
+    return Invalid(
+        "a sharded map has no state but the present one", kind="known_at_unsupported", map=definition.name,
+        store=definition.store, hint="create the map with store='layers', or millpond alter NAME --store layers",
     )  # fmt: skip
 
 

@@ -108,11 +108,25 @@ class Finder:
         instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
         if self.bounds is not None:
             self.bounds.check(self.definition, array, instants, in_range)
-        search = self._find_keyed if self.definition.kind.keyed else self._find_ranged
-        result = search(array, instants)
+        result = self.search(array, instants)
         if len(in_range):
             result.positions[~in_range[result.order]] = -1
         return result
+
+    def search(self, keys: pa.Array, instants: I64) -> Found:
+        """As `find`, of keys and instants that are in their form."""
+        return self._find_keyed(keys, instants) if self.definition.kind.keyed else self._find_ranged(keys, instants)
+
+    def over(
+        self, layers: Sequence[int], modes: Sequence[LayerMode], sections: Callable[[Groups], OpenSections]
+    ) -> Finder:
+        """A finder of some of the layers, newest first, which finds the same positions."""
+        part = Finder(self.definition, self.groups, sections, self.bounds, self.share, modes)
+        part._columns, part._tables = self._columns, self._tables
+        if self.definition.kind.keyed:
+            lines = self._directories.layers[np.array(layers, np.int64)]
+            part._directories = Directories(lines, self._directories.slots, self._directories.filters)
+        return part
 
     # -- keyed kinds ----------------------------------------------------------------------------------
 

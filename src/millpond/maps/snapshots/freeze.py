@@ -64,7 +64,8 @@ if TYPE_CHECKING:
 
 __all__ = (
     "KEEP_MS", "Collected", "SnapshotManifest", "collect", "freeze", "load_manifest",
-    "bytes_at_once", "files_of", "layers_to_fold", "open_layers", "open_sections", "sections_over", "write_groups",
+    "bytes_at_once", "files_of", "layers_to_fold", "open_indexes", "open_layers", "open_sections", "sections_over",
+    "write_groups",
 )  # fmt: skip
 
 LAYER_RATIO = 8
@@ -133,7 +134,7 @@ def sections_over(
         with suppress(NotFound, Corrupt):  # then all are worked out
             earlier = load_sections(objects, base)
     return write_sections(
-        objects, layers, lambda indexes: _open_indexes(objects, definition, indexes, verify=False),
+        objects, layers, lambda indexes: open_indexes(objects, definition, indexes, verify=False),
         temporal=definition.kind.temporal, earlier=earlier, touched=touched,
         bytes_max=None if spill is None else spill.bytes_max,
     )  # fmt: skip
@@ -199,7 +200,7 @@ def open_layers(
     indexes = [shown_layer(objects, manifest, layer) for layer in manifest.layers]
     if span is not None:
         indexes = [_within(index, span) for index in indexes]
-    return _open_indexes(objects, manifest.definition, indexes, verify)
+    return open_indexes(objects, manifest.definition, indexes, verify=verify)
 
 
 def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
@@ -212,7 +213,13 @@ def _within(index: ranges.Index, span: GroupSpan) -> ranges.Index:
     return replace(index, entries=entries)
 
 
-def _open_indexes(objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], verify: bool) -> Groups:
+def open_indexes(
+    objects: Objects, definition: MapDefinition, indexes: Sequence[ranges.Index], *, verify: bool = False
+) -> Groups:
+    """The layers with these indexes, mapped as `open_layers` does.
+
+    Raises: as `open_layers`.
+    """
     entries = [(index, entry) for index in indexes for entry in index.entries]
     names = [ranges.range_name(entry.id) for _, entry in entries]
     # Files that are read whole, to be verified, are read side by side: checksums are worked out without Python's lock.

@@ -142,6 +142,12 @@ class SnapshotManifest:
             shard_version=self.shard_version + 1, created_ms=created_ms,
         )  # fmt: skip
 
+    def shown_as(self, definition: MapDefinition) -> SnapshotManifest:
+        """The same rows with the fields of a later definition; itself where they are the same. It is not stored."""
+        if self.definition.value_id == definition.value_id:
+            return self
+        return self.redefined(definition, created_ms=self.created_ms)
+
     def projection(self, layer: Layer) -> Projection | None:
         """The way from the rows of a layer to the value type in force; None where they are of it.
 

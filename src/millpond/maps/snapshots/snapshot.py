@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.partition_filter import HashShare
     from millpond.stores.objects import Objects
 
-__all__ = ("Snapshot", "answer_type")
+__all__ = ("Snapshot", "answer_type", "answers")
 
 
 def answer_type(definition: MapDefinition) -> pa.DataType:
@@ -50,6 +50,19 @@ def answer_type(definition: MapDefinition) -> pa.DataType:
     if definition.kind is Kind.SESSION:
         return pa.struct([("start", INSTANT), ("end", INSTANT)])
     return pa.string() if definition.value is None else value_arrow(definition.value)
+
+
+def answers(finder: Finder, matches: Found, bytes_max: int = ANSWER_BYTES_MAX) -> pa.Array:
+    """The answers of what was found, as `lookup` gives them."""
+    definition = finder.definition
+    kind = answer_type(definition)
+    if definition.kind is Kind.SESSION:
+        columns = [finder.take(matches, name, INSTANT) for name in ("start", "end")]
+        missing = pa.array(~matches.there()) if matches.hits < len(matches) else None
+        return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
+    if definition.value is None:
+        return present_values(finder.take(matches, "value", pa.binary(), bytes_max=bytes_max).fill_null(NULL))[1]
+    return finder.take(matches, "value", kind, bytes_max=bytes_max)
 
 
 def _has_instants(kind: pa.DataType) -> bool:
@@ -169,18 +182,12 @@ class Snapshot(Closing):
 
         Raises: `Closed`; `KeyError` for a field that the answers do not have.
         """
-        finder, kind = self._open_finder(), answer_type(self.definition)
-        if field is not None:
-            type_ = kind.field(field).type
-            path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
-            return finder.take(matches, path[0], type_, *path[1:])
-        if self.definition.kind is Kind.SESSION:
-            columns = [finder.take(matches, name, INSTANT) for name in ("start", "end")]
-            missing = pa.array(~matches.there()) if matches.hits < len(matches) else None
-            return pa.StructArray.from_arrays(columns, fields=list(kind), mask=missing)
-        if self.definition.value is None:
-            return present_values(finder.take(matches, "value", pa.binary(), bytes_max=bytes_max).fill_null(NULL))[1]
-        return finder.take(matches, "value", kind, bytes_max=bytes_max)
+        finder = self._open_finder()
+        if field is None:
+            return answers(finder, matches, bytes_max)
+        type_ = answer_type(self.definition).field(field).type
+        path = (field,) if self.definition.kind is Kind.SESSION else ("value", field)
+        return finder.take(matches, path[0], type_, *path[1:])
 
     def _open_finder(self) -> Finder:
         finder = self._finder

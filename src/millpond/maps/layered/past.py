@@ -1,0 +1,200 @@
+"""Questions to a layered map as it was known at earlier moments.
+
+    past.lookup(keys, at, known_at)       each from the manifest that was the head at its moment
+    past.known_at(moment)                 the snapshot that was known then, leased
+
+Invariants:
+* what counts at a moment is the last change up to it: a row is never seen before its commit;
+* a moment before the first change has no answer: null in a column, an error where it is the only one;
+* a moment before what the history tells is an error.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import numpy as np
+
+from millpond.arrays.radix import I64
+from millpond.errors import Invalid, NotFound
+from millpond.maps.inputs.key_columns import check_on_invalid, moments_of, one_array
+from millpond.maps.layered.history import Change, changes_of
+from millpond.maps.layered.rows import candidate_rows
+from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.snapshot_pointer import read_pointer
+from millpond.maps.snapshots.leases import Lease, Leased
+from millpond.maps.snapshots.manifest import load_manifest
+from millpond.maps.snapshots.moments import Moments
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Sequence
+
+    import pyarrow as pa
+
+    from millpond.maps.inputs.key_columns import OnInvalid
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.predicates.predicate import Predicate
+    from millpond.stores.objects import Objects
+
+__all__ = ("History", "OpenHistory", "Past")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+ATTEMPTS = 3
+"""A manifest may age out between the reading of its name and its opening: then the history is read again."""
+
+
+class History(NamedTuple):
+    """The moments from which manifests of a map were known, ascending; `whole`: nothing was known before the first."""
+
+    map: str
+    moments: I64
+    manifests: list[str]
+    whole: bool
+
+    @classmethod
+    def of(cls, name: str, changes: Sequence[Change]) -> Self:
+        """The history that changes tell of, the oldest first."""
+        moments = np.array([change.moment_ms for change in changes], np.int64)
+        return cls(name, moments, [change.manifest for change in changes], not changes or changes[0].version == 1)
+
+    def numbers(self, moments: I64, there: Any = ()) -> I64:
+        """The number of the manifest that counted at each moment; -1: none did, or there is no moment.
+
+        Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
+        """
+        numbers = np.searchsorted(self.moments, moments, side="right") - 1
+        missing = numbers < 0
+        if len(there):
+            missing &= there
+            numbers[~there] = -1
+        if len(self.moments) and missing.any() and (len(moments) == 1 or not self.whole):
+            raise self._early(int(moments[np.argmax(missing)]))
+        return numbers
+
+    def _early(self, moment: int) -> Invalid:
+        first = _shown(int(self.moments[0]))
+        if self.whole:
+            return Invalid(
+                "nothing was known of the map then", kind="nothing_known", map=self.map, known_at=_shown(moment),
+                first_change=first, hint="ask as known at its first change, or later",
+            )  # fmt: skip
+        return Invalid(
+            "the history of the map begins later", kind="history_ended", map=self.map, known_at=_shown(moment),
+            begins=first, hint="the setting maps.history says how long changes are kept",
+        )  # fmt: skip
+
+
+class OpenHistory:
+    """The manifests of a history that were asked for, open together."""
+
+    def __init__(self, objects: Objects, definition: MapDefinition) -> None:
+        self._objects, self._definition = objects, definition
+        self._open: Moments | None = None
+
+    def lookup(
+        self, history: History, keys: pa.Array, at: Any, moments: I64, there: Any, on_invalid: OnInvalid
+    ) -> pa.Array:  # fmt: skip
+        """The values of keys at their times, as they were known at one moment, or at as many.
+
+        Raises: as `Past.lookup`; `NotFound` when a manifest aged out.
+        """
+        numbers = history.numbers(moments, there)
+        needed = np.unique(numbers[numbers >= 0]).tolist()
+        opened = self._opened(history, [history.manifests[number] for number in needed])
+        places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
+        for number in needed:
+            places[number] = opened.number_of[history.manifests[number]]
+        numbers = places[numbers]
+        if len(numbers) != len(keys):
+            numbers = np.full(len(keys), numbers[0])
+        return opened.lookup(numbers, keys, at, on_invalid=on_invalid)
+
+    def _opened(self, history: History, needed: list[str]) -> Moments:
+        opened = self._open
+        if opened is None or not opened.number_of.keys() >= set(needed):
+            ids = [] if opened is None else [id_ for id_ in opened.number_of if id_ in history.manifests]
+            manifests = [load_manifest(self._objects, id_) for id_ in dict.fromkeys([*ids, *needed])]
+            opened = self._open = Moments(self._objects, self._definition, manifests)
+        return opened
+
+
+class Past:
+    """The past of a layered map, as it was known."""
+
+    def __init__(self, layers: Layers) -> None:
+        self._layers = layers
+        self._read: tuple[int, History] | None = None
+        self._open = OpenHistory(layers.objects, layers.definition)
+
+    def changes(self) -> list[Change]:
+        """The changes that the history tells of, the oldest first.
+
+        Raises: `Corrupt`.
+        """
+        with self._layers.space.read() as tx:
+            return changes_of(tx, self._layers.definition.name)
+
+    def lookup(self, keys: Any, at: Any, known_at: Any, on_invalid: OnInvalid = "error") -> pa.Array:
+        """The values of keys at their times, as they were known at one moment, or at those of a column.
+
+        Raises: as `Snapshot.lookup`; `Invalid`, kinds `history_ended` and `nothing_known`.
+        """
+        check_on_invalid(on_invalid)
+        array = one_array(keys, "key")
+        moments, there = moments_of(known_at, len(array), on_invalid)
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._open.lookup(self._current(), array, at, moments, there, on_invalid)
+            except NotFound:
+                if attempt == ATTEMPTS - 1:
+                    raise
+                self._read = None
+        raise AssertionError("the last attempt ends it")
+
+    def leased(self, known_at: Any) -> Leased:
+        """The snapshot that was known at a moment; an empty one when the map was never changed.
+
+        Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
+        """
+        history = self._current()
+        (number,) = history.numbers(moments_of(known_at, 1)[0])
+        if number < 0:
+            return self._layers.current()
+        id_ = history.manifests[number]
+        lease = Lease(self._layers.objects, id_)
+        try:
+            manifest = load_manifest(self._layers.objects, id_).shown_as(self._layers.definition)
+            return Leased(manifest, lease)
+        except BaseException:
+            lease.release()
+            raise
+
+    def rows_at(self, known_at: Any) -> Callable[[Predicate], Generator[pa.RecordBatch]]:
+        """Canonical rows that hold every row a condition takes, as they were known at a moment.
+
+        Raises: as `leased`, when the first row is read.
+        """
+        layers, current = self._layers, partial(self.leased, known_at)
+        return partial(candidate_rows, layers.objects, layers.definition, current)
+
+    def _current(self) -> History:
+        """The history as it is now; the manifest of the last change is the head, which says the same."""
+        name = self._layers.definition.name
+        with self._layers.space.read() as tx:
+            same_map(tx, self._layers.definition)
+            pointer = read_pointer(tx, name)
+            if self._read is not None and self._read[0] == pointer.revision:
+                return self._read[1]
+            changes, current = changes_of(tx, name), pointer.current
+        history = History.of(name, changes)
+        if changes and current is not None and current.shard_version == changes[-1].version:
+            history.manifests[-1] = current.manifest
+        self._read = pointer.revision, history
+        return history
+
+
+def _shown(moment_ms: int) -> str:
+    return (_EPOCH + timedelta(milliseconds=moment_ms)).isoformat()

@@ -1,0 +1,104 @@
+"""Several snapshots of one map, open together for questions that each go to one of them.
+
+    moments = Moments(objects, definition, manifests)
+    temperatures = moments.lookup(numbers, keys, at=times)        numbers: of the manifest of each question
+
+Manifests of one map share most of their layers: each is mapped once, and its directory made once. Questions are put in
+the order of their manifests, and each manifest's are searched in the layers that it names.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.radix import I64
+from millpond.maps.inputs.key_columns import check_on_invalid, instants_of, keys_of
+from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.snapshots.finder import Finder, Found
+from millpond.maps.snapshots.freeze import open_indexes, open_sections
+from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.snapshot import answers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from millpond.maps.inputs.key_columns import OnInvalid
+    from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.search.groups import Groups
+    from millpond.maps.search.sections import OpenSections
+    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.stores.objects import Objects
+
+__all__ = ("Moments",)
+
+
+class Moments:
+    """Open snapshots of one map. Their range files are mapped: they answer also after they were collected.
+
+    Raises: `NotFound` when one was collected; `Corrupt`, naming the file that is damaged.
+    """
+
+    def __init__(self, objects: Objects, definition: MapDefinition, manifests: Sequence[SnapshotManifest]) -> None:
+        shown = [manifest.shown_as(definition) for manifest in manifests]
+        layers = {layer.index: (manifest, layer) for manifest in shown for layer in manifest.layers}
+        numbers = {index: number for number, index in enumerate(layers)}
+        groups = open_indexes(objects, definition, [shown_layer(objects, *layer) for layer in layers.values()])
+        self.definition = definition
+        self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
+        self._all = Finder(definition, groups, _no_sections)
+        self._finders = [
+            self._all.over(
+                [numbers[layer.index] for layer in manifest.layers], [layer.mode for layer in manifest.layers],
+                partial(open_sections, objects, manifest),
+            )
+            for manifest in shown
+        ]  # fmt: skip
+
+    def lookup(
+        self, numbers: I64, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error",
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> pa.Array:  # fmt: skip
+        """The answer for each key at its time from the manifest of its number; null where that is -1.
+
+        Raises: as `Snapshot.lookup`.
+        """
+        return answers(self._all, self._find(numbers, keys, at, on_invalid), bytes_max)
+
+    def _find(self, numbers: I64, keys: Any, at: Any, on_invalid: OnInvalid) -> Found:
+        check_on_invalid(on_invalid)
+        array = keys_of(self.definition, keys, on_invalid)
+        instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
+        order = np.argsort(numbers.astype(np.int16) if len(self._finders) < 1 << 15 else numbers, kind="stable")
+        stretches = list(_stretches(numbers[order]))
+        if pa.types.is_dictionary(array.type) and len(array.dictionary) * len(stretches) > len(array):
+            array = array.dictionary_decode()  # a dictionary is searched whole in each manifest
+        array = array.take(pa.array(order))
+        one_instant = len(instants) == 1
+        instants = instants if one_instant else instants[order]
+        positions = np.full(len(order), -1, np.int64)
+        for number, start, stop in stretches:
+            if number < 0:
+                continue
+            times = instants if one_instant else instants[start:stop]
+            result = self._finders[number].search(array.slice(start, stop - start), times)
+            positions[start:stop] = result.positions
+            order[start:stop] = order[start:stop][result.order]
+        if len(in_range):
+            positions[~in_range[order]] = -1
+        return Found(order, positions)
+
+
+def _no_sections(_: Groups) -> OpenSections:
+    raise AssertionError("each manifest has its own")
+
+
+def _stretches(ascending: I64) -> Iterator[tuple[int, int, int]]:
+    """Each number, and where it starts and stops."""
+    if len(ascending):
+        starts = np.flatnonzero(np.diff(ascending, prepend=ascending[0] - 1))
+        stops = np.append(starts[1:], len(ascending))
+        yield from zip(ascending[starts].tolist(), starts.tolist(), stops.tolist(), strict=True)

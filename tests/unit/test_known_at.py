@@ -1,0 +1,134 @@
+"""Questions as known at a moment, in every form they have: Python, frames, SQL; and what is refused."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+
+import millpond
+from millpond import Lookup
+from millpond.clock import ManualClock
+from millpond.errors import Invalid
+from millpond.maps.layered.maintenance import collect_files
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from millpond import Map, Pond
+
+DAY = 86_400_000
+BEGAN = 1_700_000_000_000
+INSTANT = pa.timestamp("ms", "UTC")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(now=BEGAN)
+
+
+@pytest.fixture
+def pond(tmp_path: Path, clock: ManualClock) -> Iterator[Pond]:
+    with millpond.open(tmp_path / "pond", clock=clock, maps_history="10d") as opened:
+        yield opened
+
+
+@pytest.fixture
+def weather(pond: Pond, clock: ManualClock) -> Map:
+    """Loaded on the first day, corrected on the third."""
+    weather = pond.create_map("weather", kind="temporal_state", value="temp double", store="layers")
+    for day, temp in ((1, 50.0), (3, 60.0)):
+        clock.now = BEGAN + day * DAY
+        weather.load([{"key": "JFK", "effective_time": BEGAN, "temp": temp}])
+    clock.now = BEGAN + 5 * DAY
+    return weather
+
+
+def day(number: float) -> str:
+    return pd.Timestamp(int(BEGAN + number * DAY), unit="ms", tz="UTC").isoformat()
+
+
+def test_a_correction_does_not_leak_into_the_past(weather: Map) -> None:
+    assert weather.get("JFK", known_at=day(2)) == {"temp": 50.0}
+    assert weather.get("JFK", known_at=day(3)) == {"temp": 60.0}
+    assert weather.get("JFK") == {"temp": 60.0}
+    moments = pa.array([BEGAN, BEGAN + 2 * DAY, BEGAN + 4 * DAY, None], INSTANT)
+    answers = weather.lookup(["JFK"] * 4, known_at=moments).to_pylist()
+    assert answers == [None, {"temp": 50.0}, {"temp": 60.0}, None]
+    assert weather.scan(columns=["temp"], known_at=day(2)).read_all().to_pylist() == [{"temp": 50.0}]
+
+
+def test_frames_are_enriched_as_known(pond: Pond, weather: Map) -> None:
+    events = {"origin": ["JFK", "JFK"], "decided_at": [day(2), day(4)]}
+    request = {"map": "weather", "key": "origin", "into": "w"}
+    for frame in (pa.table(events), pd.DataFrame(events), pl.DataFrame(events)):
+        answer = pond.enrich(frame, **request, known_at="decided_at")
+        assert list(answer["w"].to_list() if hasattr(answer["w"], "to_list") else answer["w"].to_pylist()) == [
+            {"temp": 50.0},
+            {"temp": 60.0},
+        ]
+    assert pond.enrich(pa.table(events), **request, known_at=day(2))["w"].to_pylist() == [{"temp": 50.0}] * 2
+    with pytest.raises(Invalid, match="no such column"):
+        pond.enrich(pa.table(events), **request, known_at="decided")
+
+
+def test_a_training_set_is_right_in_both_times(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    planes = pond.create_map("planes", kind="state", value="string", store="layers")
+    planes.load([{"key": "N1", "value": "747"}])
+    clock.advance(DAY)
+    times = [day(0.5), day(2), day(4), day(6.5)]
+    events = pd.DataFrame({"origin": ["JFK"] * 4, "tail": ["N1"] * 4, "time": times, "decided": [day(7)] * 4})
+    expected = {"weather_temp": [None, 50.0, 60.0, 60.0], "planes": [None, None, None, "747"]}
+    features = pond.training_set(events, {"weather": "origin", "planes": "tail"}, at="time")
+    rows = features[list(expected)].astype(object)
+    assert rows.where(rows.notna(), None).to_dict("list") == expected
+    late = pond.training_set(
+        pl.DataFrame(events), {"w": Lookup("weather", "origin", "time", into="w", known_at="decided")}, flat=False
+    )
+    assert late["w"].to_list() == [{"temp": 60.0}] * 4
+    with pytest.raises(Invalid, match="up to when"):
+        pond.training_set(events, {"weather": "origin"})
+
+
+def test_sql_asks_as_known(pond: Pond, weather: Map) -> None:
+    pond.create_map("decisions", kind="state", value="timestamp").load([{"key": "a", "value": day(2)}])
+    query = f"select get_state('weather', 'JFK', '{day(5)}', '{day(2)}').temp as temp"
+    assert pond.sql(query).to_pylist() == [{"temp": 50.0}]
+    query = f"select get_state('weather', 'JFK', value, {BEGAN + 4 * DAY}).temp as temp from decisions"
+    assert pond.sql(query).to_pylist() == [{"temp": 60.0}]
+    query = "select get_state('weather', 'JFK', value, value).temp as temp from decisions"
+    assert pond.sql(query).to_pylist() == [{"temp": 50.0}]
+    with pytest.raises(Invalid, match="timestamp"):
+        pond.sql("select get_state('weather', 'JFK', '2024-01-01', 1.5)")
+
+
+def test_moments_that_have_no_answer_say_so(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    empty = pond.create_map("empty", kind="state", value="long", store="layers")
+    assert empty.lookup(["a"], known_at=day(1)).to_pylist() == [None]
+    with pytest.raises(Invalid) as refused:
+        weather.get("JFK", known_at=day(0.5))
+    assert (refused.value.kind, refused.value.values["first_change"]) == ("nothing_known", day(1))
+    clock.now = BEGAN + 14 * DAY
+    collect_files(weather.rows.snapshots)
+    assert weather.get("JFK", known_at=day(4)) == {"temp": 60.0}
+    for known_at in (day(2), [day(2)], [day(4), day(0)]):
+        with pytest.raises(Invalid, match=r"(?s)history of the map begins later") as refused:
+            weather.lookup(["JFK"] * (len(known_at) if isinstance(known_at, list) else 1), known_at=known_at)
+        assert (refused.value.kind, "maps.history" in str(refused.value.hint)) == ("history_ended", True)
+
+
+def test_what_has_no_past_refuses(pond: Pond) -> None:
+    sharded = pond.create_map("sharded", kind="state", value="long")
+    for ask in (
+        lambda: sharded.get("a", known_at=day(1)),
+        lambda: sharded.lookup(["a"], known_at=[day(1)]),
+        lambda: sharded.scan(known_at=day(1)),
+        lambda: pond.enrich(pa.table({"k": ["a"]}), map="sharded", key="k", known_at=day(1)),
+    ):
+        with pytest.raises(Invalid) as refused:
+            ask()
+        assert (refused.value.kind, "layers" in str(refused.value.hint)) == ("known_at_unsupported", True)
