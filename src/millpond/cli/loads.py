@@ -61,6 +61,12 @@ class ExtraChoice(StrEnum):
     ADD = "add"
 
 
+Extra = Annotated[ExtraChoice, typer.Option("--extra", help="What to do with columns that the map has no place for.")]
+Stage = Annotated[
+    bool, typer.Option("--stage", help="On a branch: no commit yet; 'millpond commit pond/BRANCH' makes it.")
+]
+
+
 @verb(
     "load",
     "millpond load weather weather.csv --key origin --time time_hour --value temp,wind_speed",
@@ -94,9 +100,7 @@ def load(
     ] = None,
     null: Null = "",
     file_format: InputFormat = None,
-    extra: Annotated[
-        ExtraChoice, typer.Option("--extra", help="What to do with columns that the map has no place for.")
-    ] = ExtraChoice.REFUSE,
+    extra: Extra = ExtraChoice.REFUSE,
     again: Annotated[
         bool, typer.Option("--again", help="Load data that was loaded before once more, over what came after it.")
     ] = False,
@@ -107,10 +111,7 @@ def load(
         bool | None, typer.Option("--spark/--no-spark", help="Read with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    stage: Annotated[
-        bool, typer.Option("--stage", help="On a branch: no commit yet; 'millpond commit pond/BRANCH' makes it.")
-    ] = False,
-    branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
+    stage: Stage = False, branch: Branch = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Load files into a map: Parquet, CSV, JSON lines or Stroom's XML. All rows get in, or none."""
     from millpond.clock import SystemClock
