@@ -132,3 +132,26 @@ def test_what_has_no_past_refuses(pond: Pond) -> None:
         with pytest.raises(Invalid) as refused:
             ask()
         assert (refused.value.kind, "layers" in str(refused.value.hint)) == ("known_at_unsupported", True)
+
+
+def test_the_past_is_shown_with_the_fields_of_now(pond: Pond, weather: Map, clock: ManualClock) -> None:
+    assert weather.get("JFK", known_at=day(2)) == {"temp": 50.0}
+    pond.alter_map("weather", add={"gust": "double"}, rename={"temp": "degrees"})
+    clock.now = BEGAN + 6 * DAY
+    weather.load([{"key": "JFK", "effective_time": BEGAN, "degrees": 70.0, "gust": 9.0}])
+    before, after = {"degrees": 50.0, "gust": None}, {"degrees": 70.0, "gust": 9.0}
+    assert (weather.get("JFK", known_at=day(2)), weather.get("JFK")) == (before, after)
+    moments = pa.array([BEGAN + 2 * DAY, BEGAN + 6 * DAY], INSTANT)
+    assert weather.lookup(["JFK"] * 2, known_at=moments).to_pylist() == [before, after]
+    scanned = weather.scan(columns=["key", "degrees", "gust"], known_at=day(2)).read_all().to_pylist()
+    assert scanned == [{"key": "JFK", "degrees": 50.0, "gust": None}]
+
+
+def test_a_branch_has_no_past_of_its_own_and_deletes_nothing_of_main(pond: Pond, weather: Map) -> None:
+    with pond.branch("fix", source="main") as fix:
+        at_ref = fix.map("weather")
+        for refused in (lambda: at_ref.get("JFK", known_at=day(2)), lambda: at_ref.delete("key = 'JFK'")):
+            with pytest.raises(Invalid, match="at a ref") as error:
+                refused()
+            assert error.value.kind == "ref_unsupported"
+    assert weather.get("JFK") == {"temp": 60.0}

@@ -202,7 +202,8 @@ def test_files_that_commits_name_stay_until_the_history_is_over(pond: Pond, cloc
     clock.advance((HISTORY_DAYS + 1) * DAY_MS)
     put(layered, 9, "b")
     pond.refs.states.record()
-    assert release(pond.repository("pond").site) > 0
+    pond.repository("pond").collect()
+    assert release(pond.repository("pond").site) == 0
     old.close()
     fix.close()
     collect_files(layers)

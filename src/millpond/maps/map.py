@@ -171,7 +171,7 @@ class Map(MapFace):
 
         self._follow()
         with self.rows.past.leased(known_at) as leased:
-            return Snapshot.open(self.objects, leased.manifest)
+            return Snapshot.open(self.objects, leased.manifest, shown_as=self.definition)
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None

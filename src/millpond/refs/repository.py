@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING
 from millpond.errors import Invalid
 from millpond.refs.main import MAIN
 from millpond.refs.map_entries import MAPS
+from millpond.refs.named import release
 from millpond.versions.branch import Branch, Staging
+from millpond.versions.collect import GRACE_MS, Garbage
 from millpond.versions.merges import Resolution, Strategy
 from millpond.versions.reference import Reference
 from millpond.versions.repository import Repository
@@ -69,6 +71,16 @@ class MapsRepository(Repository):
         """All differences of objects of two commits."""
         self._record(left, right)
         return super().diff_rows(left, right, prefix, three_dots=three_dots)
+
+    def collect(self, *, grace_ms: int = GRACE_MS, dry_run: bool = False) -> Garbage:
+        """Delete what nothing needs, or count it; let go of the files of maps that no commit or branch needs either.
+
+        Raises: `Conflict` when another collection deletes. `Invalid` for a grace time below a minute.
+        """
+        garbage = super().collect(grace_ms=grace_ms, dry_run=dry_run)
+        if not dry_run:
+            release(self.site)
+        return garbage
 
     def _record(self, *expressions: str) -> None:
         if any(expression.startswith(MAIN) for expression in expressions):

@@ -166,8 +166,7 @@ class Past:
         id_ = history.manifests[number]
         lease = Lease(self._layers.objects, id_)
         try:
-            manifest = load_manifest(self._layers.objects, id_).shown_as(self._layers.definition)
-            return Leased(manifest, lease)
+            return Leased(load_manifest(self._layers.objects, id_), lease)
         except BaseException:
             lease.release()
             raise
@@ -177,8 +176,13 @@ class Past:
 
         Raises: as `leased`, when the first row is read.
         """
-        layers, current = self._layers, partial(self.leased, known_at)
-        return partial(candidate_rows, layers.objects, layers.definition, current)
+        layers = self._layers
+
+        def shown() -> Leased:
+            leased = self.leased(known_at)
+            return Leased(leased.manifest.shown_as(layers.definition), leased.lease)
+
+        return partial(candidate_rows, layers.objects, layers.definition, shown)
 
     def _current(self) -> History:
         """The history as it is now; the manifest of the last change is the head, which says the same."""

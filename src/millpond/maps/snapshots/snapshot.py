@@ -76,11 +76,13 @@ class Snapshot(Closing):
     """An open snapshot, from `Map.snapshot`. Use it as a context manager, or `close` it; or let it be collected."""
 
     def __init__(
-        self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None
+        self, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
+        shown_as: MapDefinition | None = None,
     ) -> None:  # fmt: skip
+        stored, manifest = manifest, manifest if shown_as is None else manifest.shown_as(shown_as)
         self.manifest = manifest
         self.definition = manifest.definition  # as much of it as reading needs
-        self._lease = Lease(objects, manifest.id)
+        self._lease = Lease(objects, stored.id)
         self._finder: Finder | None = None
         try:
             span = None if share is None else share.groups
@@ -94,15 +96,17 @@ class Snapshot(Closing):
 
     @classmethod
     def open(
-        cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None
+        cls, objects: Objects, manifest: SnapshotManifest, *, verify: bool = False, share: HashShare | None = None,
+        shown_as: MapDefinition | None = None,
     ) -> Self:  # fmt: skip
         """Open a snapshot; `verify` reads all its files and compares them with their names first.
 
         Of a `share` only the files are opened that it needs, and only keys whose hashes it has may be looked up.
+        `shown_as` is a later definition of the map, with whose fields rows are shown.
 
         Raises: `NotFound` when it was collected meanwhile; `Corrupt`, naming the file that is damaged.
         """
-        return cls(objects, manifest, verify=verify, share=share)
+        return cls(objects, manifest, verify=verify, share=share, shown_as=shown_as)
 
     def __repr__(self) -> str:
         return f"Snapshot({self.definition.summary}, id={self.manifest.id!r}{', closed' if self.closed else ''})"
