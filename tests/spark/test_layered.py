@@ -130,3 +130,43 @@ def test_fields_change_under_loads_and_readers_and_columns_that_are_lacking_are_
     assert layered.get("k8") == {"n": 8.0, "note": "x", "odd": True, "one": 1}
     result = mp.load_files(spark, [tmp_path / "wider"], pond, "numbers", extra="add")
     assert result.rows == 9
+
+
+def test_branches_and_refs_are_read_and_asked(spark: SparkSession, pond: Pond, tmp_path: Path) -> None:
+    numbers = pond.create_map("numbers", kind="state", value="long", store="layers")
+    numbers.load([{"key": "a", "value": 1}])
+    first = pond.refs.states.record().id
+    fix = pond.branch("fix", source="main")
+    fix.map("numbers").load([{"key": "a", "value": 2}])
+    numbers.load([{"key": "a", "value": 3}])
+
+    def read(**at: str) -> list[int]:
+        options = {"pond": str(pond.folder), "map": "numbers"} | at
+        return [row["value"] for row in spark.read.format("millpond").options(**options).load().collect()]
+
+    assert (read(), read(branch="fix"), read(branch="main"), read(ref=first)) == ([3], [2], [3], [1])
+    events = spark.createDataFrame([("a",)], "key string")
+
+    def asked(**at: object) -> int | None:
+        (row,) = mp.enrich(events, **{"pond": pond, "map": "numbers", "key": "key", "into": "n"} | at).collect()
+        return row["n"]
+
+    assert (asked(), asked(branch="fix"), asked(ref="main~1"), asked(pond=fix)) == (3, 2, 1, 2)
+    (tmp_path / "events").mkdir()
+    stream = spark.readStream.schema("key string").json(str(tmp_path / "events"))
+    query = mp.enrich(stream, pond=pond, map="numbers", key="key", into="n", branch="fix").writeStream
+    query = query.format("memory").queryName("of_a_branch").start()
+    for count, value in enumerate((4, 5), 1):
+        fix.map("numbers").load([{"key": "a", "value": value}])
+        (tmp_path / "events" / f"{count}.json").write_text('{"key": "a"}')
+        query.processAllAvailable()
+    query.stop()
+    assert sorted(row["n"] for row in spark.sql("select n from of_a_branch").collect()) == [4, 5]
+    for refused in (
+        lambda: asked(branch="fix", ref="main"),
+        lambda: asked(branch="fix", known_at="2026-01-01T00:00:00Z"),
+        lambda: mp.load(counted(spark, 0, 3), fix, "numbers"),
+    ):
+        with pytest.raises(Invalid) as error:
+            refused()
+        assert error.value.kind in ("ref_twice", "ref_unsupported")

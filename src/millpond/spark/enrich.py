@@ -39,6 +39,7 @@ def enrich(
     map: str | None = None, key: ColumnLike | None = None, at: ColumnLike | None = None, into: str | None = None,
     on_invalid: OnInvalid = "error", known_at: object = None, overwrite: bool = False,
     partition: PartitionBy | None = None, partitions: int | None = None, refresh: str = "batch",
+    branch: str | None = None, ref: str | None = None,
 ) -> DataFrame:  # fmt: skip
     """The rows of `frame` with a column for each lookup; null where a map has no value.
 
@@ -46,7 +47,8 @@ def enrich(
     pass answers them. A map of structs gives a struct (`select("weather.*")` spreads it); sessions give a struct of
     `start` and `end`. The snapshots are those of the moment of this call, however late Spark runs the query.
     `overwrite=True` replaces an existing column. `known_at`, a column or a time, asks layered maps in a folder as they
-    were known then: in a batch, and without `partition`.
+    were known then: in a batch, and without `partition`. `branch` or `ref` asks layered maps in a folder as they are
+    on a branch, or at a ref such as `main~3`, a tag, a commit or a time.
 
     A stream takes the newest snapshots at the begin of each micro-batch, and holds them for that batch. `refresh` may
     be a duration, the age from which a newer one is taken, or `"never"`: those of this call serve for ever.
@@ -70,13 +72,13 @@ def enrich(
     lookup_list = [_with_moments(frame, lookup, partition) for lookup in lookup_list]
     for lookup in lookup_list:
         check_on_invalid(lookup.on_invalid)
-    place = place_of(pond, frame.sparkSession)
+    place = place_of(pond, frame.sparkSession, refs=True).at(branch, ref)
     with opened(pond, place) as open_:
         questions = [
             replace(
                 question_to(open_, place, lookup.map), on_invalid=lookup.on_invalid, key=_named(lookup.key),
                 time=None if lookup.at is None else _named(lookup.at),
-                history=None if lookup.known_at is None else history_of(open_, lookup.map),
+                history=None if lookup.known_at is None else history_of(open_, place, lookup.map),
             )
             for lookup in lookup_list
         ]  # fmt: skip

@@ -4,6 +4,7 @@
 |---|---|---|---|
 | `pond` (or the path) | yes | yes | the pond's folder or URLs; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
+| `branch`, `ref` | batch | | the map as it is on a branch, or was at a ref: `main~3`, a tag, a commit or a time |
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |
@@ -53,8 +54,8 @@ _COLUMNS = tuple(field.name for field in fields(ColumnMapping))
 STREAM_OPTIONS = ("startingPosition", "maxRowsPerTrigger", "failOnTrimmed")
 
 OPTIONS = (
-    "pond", "path", "map", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects", "rejects", "source",
-    "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
+    "pond", "path", "map", "branch", "ref", "columns", "where", "pushdown", "partitions", *_COLUMNS, "max_rejects",
+    "rejects", "source", "again", "freeze", "synchronise", "time_unit", *STREAM_OPTIONS,
 )  # fmt: skip
 SPARKS = ("checkpointlocation", "queryname")
 """The options of streams that Spark itself adds, in small letters."""

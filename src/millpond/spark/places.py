@@ -10,7 +10,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
 
@@ -23,10 +23,13 @@ from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.loads.pond_folder import writer_folder
 
 if TYPE_CHECKING:
+    from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
+    from millpond.maps.map import Map
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.pond import Pond
+    from millpond.refs.pond import RefPond
     from millpond.settings import Settings
     from millpond.spark.change_log import Change, Log
     from millpond.spark.planned_snapshot import PlannedSnapshots
@@ -38,7 +41,7 @@ __all__ = (
 )  # fmt: skip
 
 OpenPond: TypeAlias = "Pond | RemotePond"
-PondLike: TypeAlias = "OpenPond | str | os.PathLike[str]"
+PondLike: TypeAlias = "OpenPond | RefPond | str | os.PathLike[str]"
 
 POND = "spark.millpond.pond"
 """The setting of a session that names the pond for calls that name none."""
@@ -81,6 +84,18 @@ class Place(Protocol):
     def log(self, name: str, clock: Clock) -> Log:
         """The log of the pond, as far as it is about one map."""
 
+    def at(self, branch: str | None, ref: str | None) -> Place:
+        """The place as it is on a branch, or at a ref.
+
+        Raises: `Invalid` where both are named, and for nodes.
+        """
+
+    def map(self, pond: OpenPond, name: str) -> Map | RemoteMap:
+        """A map, as it is on the branch or at the ref.
+
+        Raises: `NotFound`.
+        """
+
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """The map as it is now, or was at most `age_ms` ago; it is frozen first if it moved on.
 
@@ -96,9 +111,11 @@ class Place(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FolderPlace:
-    """A pond in a folder that driver and executors see under one path, which is absolute."""
+    """A pond in a folder that driver and executors see under one path, which is absolute; on a branch, or at a ref."""
 
     where: str
+    branch: str = ""
+    ref: str = ""
 
     @property
     def folder(self) -> Path:
@@ -134,12 +151,27 @@ class FolderPlace:
 
         return FolderLog(self.open(), name)
 
+    def at(self, branch: str | None, ref: str | None) -> FolderPlace:
+        """The pond on a branch, or at a ref."""
+        if branch and ref:
+            raise Invalid("a branch and a ref are given", kind="ref_twice", ref=ref, branch=branch, hint="name one")
+        if not branch and not ref:
+            return self
+        return replace(self, branch="" if branch == "main" else branch or "", ref=ref or "")
+
+    def map(self, pond: OpenPond, name: str) -> Map:
+        """A map of the pond, or of it on the branch or at the ref."""
+        from millpond.pond import Pond
+
+        if isinstance(pond, Pond) and self.branch:
+            return pond.branch(self.branch).map(name)
+        return pond.at(self.ref).map(name) if isinstance(pond, Pond) and self.ref else cast("Pond", pond).map(name)
+
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Freeze the map: its snapshot stays while somebody leases it."""
         from millpond.spark.planned_snapshot import FolderSnapshots
 
-        pond = cast("Pond", pond)
-        opened = pond.map(name)
+        opened = self.map(pond, name)
         with opened.snapshots.current() or nullcontext() as current:
             young = current is not None and current.manifest.created_ms > SystemClock().now_ms() - age_ms
             manifest = current.manifest if current is not None and young else opened.freeze()
@@ -206,6 +238,22 @@ class NodesPlace:
 
         return NodesLog(self, name, clock)
 
+    def at(self, branch: str | None, ref: str | None) -> NodesPlace:
+        """This: nodes serve main.
+
+        Raises: `Invalid` for a branch or a ref.
+        """
+        if branch or ref:
+            raise Invalid(
+                "maps at a ref are read from the pond's folder", kind="refs_place", pond=self.where,
+                hint="name the folder as the pond",
+            )  # fmt: skip
+        return self
+
+    def map(self, pond: OpenPond, name: str) -> Map | RemoteMap:
+        """A map."""
+        return pond.map(name)
+
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Pin the snapshot on the nodes for some hours."""
         from millpond.client.connections import node_urls
@@ -226,10 +274,10 @@ class NodesPlace:
             yield folder
 
 
-def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Place:
+def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs: bool = False) -> Place:
     """The pond that is meant: the one given, else the session's.
 
-    Raises: `Invalid` when there is neither.
+    Raises: `Invalid` when there is neither, and for a pond at a ref where not `refs`.
     """
     place = pond if pond is not None else (session.conf.get(POND, None) if session else None)
     if place is None:
@@ -238,9 +286,18 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None) -> Plac
         )
     if not isinstance(place, str | os.PathLike):
         from millpond.pond import Pond
+        from millpond.refs.pond import BranchPond, RefPond
 
         if isinstance(place, Pond):
             return _folder_place(place.folder)
+        if isinstance(place, RefPond) and not refs:
+            raise Invalid(
+                "Spark loads into main", kind="ref_unsupported", pond=repr(place), operation="a load by Spark",
+                hint="load files on a branch by pond.branch(…).load_files",
+            )  # fmt: skip
+        if isinstance(place, RefPond):
+            on_branch = isinstance(place, BranchPond)
+            return _folder_place(place.refs.folder).at(*((place.ref, None) if on_branch else (None, place.ref)))
         return NodesPlace(place.nodes.where, Rights(place.settings.client.token, place.settings.tls.ca or ""))
     return place_named(os.fspath(place), Rights() if session is None else rights_of(session))
 
@@ -278,7 +335,7 @@ def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
     Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no node answers.
     """
     if pond is not None and not isinstance(pond, str | os.PathLike):
-        yield pond
+        yield cast("OpenPond", pond)
         return
     with place.open() as made:
         yield made

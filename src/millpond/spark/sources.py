@@ -68,7 +68,7 @@ class MapSource(DataSource):
         super().__init__(options)
         defer_pandas()  # this process plans for Spark, and does little else
         check_options(options, OPTIONS)
-        self.place = pond_option(options, self.default, self.rights)
+        self.place = pond_option(options, self.default, self.rights).at(options.get("branch"), options.get("ref"))
         self.map = options.get("map")
         if not self.map:
             raise Invalid("no map is named", kind="map_unnamed", hint="say option('map', name)")
@@ -80,7 +80,7 @@ class MapSource(DataSource):
 
     def _definition(self) -> MapDefinition:
         with opened(None, self.place) as pond:
-            return pond.map(str(self.map)).definition
+            return self.place.map(pond, str(self.map)).definition
 
     def schema(self) -> StructType:
         """The map's columns as people see them, or those that are wanted."""
@@ -109,6 +109,7 @@ class MapSource(DataSource):
             from millpond.spark.changes import ChangesReader
         except ModuleNotFoundError as error:
             raise Invalid("reading a stream needs PySpark 4.2 or later", kind="spark_too_old") from error
+        self._only_main("a stream of changes")
         definition = self._definition()
         _check_schema(definition, schema)
         show = TableView(definition, schema.names, push_condition(definition, self.options.get("where")).where)
@@ -124,6 +125,14 @@ class MapSource(DataSource):
         definition, settings = self._to_write(schema, overwrite, stream=True)
         return EpochWriter(self.place, definition, settings)
 
+    def _only_main(self, what: str) -> None:
+        at = [f"{name}={self.options[name]}" for name in ("branch", "ref") if self.options.get(name, "main") != "main"]
+        if at:
+            raise Invalid(
+                f"{what} is of main", kind="ref_unsupported", map=self.map, operation=what, at=", ".join(at),
+                hint="load files on a branch by pond.branch(…).load_files",
+            )  # fmt: skip
+
     def _to_write(self, schema: StructType, overwrite: bool, *, stream: bool) -> tuple[MapDefinition, LoadSettings]:
         if overwrite:
             mode = "outputMode('append')" if stream else "mode('append')"
@@ -131,6 +140,7 @@ class MapSource(DataSource):
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
                 hint=f"use {mode}; to start anew, drop the map and create it again",
             )  # fmt: skip
+        self._only_main("a load by Spark")
         settings = load_settings(self.options, SystemClock(), stream=stream)
         with opened(None, self.place) as pond:
             definition = pond.map(str(self.map)).definition

@@ -165,14 +165,14 @@ def question_to(pond: OpenPond, place: Place, name: str) -> Question:
     return Question(shelf, manifest.id, manifest.definition, now, size=manifest.size)
 
 
-def history_of(pond: OpenPond, name: str) -> History:
+def history_of(pond: OpenPond, place: Place, name: str) -> History:
     """The history of a map, whose files stay as long as `maps.history` says.
 
-    Raises: `Invalid`, kind `known_at_unsupported`, for a sharded map, and for maps on nodes.
+    Raises: `Invalid`, kinds `known_at_unsupported` for a sharded map and for maps on nodes, `ref_unsupported` at a ref.
     """
     from millpond.maps.map import Map
 
-    opened = pond.map(name)
+    opened = place.map(pond, name)
     if not isinstance(opened, Map):
         raise Invalid(
             "nodes do not tell what was known before", kind="known_at_unsupported", map=name,

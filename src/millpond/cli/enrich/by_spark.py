@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
     from millpond.cli.terminal.messages import Wanted
+    from millpond.spark.places import PondLike
 
 __all__ = (
     "Enriched",
@@ -125,7 +126,7 @@ def check_places(inputs: Inputs, out: str) -> None:
 
 
 def enrich_files(
-    session: SparkSession, pond: str | Path, inputs: Inputs, lookups: Sequence[Wanted], out: str, *,
+    session: SparkSession, pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *,
     flat: bool | None = None, on_invalid: str = "error", quiet: bool = False, clock: Clock | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up with Spark and write it with what was found.
@@ -159,7 +160,7 @@ def _stages_shown(session: SparkSession, what: str, clock: Clock, *, quiet: bool
 
 def enrich_frame(
     frame: DataFrame,
-    pond: str | Path,
+    pond: PondLike,
     questions: Sequence[Wanted],
     *,
     zone: str | None = None,

@@ -95,14 +95,14 @@ def enrich(
     began = clock.monotonic()
     inputs = work.Inputs(tuple(events), file_format, null, zone)
     chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
-    spark = _here_only(spark, master) if branch or ref else spark
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
         job_set = "enrich/" + "+".join(sorted({lookup.map for lookup in lookups}))
         done = None if _by_spark(spark, master, chosen) else _here(opened, chosen, lookups, spark, job_set, quiet=json)
         if done is None:
-            done = _with_spark(opened, pond, chosen, lookups, master, job_set, quiet=json)
+            place = opened if branch or ref else pond
+            done = _with_spark(opened, place, chosen, lookups, master, job_set, quiet=json)
     _tell(replace(done, seconds=clock.monotonic() - began), lookups, chosen, as_json=json)
 
 
@@ -121,18 +121,6 @@ class _Events:
     def rejectable(self) -> bool:
         """True when some events may be rejected, and written down."""
         return self.max_rejects > 0 or self.rejects is not None
-
-
-def _here_only(spark: bool | None, master: str | None) -> bool:
-    """Refuse Spark for maps at a ref.
-
-    Raises: `Invalid`.
-    """
-    from millpond.errors import Invalid
-
-    if spark or master is not None:
-        raise Invalid("Spark does not read at a ref", kind="ref_spark", hint="leave out --spark, or --branch and --ref")
-    return False
 
 
 def _by_spark(spark: bool | None, master: str | None, chosen: _Events) -> bool:
@@ -174,7 +162,7 @@ def _here(
 
 
 def _with_spark(
-    opened: PondLike, pond: str, chosen: _Events, lookups: tuple[Wanted, ...], master: str | None, job_set: str, *,
+    opened: PondLike, place: Any, chosen: _Events, lookups: tuple[Wanted, ...], master: str | None, job_set: str, *,
     quiet: bool,
 ) -> Enriched:  # fmt: skip
     from millpond.cli.enrich import by_spark as work
@@ -182,7 +170,7 @@ def _with_spark(
     with opened.reports.job(job_set, by="spark") as job, work.running(master, quiet=quiet) as session:
         job.running()
         done = work.enrich_files(
-            session, pond, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
+            session, place, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
             quiet=quiet,
         )  # fmt: skip
         job.note(rows=done.rows)
