@@ -89,8 +89,8 @@ INSIDE = {"Repositories.remembered", "Repositories.get_at_once", "Repositories.s
 """Methods for the server, not for users."""
 RECORDS = (millpond.LoadResult, millpond.Lookup, ColumnMapping, MaintenanceReport, PartStatus, Report, Problem)
 SPARK_NAMES = (
-    "start", "register", "load", "load_files", "enrich", "Lookup", "compact_branch", "collect_garbage",
-    "compress_events", "expire_events",
+    "start", "register", "load", "load_files", "enrich", "Lookup", "training_set", "compact_branch",
+    "collect_garbage", "compress_events", "expire_events",
 )  # fmt: skip
 """The names of `millpond.spark`, in the order of a first use."""
 ERRORS = [name for name in millpond.__all__ if inspect.isclass(getattr(millpond, name)) and name != "MillpondError"]
@@ -162,17 +162,22 @@ def _class(subject: type) -> Iterator[str]:
     yield f"## {subject.__name__}\n"
     yield prose(subject.__doc__)
     yield from example(subject.__name__)
-    for owner in _owners(subject):
+    for owner, members in _owners(subject):
         if owner is not subject:
             yield f"### {subject.__name__}: {_first_line(owner.__doc__)}\n"
-        for name, member in vars(owner).items():
-            if not name.startswith("_"):
-                yield from _member(subject, name, member)
+        for name, member in members.items():
+            yield from _member(subject, name, member)
 
 
-def _owners(subject: type) -> list[type]:
-    """The classes whose methods the subject has, its own first."""
-    return [owner for owner in subject.__mro__ if owner.__module__ not in ("builtins", "typing")]
+def _owners(subject: type) -> Iterator[tuple[type, dict[str, Any]]]:
+    """The classes whose public members the subject has, its own first, each with those that no nearer one has."""
+    seen: set[str] = set()
+    for owner in subject.__mro__:
+        members = {name: member for name, member in vars(owner).items() if not name.startswith("_")}
+        new = {name: member for name, member in members.items() if name not in seen}
+        seen |= new.keys()
+        if new and owner.__module__ not in ("builtins", "typing"):
+            yield owner, new
 
 
 def _member(subject: type, name: str, member: Any) -> Iterator[str]:

@@ -196,7 +196,7 @@ def test_rights_are_those_of_the_token(tmp_path: Path) -> None:
     file.add("runner", tokens["runner"], {"write": ("stream:Etl/*",)})
     file.add("viewer", tokens["viewer"], {"read": ("stream:Etl/night-*",)})
     file.add("loader", tokens["loader"], {"write": ("etl", "Etl*")})
-    with serving(folder, "--set", "server.token_requests_per_second=1", token=tokens["admin"]) as server:
+    with serving(folder, "--set", "server.token_requests_per_second=5", token=tokens["admin"]) as server:
 
         def may(name: str, call: Any, *arguments: Any) -> grpc.StatusCode:
             metadata = (("authorization", f"Bearer {tokens[name]}"),)

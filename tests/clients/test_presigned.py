@@ -59,8 +59,7 @@ def site(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         if request.param == "s3":
             store = opened.enter_context(s3_server.running(base / "s3"))
             bucket = store.make_bucket("bucket")
-            environment = {**store.environment, "MILLPOND_OBJECTS_ALLOW_HTTP": "true"}
-            environment["MILLPOND_VERSIONS_NAMESPACES"] = f"{bucket}/"
+            environment = {**store.environment, "MILLPOND_VERSIONS_NAMESPACES": f"{bucket}/"}
             namespaces, sources, folder = f"{bucket}/", f"{bucket}/sources/", base / "s3/buckets/bucket/sources"
         else:
             folder = base / "sources"

@@ -147,11 +147,11 @@ def test_branches_and_refs_are_read_and_asked(spark: SparkSession, pond: Pond, t
     assert (read(), read(branch="fix"), read(branch="main"), read(ref=first)) == ([3], [2], [3], [1])
     events = spark.createDataFrame([("a",)], "key string")
 
-    def asked(**at: object) -> int | None:
+    def answer(**at: object) -> int | None:
         (row,) = mp.enrich(events, **{"pond": pond, "map": "numbers", "key": "key", "into": "n"} | at).collect()
         return row["n"]
 
-    assert (asked(), asked(branch="fix"), asked(ref="main~1"), asked(pond=fix)) == (3, 2, 1, 2)
+    assert (answer(), answer(branch="fix"), answer(ref="main~1"), answer(pond=fix)) == (3, 2, 1, 2)
     (tmp_path / "events").mkdir()
     stream = spark.readStream.schema("key string").json(str(tmp_path / "events"))
     query = mp.enrich(stream, pond=pond, map="numbers", key="key", into="n", branch="fix").writeStream
@@ -163,8 +163,8 @@ def test_branches_and_refs_are_read_and_asked(spark: SparkSession, pond: Pond, t
     query.stop()
     assert sorted(row["n"] for row in spark.sql("select n from of_a_branch").collect()) == [4, 5]
     for refused in (
-        lambda: asked(branch="fix", ref="main"),
-        lambda: asked(branch="fix", known_at="2026-01-01T00:00:00Z"),
+        lambda: answer(branch="fix", ref="main"),
+        lambda: answer(branch="fix", known_at="2026-01-01T00:00:00Z"),
         lambda: mp.load(counted(spark, 0, 3), fix, "numbers"),
     ):
         with pytest.raises(Invalid) as error:

@@ -22,7 +22,7 @@ from millpond.events.shared_jobs import HoldsJobs
 from millpond.kernel.keys import EVERYTHING, encode
 from millpond.kernel.keyspace import REGISTRY, Registry, Scope
 from millpond.maps.log.clone import CLONE_FORMAT, Clone, adopt_clone, clone_folder, write_quarantine, write_state
-from millpond.maps.model.keyspaces import PART_RETENTION, POND_ID
+from millpond.maps.model.keyspaces import HISTORY_AGE, PART_RETENTION, POND_ID
 from millpond.pond import open_pond
 from millpond.stores.memory import MemorySpace
 from millpond.testing.faults import flip_byte
@@ -99,16 +99,23 @@ def rows_of(pond: Pond) -> dict[str, int]:
     return counts
 
 
+OTHERS = ("versions/", "events/", "workflows/")
+
+
+def of_maps(pond: Pond) -> set[str]:
+    """The keyspaces of maps that have rows."""
+    return {name for name in rows_of(pond) if not name.startswith(OTHERS)}
+
+
 def names_of(*scopes: Scope) -> set[str]:
     """The keyspaces of maps; the tests of the other parts fill theirs, which another test may have imported."""
-    others = ("versions/", "events/", "workflows/")
-    return {name for keyspace in REGISTRY.of(*scopes) if not (name := str(keyspace)).startswith(others)}
+    return {name for keyspace in REGISTRY.of(*scopes) if not (name := str(keyspace)).startswith(OTHERS)}
 
 
 @pytest.fixture
 def busy(tmp_path: Path) -> Path:
     """A pond with a row in every keyspace of maps but those of clones and of nodes."""
-    with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), maps_part_retention="7d") as pond:
+    with open_pond(tmp_path / "busy", clock=ManualClock(now=DAY), maps_part_retention="7d", maps_history="20d") as pond:
         pond.create_map("m", kind="temporal_state", value="long")
         pond.create_map("dropped", kind="state")
         bring(pond, 1, stream=("query", 1))
@@ -123,7 +130,9 @@ def busy(tmp_path: Path) -> Path:
         pond.map("m").retain(before="1970-01-01T00:00Z")
         bring(pond, 4, wait=False)
         pond.log.order_maintenance("m", "condense", 0)
-        assert rows_of(pond).keys() == names_of() - {"maps/cloned"} - OF_NODES
+        pond.create_map("layered", kind="state", value="long", store="layers").load([{"key": "a", "value": 1}])
+        pond.branch("fix", source="main").map("layered").load([{"key": "a", "value": 2}])
+        assert of_maps(pond) == names_of() - {"maps/cloned"} - OF_NODES
         assert [problem.subject for problem in pond.verify().problems] == ["quarantine"]
     return tmp_path / "busy"
 
@@ -131,7 +140,7 @@ def busy(tmp_path: Path) -> Path:
 @pytest.mark.usefixtures("process")
 def test_a_busy_pond_has_no_row_outside_the_keyspaces(busy: Path) -> None:
     with open_pond(busy, clock=ManualClock(now=DAY, ids=900)) as pond:
-        assert rows_of(pond).keys() <= names_of()
+        assert of_maps(pond) <= names_of()
 
 
 @pytest.mark.usefixtures("process")
@@ -185,17 +194,20 @@ def gather(source: Path, target: Path) -> Clone:
 
 @pytest.mark.usefixtures("process")
 def test_a_clone_has_what_is_shared_and_leaves_its_folders_settings(busy: Path, tmp_path: Path) -> None:
-    with open_pond(tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), maps_part_retention="3d") as copy:
+    with open_pond(
+        tmp_path / "copy", clock=ManualClock(now=DAY, ids=500), maps_part_retention="3d", maps_history="9d"
+    ) as copy:
         copy.create_map("mine", kind="state")
         about = gather(busy, copy.folder)
         adopt_clone(copy.folder, copy.space, about)
-        found = rows_of(copy)
+        found = of_maps(copy)
         local = names_of(Scope.LOCAL) - {"maps/cloned", "maps/quarantine/<map>/<number>"}
-        assert found.keys() == names_of() - local - OF_NODES
+        assert found == names_of() - local - OF_NODES
         assert copy.log.pond_id == about.pond
         with copy.space.read() as tx:
             assert tx.get(POND_ID.pack()) == about.pond.encode()
             assert tx.get(PART_RETENTION.pack()) == str(3 * DAY).encode()
+            assert tx.get(HISTORY_AGE.pack()) == str(9 * DAY).encode()
 
 
 @pytest.mark.usefixtures("process")

@@ -107,6 +107,23 @@ def test_what_is_reachable_stays_and_what_aged_out_goes(pond: Pond, layered: Map
     assert [manifest.id for manifest in list_manifests(layered.objects)] == [layered.freeze().id]
 
 
+def test_a_folded_load_names_its_own_rows_until_it_is_old(pond: Pond, layered: Map, clock: ManualClock) -> None:
+    layers = layered.rows.snapshots
+    for number in range(3):
+        load(layered, number)
+        fold_due(layers, everything=True)
+    clock.advance(9 * DAY)
+    collect_files(layers)
+    changes = layered.rows.past.changes()
+    made = [load_manifest(layered.objects, change.loaded) for change in changes]
+    assert [manifest.layers[0].groups for manifest in made] == [change.rows for change in changes] == [3, 2, 1]
+    assert changes[-1].manifest == layered.freeze().id != changes[-1].loaded
+    clock.advance(2 * DAY)
+    collect_files(layers)
+    assert [change.loaded for change in layered.rows.past.changes()] == [""]
+    assert [manifest.id for manifest in list_manifests(layered.objects)] == [layered.freeze().id]
+
+
 def test_a_pond_keeps_its_history_for_as_long_as_it_was_told(tmp_path: Path, clock: ManualClock) -> None:
     for settings, history_ms in (
         ({}, 30 * DAY),

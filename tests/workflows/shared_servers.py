@@ -9,11 +9,12 @@ import subprocess
 import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import grpc
 from littlehorse.model import service_pb2_grpc
 
+from millpond.workflows.logs.kafka import KafkaLog
 from tests import kafka_server
 from tests.ports import free_ports
 from tests.rings.forked import Command
@@ -24,17 +25,20 @@ if TYPE_CHECKING:
 
 __all__ = ("SharedServer", "shared_servers")
 
+SAVING_OFTEN = Path(__file__).with_name("saving_often.py")
+
 
 class SharedServer:
     """One process of several."""
 
-    def __init__(self, folder: Path, log: str, checkpoints: Path | str, **more: str) -> None:
-        """`more` are settings by the names of their variables."""
-        self.folder, [self.port] = folder, free_ports(1)
-        self.process: Command | None = None
+    def __init__(
+        self, folder: Path, log: str, checkpoints: Path | str, *, saving_often: bool = False, **more: str
+    ) -> None:  # fmt: skip
+        """`more` are settings by the names of their variables. With `saving_often` it makes checkpoints each second."""
+        self.folder, self.saving_often, [self.port] = folder, saving_often, free_ports(1)
+        self.process: Command | subprocess.Popen[str] | None = None
         self.settings = {
             "MILLPOND_WORKFLOWS_LOG": log, "MILLPOND_WORKFLOWS_CHECKPOINTS": str(checkpoints),
-            "MILLPOND_WORKFLOWS_PARTITIONS": "4", "MILLPOND_WORKFLOWS_CHECKPOINT_INTERVAL": "1s",
             "MILLPOND_WORKFLOWS_EVENTS": "on", **more,
         }  # fmt: skip
 
@@ -53,10 +57,19 @@ class SharedServer:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("MILLPOND_")}
         words = ["serve", "--data", str(self.folder), "--port", str(self.port), "--json"]
         with self.folder.with_suffix(".log").open("a") as log:
-            self.process = Command(words, env={**environment, **self.settings}, cwd=self.folder.parent, stderr=log)
+            self.process = self._begun(words, environment | self.settings, log)
+        assert self.process.stdout is not None
         line = self.process.stdout.readline()
         assert line, self.folder.with_suffix(".log").read_text()
         assert json.loads(line)["grpc_port"] == self.grpc_port
+
+    def _begun(self, words: list[str], environment: dict[str, str], log: IO[str]) -> Command | subprocess.Popen[str]:
+        if not self.saving_often:
+            return Command(words, env=environment, cwd=self.folder.parent, stderr=log)
+        return subprocess.Popen(
+            [sys.executable, str(SAVING_OFTEN), *words], env=environment, cwd=self.folder.parent, text=True,
+            stdout=subprocess.PIPE, stderr=log,
+        )  # fmt: skip
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> None:
         """End the process."""
@@ -78,12 +91,16 @@ class SharedServer:
 
 
 @contextmanager
-def shared_servers(folder: Path, count: int, **more: str) -> Iterator[list[SharedServer]]:
-    """Some processes with a broker of their own; `more` are settings by the names of their variables."""
+def shared_servers(
+    folder: Path, count: int, *, partitions: int = 4, saving_often: bool = False
+) -> Iterator[list[SharedServer]]:
+    """Some processes with a broker of their own, and the topic there with so many partitions of runs."""
     with ExitStack() as stack:
         broker = stack.enter_context(kafka_server.running(folder))
+        KafkaLog(broker, "runs", partitions=partitions + 1).close()  # one is for metadata
+        log, checkpoints = f"kafka://{broker}/runs", folder / "checkpoints"
         servers = [
-            SharedServer(folder / f"pond-{number}", f"kafka://{broker}/runs", folder / "checkpoints", **more)
+            SharedServer(folder / f"pond-{number}", log, checkpoints, saving_often=saving_often)
             for number in range(count)
         ]
         for server in servers:

@@ -235,7 +235,7 @@ def test_without_brokers_the_settings_are_refused(workflow_server: WorkflowServe
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[list[SharedServer]]:
-    with shared_servers(tmp_path, 2, MILLPOND_WORKFLOWS_CHECKPOINT_INTERVAL="1h") as made:
+    with shared_servers(tmp_path, 2) as made:
         yield made
 
 

@@ -59,7 +59,7 @@ RUNS = 30
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SharedServer]]:
-    with shared_servers(tmp_path_factory.mktemp("shared"), 3) as made:
+    with shared_servers(tmp_path_factory.mktemp("shared"), 3, saving_often=True) as made:
         with made[0].stub() as first:
             until_all_are_known(first)
         program = made[0].program("all")

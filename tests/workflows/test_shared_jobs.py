@@ -48,7 +48,7 @@ DONE = BulkJobStatus.BULK_JOB_COMPLETED
 
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[SharedServer]]:
-    with shared_servers(tmp_path_factory.mktemp("jobs"), 2, MILLPOND_WORKFLOWS_PARTITIONS="2") as made:
+    with shared_servers(tmp_path_factory.mktemp("jobs"), 2, partitions=2) as made:
         with made[0].stub() as stub:
             until_all_are_known(stub, 2)
             tried(stub.PutExternalEventDef, PutExternalEventDefRequest(name="ready"))

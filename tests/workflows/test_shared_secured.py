@@ -57,7 +57,7 @@ def servers(tmp_path: Path, s3_server: S3Server) -> Iterator[list[SharedServer]]
             folder = tmp_path / f"pond-{number}"
             millpond.open(folder).close()
             TokenFile(folder).add("process", token, {"admin": ("*",)})
-            made.append(SharedServer(folder, f"kafka://{broker}/runs", bucket, **more))
+            made.append(SharedServer(folder, f"kafka://{broker}/runs", bucket, saving_often=True, **more))
         try:
             for server in made:
                 server.start()

@@ -73,6 +73,10 @@ class Site:
         with self.server.stub() as stub:
             stub.RunWf(RunWfRequest(wf_spec_name="working", id=name, variables=variables), timeout=SECONDS)
 
+    def delete(self, run: str) -> None:
+        with self.server.stub() as stub:
+            stub.DeleteWfRun(DeleteWfRunRequest(id=WfRunId(id=run)), timeout=SECONDS)
+
     def attempts(self, run: str) -> list[Any]:
         with self.server.stub() as stub:
             (task,) = stub.ListTaskRuns(ListTaskRunsRequest(wf_run_id=WfRunId(id=run)), timeout=SECONDS).results
@@ -111,6 +115,7 @@ def test_a_worker_that_is_killed_is_noticed_though_the_timeout_is_long(site: Sit
     (lost, _) = site.attempts("killed")
     assert lost.status == TaskStatus.TASK_TIMEOUT
     assert "its worker is gone" in lost.error.message
+    site.delete("killed")  # no worker after this one shall have its next attempt
 
 
 def test_an_attempt_of_a_worker_that_dies_with_its_server_is_noticed_too(site: Site) -> None:
@@ -127,6 +132,7 @@ def test_an_attempt_of_a_worker_that_dies_with_its_server_is_noticed_too(site: S
     finally:
         other.send_signal(signal.SIGTERM)
         other.wait(SECONDS)
+    site.delete("both")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -172,7 +178,7 @@ def test_an_attempt_of_a_run_that_is_stopped_or_deleted_is_cancelled(site: Site)
             wait_for(lambda name=name: site.there(f"{name}.began"))
         with site.server.stub() as stub:
             stub.StopWfRun(StopWfRunRequest(wf_run_id=WfRunId(id="stopped")), timeout=SECONDS)
-            stub.DeleteWfRun(DeleteWfRunRequest(id=WfRunId(id="deleted")), timeout=SECONDS)
+        site.delete("deleted")
         for name in ("stopped", "deleted"):
             assert seconds_until(lambda name=name: site.there(f"{name}.cancelled")) <= 5
         with site.server.stub() as stub:

@@ -65,25 +65,21 @@ class RemoteLoading:
     ) -> LoadResult:  # fmt: skip
         """Bring parts to every node and enter them as one load, or not at all.
 
-        Without parts nothing is entered, unless it is a load of a `stream`: its id and its epoch are taken then.
-
         `wait`: until they are merged everywhere; by default as the setting `synchronise` says.
 
         Raises: as `upload_parts` and `enter_load`.
         """
         began = self.clock.monotonic()
         load = load_id or self.clock.random_id()
-        if not parts and stream is None:
+        if not parts:
             return LoadResult(
                 load=load, rows=0, rejected=rejected, parts=0, duplicate_parts=0, maps={}, seconds=0.0
             )  # fmt: skip
-        answer = None
-        if parts:
-            with confirming(load):
-                answer = bring_load(
-                    self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
-                )
-        if parts and answer is None:
+        with confirming(load):
+            answer = bring_load(
+                self.nodes, parts, load_id=load, source=source, rejected=rejected, stream=stream, advance=advance
+            )
+        if answer is None:
             upload_parts(self.nodes, parts, advance=advance)
         result = enter_load(
             self.nodes, parts, load_id=load, clock=self.clock, source=source, rejected=rejected, stream=stream,
@@ -91,6 +87,13 @@ class RemoteLoading:
         )  # fmt: skip
         self.changed(*result.maps)
         return replace(result, seconds=self.clock.monotonic() - began)
+
+    def void(self, load: str) -> LoadResult:
+        """Take a load id, so that nothing is entered under it any more; the result of what was entered before.
+
+        Raises: as `enter_load`.
+        """
+        return enter_load(self.nodes, (), load_id=load, clock=self.clock, void=True)
 
     def load_data(
         self, definition: MapDefinition, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None,

@@ -269,10 +269,11 @@ class _Progress:
 def enter_load(
     nodes: Nodes, parts: Sequence[PartFile], *, load_id: str, clock: Clock, source: str = "", rejected: int = 0,
     stream: tuple[str, int] | None = None, synchronise: bool = False, answer: Response | None = None,
+    void: bool = False,
 ) -> LoadResult:  # fmt: skip
     """Enter uploaded parts as one load; their folders need not be there any more.
 
-    `answer`: that of the primary, when it has entered the load.
+    `answer`: that of the primary, when it has entered the load. `void`: there are no parts, but the id is taken.
 
     Raises:
         Uncertain: kind `load_unconfirmed` when the primary's answer was lost. It may be repeated.
@@ -283,7 +284,7 @@ def enter_load(
     began = clock.monotonic()
     body = {
         "load_id": load_id, "parts": [part.manifest.id for part in parts], "source": source, "rejected": rejected,
-        "stream": None if stream is None else list(stream),
+        "stream": None if stream is None else list(stream), **({"void": True} if void else {}),
     }  # fmt: skip
     if answer is None:
         with confirming(load_id):

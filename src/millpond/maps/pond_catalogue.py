@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
-from millpond.maps.model.catalogue import altered_map, created_map, find_map, list_maps
+from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, store_of
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.open_maps import OpenMaps, folder_name
@@ -192,9 +192,11 @@ class PondCatalogue:
 
                 objects = FolderObjects(place)
                 with collecting(objects) as free:  # of a map that is being copied, it is written to until it is entered
-                    if free and place.name not in {folder_name(definition) for definition in self.list()}:
-                        with self._loading.space.read() as tx:
-                            named = named_in(tx, place.name)
+                    with self._loading.space.read() as tx:
+                        # This map alone is looked up: a drop costs the same, however many maps there are.
+                        there = known_map(tx, place.name.partition(".")[0])
+                        named = named_in(tx, place.name)
+                    if free and (there is None or folder_name(there) != place.name):
                         discard_snapshots(objects, self._loading.clock.now_ms(), named)
             return
         # Handles, of other processes too, look at this file: they learn of it before the rest is taken away.

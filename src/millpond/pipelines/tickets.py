@@ -5,7 +5,7 @@
 
 Invariants:
 * of all attempts at a step at most one load is entered: an attempt voids the tickets of those before it first, and a
-  void ticket is the id of a load that was entered without rows, so that nothing is entered under it any more;
+  void ticket is the id of a load that was entered as void, without rows, so that nothing is entered under it any more;
 * a ticket whose load was entered stays as it is: who voids it gets that load.
 """
 
@@ -46,7 +46,7 @@ def void(pond: Pond | RemotePond, ticket: str) -> dict[str, Any] | None:
 
     Raises: as `Pond.commit_load`.
     """
-    result = pond.commit_load([], load_id=ticket, stream=(f"void {ticket}", 0), wait=False)
+    result = pond.loading.void(ticket)
     entry = next(iter(pond.log.entries(result.position - 1)))
     rows = sum(entry.body["rows"].values()) if entry.kind == "load" and entry.body["load"] == ticket else 0
     if not rows:

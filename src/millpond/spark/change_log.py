@@ -133,7 +133,7 @@ class FolderLog:
 
     def _in_history(self, change: Change) -> Change | None:
         with self._pond.space.read() as tx:
-            manifests = {past.position: past.manifest for past in changes_of(tx, self.name)}
+            manifests = {past.position: past.loaded for past in changes_of(tx, self.name) if past.loaded}
         manifest = manifests.get(change.position)
         folder = self._pond.map(self.name).objects.where
         return None if manifest is None else replace(change, folder=str(folder), manifest=manifest)

@@ -154,7 +154,8 @@ def extra_columns(
     )
     if chosen and mapping.extra != "add":
         return []
-    return [name for name in names if name not in columns.names and not _PANDAS_INDEX.fullmatch(name)]
+    placed = columns.names
+    return [name for name in names if name not in placed and not _PANDAS_INDEX.fullmatch(name)]
 
 
 def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:

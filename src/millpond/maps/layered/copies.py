@@ -128,7 +128,7 @@ def _enter(
         tx.put(ABSORBED.pack(after.name, ABSORBED.unpack(key)[1]), row)
     if drop:
         for change in changes_of(tx, before.name):
-            put_back(tx, after.name, replace(change, manifest=linked[change.manifest].id))
+            put_back(tx, after.name, replace(change, manifest=linked[change.manifest].id, loaded=""))
         record(tx, "drop", (before.name,), {"incarnation": before.incarnation}, now)
     elif manifest.shard_version:
         put_change(tx, after.name, manifest.shard_version, manifest.id, entry)

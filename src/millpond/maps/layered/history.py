@@ -5,6 +5,8 @@
 Invariants:
 * a change of a map has one row, put in the write that moves the head, with the time of its entry in the log. A fold has
   none: the last row names its manifest then, and what was known stays what it was;
+* the row of a load names the manifest that the load made, too, whatever was folded since: its newest layer has the rows
+  of that load alone. When the row is older than `history`, that manifest is kept no more;
 * versions count from 1 without a gap, and moments never fall: the manifest of a row was known from its moment up to
   that of the next;
 * rows go from the oldest on, each when the next one is older than `history`. So what was known at any moment since then
@@ -41,7 +43,10 @@ __all__ = (
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One change of a map: its entry in the log, the rows it brought, and the manifest that counted from then on."""
+    """One change of a map: its entry in the log, the rows it brought, and the manifest that counted from then on.
+
+    `loaded` is the manifest whose newest layer has those rows; empty where there is none, or it is kept no more.
+    """
 
     version: int
     moment_ms: int
@@ -50,6 +55,7 @@ class Change:
     kind: str
     rows: int
     source: str
+    loaded: str = ""
 
 
 _CHANGE = JsonForm(Change)
@@ -58,7 +64,8 @@ _CHANGE = JsonForm(Change)
 def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry) -> None:
     """Tell of a change of a map, in the write that moves its head."""
     rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
-    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source))
+    loaded = manifest if entry.kind == "load" else ""
+    put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source, loaded))
 
 
 def put_back(tx: Transaction, name: str, change: Change) -> None:
@@ -94,20 +101,23 @@ def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str,
     Raises: as `changes_of`.
     """
     named = dict.fromkeys(named_in(tx, f"{definition.name}.{definition.incarnation}"), "a commit or branch")
-    named |= {change.manifest: "history" for change in changes_of(tx, definition.name)}
+    changes = changes_of(tx, definition.name)
+    named |= {id_: "history" for change in changes for id_ in (change.manifest, change.loaded) if id_}
     current = read_pointer(tx, definition.name).current
     return named if current is None else {**named, current.manifest: "head"}
 
 
 def forget_aged(space: Space, definition: MapDefinition, before_ms: int) -> int:
-    """Forget the changes that another one followed by a time; the number of them.
+    """Forget the changes that another one followed by a time, and what loads up to it made; the number of changes.
 
     Raises: as `changes_of`.
     """
     name = definition.name
 
     def act(tx: Transaction) -> int:
-        followed = [change.version for change in changes_of(tx, name) if change.moment_ms <= before_ms]
-        return tx.delete_range(HISTORY[name].range((), (max(followed, default=0),)))
+        aged = [change for change in changes_of(tx, name) if change.moment_ms <= before_ms]
+        if aged and aged[-1].loaded not in ("", aged[-1].manifest):
+            put_back(tx, name, replace(aged[-1], loaded=""))
+        return tx.delete_range(HISTORY[name].range((), (aged[-1].version if aged else 0,)))
 
     return space.write(act)

@@ -76,10 +76,12 @@ class LoadResult(ShownAsTable):
 def commit_load(
     loading: Loading, parts: Sequence[Brought], *, source: str = "", rejected: int = 0, load_id: str | None = None,
     stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
+    void: bool = False,
 ) -> LoadResult:  # fmt: skip
     """Adopt all parts, and layers, as one load or none, then merge them, unless not to `wait` for that.
 
-    `unsynced`: the parts whose files are not on the disk yet, but in the system's memory.
+    `unsynced`: the parts whose files are not on the disk yet, but in the system's memory. `void`: there are no parts,
+    but the load id is taken, so that nothing is entered under it any more.
 
     A load id, or an epoch of a stream, that was entered before is answered as then, and nothing is entered.
 
@@ -94,7 +96,7 @@ def commit_load(
         with layered.opened():
             committed = loading.loads.commit(
                 parts_of(parts), source, rejected=rejected, load_id=load_id, stream=stream, unsynced=unsynced,
-                layered=layered,
+                layered=layered, void=void,
             )  # fmt: skip
         if wait:
             _wait_merged(loading, committed)
@@ -270,13 +272,14 @@ def row_writer(
 def commit_reported(
     loading: Loading, parts: Sequence[PartFile], *, source: str = "", rejected: int = 0, load_id: str | None = None,
     stream: tuple[str, int] | None = None, wait: bool = True, unsynced: AbstractSet[str] = frozenset(),
+    void: bool = False,
 ) -> LoadResult:  # fmt: skip
     """As `commit_load`, for a load that nobody reported so far."""
     job_set = load_job_set({part.manifest.map for part in parts})
     with loading.reports.job(job_set, load_id or "", parts=len(parts)) as job:
         result = commit_load(
             loading, parts, source=source, rejected=rejected, load_id=load_id, stream=stream, wait=wait,
-            unsynced=unsynced,
+            unsynced=unsynced, void=void,
         )  # fmt: skip
         note_result(job, result)
     return result

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from millpond.kernel.job_reports import JobReports
     from millpond.kernel.space import Space
     from millpond.maps.layered.head import Layers
+    from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.loads import Loads
     from millpond.maps.shard.shard import Shard
 
@@ -52,3 +53,13 @@ class Loading:
     def reports(self) -> JobReports:
         """The place that loads report to."""
         return self.loads.reports
+
+    def void(self, load: str) -> LoadResult:
+        """Take a load id, so that nothing is entered under it any more; the result of what was entered before.
+
+        Raises: as `commit_load`.
+        """
+        # Imported here: opening a pond needs no Arrow.
+        from millpond.maps.loads.load import commit_load
+
+        return commit_load(self, (), load_id=load, wait=False, void=True)

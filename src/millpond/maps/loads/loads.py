@@ -138,12 +138,12 @@ class Loads:
     def commit(
         self, parts: Sequence[PartFile], source: str, *, rejected: int = 0, load_id: str | None = None,
         stream: tuple[str, int] | None = None, unsynced: AbstractSet[str] = frozenset(),
-        layered: LayeredLoad | None = None,
+        layered: LayeredLoad | None = None, void: bool = False,
     ) -> Committed:  # fmt: skip
         """Enter all parts as one load, or none. Their folders are taken: moved, or removed when they are known.
 
         `layered` has the layers of the load, and takes its parts of layered maps. `unsynced`: the parts whose files are
-        not durable yet; they are made so before the load is entered.
+        not durable yet; they are made so before the load is entered. `void`: it is entered though it brings nothing.
 
         Raises:
             Corrupt: a part is damaged, or holds what its map cannot have.
@@ -172,7 +172,7 @@ class Loads:
         maps = {manifest.id: manifest.map for manifest in sharded}
 
         def enter(tx: Transaction) -> Committed:
-            return self._enter(tx, load, sharded, contents, layered, source, rejected, stream)
+            return self._enter(tx, load, sharded, contents, layered, source, rejected, stream, void)
 
         def entered(tx: ReadTransaction) -> Committed | None:
             earlier = remembered(tx, load, None)
@@ -311,7 +311,7 @@ class Loads:
 
     def _enter(
         self, tx: Transaction, load: str, manifests: Sequence[PartManifest], contents: Sequence[LayerContent],
-        layered: LayeredLoad | None, source: str, rejected: int, stream: tuple[str, int] | None,
+        layered: LayeredLoad | None, source: str, rejected: int, stream: tuple[str, int] | None, void: bool,
     ) -> Committed:  # fmt: skip
         earlier = remembered(tx, load, stream)
         if earlier is not None:
@@ -319,7 +319,7 @@ class Loads:
         self._check_maps(tx, [*manifests, *contents])
         body = load_body(tx, load, [*manifests, *contents], source=source, rejected=rejected, stream=stream)
         position = head_of(tx).position
-        if body["parts"] or body.get("layers") or stream is not None:
+        if body["parts"] or body.get("layers") or stream is not None or void:
             entry = record(tx, "load", tuple(body["maps"]), body, self.clock.now_ms())
             position = entry.position
             if layered is not None:

@@ -184,7 +184,7 @@ def parse_value_type(text: str) -> ValueType:
         stripped = struct.group(1)
     if re.fullmatch(r"[A-Za-z]+", stripped):
         return ValueType(scalar=_scalar(stripped, text))
-    parsed: list[tuple[str, ScalarType]] = []
+    parsed: dict[str, ScalarType] = {}
     for piece in stripped.split(","):
         match = _FIELD.match(piece)
         if not match:
@@ -193,9 +193,9 @@ def parse_value_type(text: str) -> ValueType:
                 hint="write one type, or fields such as 'temp double, wind_speed double'",
             )  # fmt: skip
         name = match.group(1).strip("`")
-        check_field(name, taken=name in (earlier for earlier, _ in parsed))
-        parsed.append((name, _scalar(match.group(2), text)))
-    return ValueType(fields=tuple(parsed))
+        check_field(name, taken=name in parsed)
+        parsed[name] = _scalar(match.group(2), text)
+    return ValueType(fields=tuple(parsed.items()))
 
 
 def check_field(name: str, *, taken: bool = False) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import lmdb
 import pyarrow as pa
@@ -59,6 +59,8 @@ PART_FORMAT = 3
 """The files of a part, and so of the stream that it travels in."""
 UNSALTED_FORMAT = 2
 """The format before: its manifest names no salt. What was queued in it is merged; no part of it is accepted."""
+_Fields: TypeAlias = dict[str, int | list[int | dict[str, int | str]]]
+"""The ids of fields that changed, as a definition holds them: `FieldIds`."""
 SEALING_SHARE = 6
 """Sealing takes about so many times the bytes of its rows: to sort them, to encode them, and to fill pages."""
 PART_ROWS_MAX = 4_000_000
@@ -70,14 +72,15 @@ PART_BYTES_MAX = 512 << 20
 class PartManifest:
     """The content of a part. Times and numbers are the least and greatest of its addresses.
 
-    Invariant: no value nests deeper than a list, so that a manifest is read and hashed in any depth of calls.
+    Invariant: no value nests deeper than the ids of fields do, so that a manifest is read and hashed in any depth of
+    calls.
     """
 
     format: int
     id: str
     map: str
     incarnation: str
-    definition: dict[str, Any]
+    definition: dict[str, str | int | bool | _Fields | None]
     rows: int
     tables: dict[str, int]
     least: list[int] | None

@@ -45,17 +45,17 @@ class LoadCommit:
 
     def enter(
         self, load: str, parts: Sequence[str], *, source: str, rejected: int, stream: tuple[str, int] | None,
-        may: Callable[[str], bool],
+        may: Callable[[str], bool], void: bool = False,
     ) -> LoadResult:  # fmt: skip
-        """Enter a load; `may` is true for the maps that the caller may write to. The result of an earlier entry is
-        returned again.
+        """Enter a load, or take its id when it is `void`; `may` is true for the maps that the caller may write to. The
+        result of an earlier entry is returned again.
 
         Raises:
             NotFound: kind `part_not_uploaded`, a part is neither here nor known, or is for a map of others.
             Conflict: kind `load_taken`, the id belongs to a load of maps of others.
         """
         with self._names.hold(_names(load, parts, stream)):
-            return self._enter(load, parts, {}, source, rejected, stream, may)
+            return self._enter(load, parts, {}, source, rejected, stream, may, void)
 
     def bring(
         self, load: str, streams: Sequence[tuple[Head, memoryview]], *, source: str, rejected: int,
@@ -83,7 +83,7 @@ class LoadCommit:
 
     def _enter(
         self, load: str, parts: Sequence[str], brought: Mapping[str, PartFile], source: str, rejected: int,
-        stream: tuple[str, int] | None, may: Callable[[str], bool],
+        stream: tuple[str, int] | None, may: Callable[[str], bool], void: bool = False,
     ) -> LoadResult:  # fmt: skip
         here, positions, maps = self._find(parts, brought, may)
         self._check_owned(load, may)
@@ -92,7 +92,7 @@ class LoadCommit:
             entered = remembered(tx, load, stream) is not None
         result = commit_reported(
             self._pond.loading, here, source=source, rejected=rejected, load_id=load, stream=stream, wait=False,
-            unsynced=brought.keys(),
+            unsynced=brought.keys(), void=void,
         )  # fmt: skip
         self._receiver.forget(part for part in parts if part not in brought)
         return result if entered else replace(result, duplicate_parts=result.duplicate_parts + positions)

@@ -83,20 +83,17 @@ class NewLoad(RequestBody):
     """Parts that were uploaded, to be entered as one load, or not at all."""
 
     load_id: Annotated[str, Meta(description="drawn by the writer: asked twice, a load is entered once")]
-    parts: Annotated[
-        list[str],
-        Meta(
-            description="ids, in the order in which they are to be merged; one at least, but "
-            "of a stream's epoch without rows"
-        ),
-    ]
+    parts: Annotated[list[str], Meta(description="ids, in the order in which they are to be merged; none to void")]
     source: str = ""
     rejected: Rejected = 0
     stream: Annotated[tuple[str, int] | None, Meta(description="query and epoch of a stream: entered once")] = None
     epoch: Epoch = 0
+    void: Annotated[bool, Meta(description="take the id without parts: no load is entered under it any more")] = False
 
     def __post_init__(self) -> None:
-        if not self.parts and self.stream is None:
+        if self.void and (self.parts or self.stream is not None):
+            raise ValueError("what is void has neither parts nor a stream")
+        if not self.void and not self.parts:
             raise ValueError("a load has parts")
 
 
@@ -231,7 +228,7 @@ def _enter(node: Node, new_load: NewLoad, caller: Caller) -> dict[str, Any]:
     with node.appending(new_load.epoch):
         result = node.load_commit.enter(
             new_load.load_id, new_load.parts, source=new_load.source, rejected=new_load.rejected,
-            stream=new_load.stream, may=partial(caller.may, "write"),
+            stream=new_load.stream, void=new_load.void, may=partial(caller.may, "write"),
         )  # fmt: skip
     return _entered(node, result)
 
