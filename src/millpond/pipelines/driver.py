@@ -79,15 +79,15 @@ class SparkDriver:
         return mine.result()
 
     def cancel(self, key: str) -> None:
-        """End the job with a key, and wait until it has ended; none is no error.
+        """End the job with a key, and wait until it has ended; none is no error, and none begins under it afterwards.
 
         What does not end within two seconds ends with the driver's process.
         """
         with self._changed:
             going = self._going.get(key)
-            if going is None:
-                return
             self._cancelled.add(key)
+            if going is None:
+                return  # what begins with this key from now on fails
             if self._running != key:
                 return  # it fails when its turn comes
             process = self._process
