@@ -61,11 +61,14 @@ def worker(
     config = LHConfig()
     worker_ = TaskWorker(functions, config, partial(typer.echo, err=True), end_seconds=end)
     worker_.register()
-    if json:
-        console.print_json({"tasks": list(functions), "server": server})
-    else:
-        typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
-    asyncio.run(worker_.run())
+
+    def ready() -> None:
+        if json:
+            console.print_json({"tasks": list(functions), "server": server})
+        else:
+            typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
+
+    asyncio.run(worker_.run(ready))
 
 
 def _module(name: str) -> ModuleType:
