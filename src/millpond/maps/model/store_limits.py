@@ -9,7 +9,7 @@ __all__ = ("UNSUPPORTED", "need_shard", "one_state", "refuse_settings", "unsuppo
 
 UNSUPPORTED = {
     "update_time": "retain by effective_time, or alter the map to store='shard', which keeps a time for each row",
-    "changes": "of layers those of keys in a folder are a stream, as long as maps.history; alter it to store='shard'",
+    "changes": "of layers those in a folder are a stream, as long as maps.history; alter it to store='shard'",
     "replication": "serve the pond from one node, or alter the map to store='shard' before",
     "shard": "read the map by lookup, scan or a snapshot: it has no shard",
 }
