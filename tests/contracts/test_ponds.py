@@ -39,6 +39,7 @@ class TestFolderInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(40, of="ponds of a node")
 class TestNode(PondContract):
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
@@ -59,6 +60,7 @@ class TestNode(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(20, of="ponds in layers of a node")
 class TestNodeInLayers(PondContract):
     retain_by, verified = "effective_time", "snapshot"
 
@@ -72,6 +74,7 @@ class TestNodeInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(20, of="ponds of three nodes")
 class TestCluster(PondContract):
     """Through a node that is not the primary: it names the others."""
 
