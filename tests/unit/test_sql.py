@@ -168,8 +168,8 @@ def test_what_is_not_a_question_to_maps_is_refused(pond: Pond, text: str, kind: 
 def test_a_whole_number_is_milliseconds(pond: Pond) -> None:
     moment = DAY + 3 * HOUR
     number, text = int(moment.timestamp() * 1000), moment.isoformat()
-    asked = f"select get_state('weather', 'JFK', {number}) = get_state('weather', 'JFK', timestamptz '{text}')"
-    assert rows(pond, f"{asked}, get_state('weather', 'JFK', 0) is null") == [(True, True)]
+    request = f"select get_state('weather', 'JFK', {number}) = get_state('weather', 'JFK', timestamptz '{text}')"
+    assert rows(pond, f"{request}, get_state('weather', 'JFK', 0) is null") == [(True, True)]
 
 
 def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> None:

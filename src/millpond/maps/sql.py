@@ -166,7 +166,7 @@ class _Run:
                 connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; what they raise is kept."""
+        """The same batches; what they raise is noted."""
         try:
             yield from batches
         except Exception as error:
@@ -203,19 +203,19 @@ class _Run:
         """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""
         definition = pond_map.definition
         answer = _duckdb_type(answer_type(definition))
-        add_macro(connection, definition, answer, self._kept(self._lookup(pond_map)), self._kept(instants_of_numbers))
+        add_macro(connection, definition, answer, self._noted(self._lookup(pond_map)), self._noted(instants_of_numbers))
 
-    def _kept(self, act: Callable[..., Any]) -> Callable[..., Any]:
-        """The same function; what it raises is kept."""
+    def _noted(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function; what it raises is noted."""
 
-        def kept(*values: Any) -> Any:
+        def noted(*values: Any) -> Any:
             try:
                 return act(*values)
             except Exception as error:
                 self.failures.append(error)
                 raise
 
-        return kept
+        return noted
 
     def _lookup(self, pond_map: QueryableMap) -> Callable[..., Any]:
         opened: list[Lookups] = []
