@@ -88,9 +88,9 @@ def run(
     name = name or _run_id(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
-    with open_pond(pond) as opened, embedded(opened, pond, _tell) as runs:
+    with open_pond(pond) as opened, embedded(opened, pond, console.tell) as runs:
         if runs.is_over(name):
-            typer.echo(f"{name} has ended; --again starts another run", err=True)
+            console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name)
     if json:
         console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
@@ -165,10 +165,6 @@ def _run_id(pipeline: str, parameters: dict[str, str]) -> str:
     from millpond.json_forms import stable_json
 
     return f"{pipeline}-{hashlib.sha256(stable_json(parameters)).hexdigest()[:10]}".replace("_", "-")
-
-
-def _tell(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _config(call: Any) -> Any:

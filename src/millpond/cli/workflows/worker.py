@@ -42,7 +42,6 @@ def worker(
     """
     import asyncio
     import os
-    from functools import partial
 
     from google.protobuf.empty_pb2 import Empty
     from littlehorse.config import LHConfig
@@ -59,14 +58,14 @@ def worker(
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     config = LHConfig()
-    worker_ = TaskWorker(functions, config, partial(typer.echo, err=True), end_seconds=end)
+    worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
 
     def ready() -> None:
         if json:
             console.print_json({"tasks": list(functions), "server": server})
         else:
-            typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
+            console.tell(f"working on {', '.join(functions)}; interrupt to end")
 
     asyncio.run(worker_.run(ready))
 
