@@ -60,11 +60,14 @@ def worker(
     config = LHConfig()
     worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
-    if json:
-        console.print_json({"tasks": list(functions), "server": server})
-    else:
-        console.tell(f"working on {', '.join(functions)}; interrupt to end")
-    asyncio.run(worker_.run())
+
+    def ready() -> None:
+        if json:
+            console.print_json({"tasks": list(functions), "server": server})
+        else:
+            console.tell(f"working on {', '.join(functions)}; interrupt to end")
+
+    asyncio.run(worker_.run(ready))
 
 
 def _module(name: str) -> ModuleType:
