@@ -147,7 +147,7 @@ def cared_for(draw: st.DrawFn, kind: Kind, store: Store) -> MapDefinition:
     return replace(
         draw(strategies.definitions(kind=kind)),
         store=store,
-        retain_ms=draw(st.sampled_from((None, 365 * DAY))),
+        retain_ms=draw(st.sampled_from((None, 365 * DAY))) if kind.timed or store is Store.SHARD else None,
         retain_by=draw(st.sampled_from(ages)),
     )
 
