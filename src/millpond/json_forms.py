@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import threading
 import types
 from functools import cached_property
 from typing import Any, Generic, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -38,6 +39,7 @@ __all__ = (
     "parse_list",
     "parse_object",
     "plain",
+    "ready",
     "stable_json",
     "to_json",
 )
@@ -46,6 +48,16 @@ T = TypeVar("T")
 _FORMAT = "format"
 ABSENT: Any = msgspec.UNSET
 """The default of a field that is left out of the JSON, where null would be a value."""
+
+
+_LEARNING = threading.RLock()
+
+
+def ready(type_: Any) -> Any:
+    """The type, when msgspec has learnt it: two threads that are the first to use one at once would crash in it."""
+    with _LEARNING:
+        msgspec.json.Decoder(type_)
+    return type_
 
 
 _NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
@@ -74,7 +86,8 @@ class JsonForm(Generic[T]):
     # Made with the first use: not every process reads every form.
     @cached_property
     def _strict(self) -> Any:
-        return _strict_type(self.type, numbered=self.format is not None)
+        ready(self.type)
+        return ready(_strict_type(self.type, numbered=self.format is not None))
 
     @cached_property
     def _decoder(self) -> msgspec.json.Decoder[Any]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -181,3 +183,34 @@ def test_json_that_is_nested_too_deeply_is_no_form(opening: bytes) -> None:
     for read in (parse_object, format_of, JsonForm(SnapshotManifest).decode):
         with pytest.raises(FormError):
             read(opening * 100_000)
+
+
+FIRST_AT_ONCE = """
+import dataclasses, sys, threading
+from millpond.json_forms import JsonForm
+
+sys.setswitchinterval(1e-6)
+
+
+def build(form, barrier):
+    barrier.wait()
+    form.build({"inner": {"a1": 1}, "more": [{}]})
+
+
+for number in range(100):
+    fields = [(f"a{field}", "int | None", None) for field in range(6)]
+    inner = dataclasses.make_dataclass(f"Inner{number}", fields)
+    outer = dataclasses.make_dataclass(f"Outer{number}", [("inner", inner), ("more", list[inner])])
+    barrier = threading.Barrier(4)
+    threads = [threading.Thread(target=build, args=(JsonForm(outer), barrier)) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+"""
+
+
+@pytest.mark.usefixtures("process")
+def test_threads_may_be_the_first_to_use_a_form_at_once() -> None:
+    done = subprocess.run([sys.executable, "-c", FIRST_AT_ONCE], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
