@@ -103,8 +103,10 @@ def test_the_layers_of_ranges_tell_what_each_load_brought(tmp_path: Path, overwr
         for rows, change in zip(brought, followed.changes(0, pond.log.position()[0]), strict=True):
             there = followed.log.retained(change)
             assert there is not None
-            told = [row for batch in changed_rows(place, made.definition, there) for row in batch.to_pylist()]
-            assert sorted(row["value"] for row in told) == sorted(row["value"] for row in rows)
+            values = [
+                row["value"] for batch in changed_rows(place, made.definition, there) for row in batch.to_pylist()
+            ]
+            assert sorted(values) == sorted(row["value"] for row in rows)
             assert change.rows == len(rows)
         followed.log.close()
 

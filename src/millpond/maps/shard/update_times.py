@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("UpdateTimes",)
+__all__ = ("UpdateTimes", "tracks_updates")
 
 UPDATED = "updated"
 ADDRESS_BYTES_MAX = 480
