@@ -10,6 +10,9 @@ READY := $(VENV)/.ready
 PYTEST := $(BIN)/python -m pytest --dist loadscope --no-loadscope-reorder --max-worker-restart=0
 SERVERS := s3 kafka tla postgres redis armada network prometheus
 
+# Each of the hundreds of processes that tests start would compile all sources anew, and pytest all of its own.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup java s3 kafka tla postgres redis armada network prometheus demo unit test test-full ledger lint check docs format bench soak chaos proof lock dist fresh clean
 

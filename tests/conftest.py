@@ -48,7 +48,7 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # type
 _SLOW_IS_FINE = [HealthCheck.too_slow, HealthCheck.data_too_large]
 _FOUND = (Phase.explicit, Phase.reuse, Phase.generate)
 
-settings.register_profile("quick", deadline=None, max_examples=15, suppress_health_check=_SLOW_IS_FINE)
+settings.register_profile("quick", deadline=None, max_examples=10, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile("ci", settings.get_profile("quick"), derandomize=True)
 settings.register_profile("full", deadline=None, max_examples=150, suppress_health_check=_SLOW_IS_FINE)
 settings.register_profile(

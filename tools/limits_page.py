@@ -334,9 +334,10 @@ SECTIONS = (
 LAYERED = """\
 ## Layered maps
 
-A map created with `store="layers"` keeps its rows in immutable layers: a load writes a layer of what it brings and
-counts in one transaction. Neighbours are folded after a load, or in the background of a node. Every question has the
-answer that a shard gives; what layers do not do is refused with `store_unsupported`:
+A map created with `store="layers"`, or without a store where the setting `maps.store` says so, keeps its rows in
+immutable layers: a load writes a layer of what it brings and counts in one transaction. Neighbours are folded after a
+load, or in the background of a node. Every question has the answer that a shard gives; what layers do not do is refused
+with `store_unsupported`:
 
 | operation | way out |
 |---|---|

@@ -41,7 +41,7 @@ from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType, check_name, parse_value_type
 from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
-from millpond.maps.model.store_limits import refuse_settings
+from millpond.maps.model.store_limits import at_birth, preferred_store
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
@@ -83,7 +83,7 @@ def open_pond(
     folder: str | os.PathLike[str], *, create: bool = True, clock: Clock | None = None, serve: bool = False,
     maps_part_retention: str | int | None = None, versions_space: str = "", versions_objects: str = "",
     versions: VersionsPlace | None = None, events_store: str = "", events_reports: bool | str | None = None,
-    maps_memory_max: int | str | None = None, maps_history: str | int | None = None,
+    maps_memory_max: int | str | None = None, maps_history: str | int | None = None, maps_store: str | None = None,
 ) -> Pond:  # fmt: skip
     """Open the pond in a folder; made if missing, unless `create` is False.
 
@@ -95,6 +95,8 @@ def open_pond(
     appends events to the queue `millpond`; by default it does, unless `MILLPOND_EVENTS_REPORTS` is `off`.
     `maps_memory_max`: the memory that freezing a map may take (`512MiB`, or bytes); by default what
     `MILLPOND_MAPS_MEMORY_MAX` says, else 512 MiB. `maps_history`: how far back `known_at` may ask.
+    `maps_store`: the store of maps that are made without one, see `create_map`; by default what
+    `MILLPOND_MAPS_STORE` says, else `auto`.
 
     Raises: `Invalid` when the folder holds something else or, without `create`, no pond, or when its repositories
     are in another place; `Conflict` when it is to be served and is already.
@@ -114,6 +116,7 @@ def open_pond(
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
         memory_max=memory_bound(maps_memory_max),
+        store=preferred_store(maps_store),
     )
 
 
@@ -139,12 +142,12 @@ class Pond(PondFace, RefsFace):
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
-        events_reports: bool = False, memory_max: int = MEMORY_MAX,
+        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str = "auto",
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
-        self._versions = ExitStack()
+        self._versions, self._store = ExitStack(), store
         stored_format = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
@@ -308,14 +311,15 @@ class Pond(PondFace, RefsFace):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store = "shard",
+        hash_bits: int = 64, store: str | Store | None = None,
     ) -> Map:  # fmt: skip
         """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
         `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
         `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
-        says which time of a row they count from: `effective_time` or `update_time`. `store`: `shard` or `layers`.
+        says which time of a row they count from: `effective_time` or `update_time`. `store`: `layers` or `shard`; by
+        default as the setting `maps.store` says, and a shard for settings that layers cannot keep to.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -324,9 +328,11 @@ class Pond(PondFace, RefsFace):
             name=check_name(name), kind=_one_of(Kind, kind, "kind"), incarnation=self.clock.random_id(),
             value=parse_value_type(value) if isinstance(value, str) else value,
             scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
-            store=_one_of(Store, store, "store"), **durations(settings),
+            **durations(settings),
         )  # fmt: skip
-        return self.map(self.catalogue.create(refuse_settings(definition), exist_ok=exist_ok).name)
+        stated = None if store is None else _one_of(Store, store, "store")
+        definition = at_birth(definition, stated, self._store, served=self._serving.serving)
+        return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
         """The map of that name.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -24,6 +26,20 @@ def test_a_pond_is_backed_up_and_restored(weather: Shell) -> None:
     question = ("get", "weather", "JFK", "--at", "2013-02-08T18:30Z")
     assert weather(*question, "--pond", "copy").out == weather(*question).out
     assert "removed 1 backup" in weather("backup", "prune", "place", "--keep", "1").out
+
+
+def test_a_folder_of_backups_is_its_owners_alone(weather: Shell) -> None:
+    """It holds the keys that sign URLs, whatever the umask. A folder that is there keeps its mode."""
+    before = os.umask(0o022)
+    try:
+        weather("backup", "create", "new/place")
+        Path("shared").mkdir(0o750)
+        weather("backup", "create", "shared")
+    finally:
+        os.umask(before)
+    assert [stat.S_IMODE(Path(place).stat().st_mode) for place in ("new", "new/place", "shared")] == [
+        0o755, 0o700, 0o750,
+    ]  # fmt: skip
 
 
 @pytest.mark.usefixtures("process")

@@ -77,7 +77,13 @@ def test_what_is_no_route_is_404(server: Server, method: str, path: str) -> None
     assert (found.status, found.json()) == (404, {"message": "invalid API endpoint"})
 
 
-@pytest.mark.parametrize("path", ["/api/v11/repositories", "/api/v2/config", "/api/v1x", "/api/"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v11/repositories", "/api/v2/config", "/api/v1x", "/api/",
+        "/repositories", "/v1/repositories", "/lakefs/api/v1/repositories",
+    ],
+)  # fmt: skip
 def test_a_wrong_address_is_one_that_lakectl_doctor_knows(server: Server, path: str) -> None:
     """It takes any answer of JSON for one of the API, and names the address for any other."""
     found = server.pool.request("GET", f"{server.url}{path}", headers={"Accept": "application/json"})

@@ -39,6 +39,7 @@ class TestFolderInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(40, of="ponds of a node")
 class TestNode(PondContract):
     clock = ManualClock(BEGIN)
 
@@ -61,6 +62,7 @@ class TestNode(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(20, of="ponds in layers of a node")
 class TestNodeInLayers(PondContract):
     clock = ManualClock(BEGIN)
     retain_by, verified = "effective_time", "snapshot"
@@ -75,6 +77,7 @@ class TestNodeInLayers(PondContract):
 
 
 @pytest.mark.usefixtures("process")
+@pytest.mark.sample(20, of="ponds of three nodes")
 class TestCluster(PondContract):
     """Through a node that is not the primary: it names the others."""
 

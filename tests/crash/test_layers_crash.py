@@ -71,7 +71,7 @@ def test_killed_at_any_step(kind: str, tmp_path: Path) -> None:
         moment.partition(":")[0] for moment in moments
     }
     assert len(whole) == 4
-    for number, moment in drawn(list(enumerate(moments)), 3, name=f"layers {kind}"):
+    for number, moment in drawn(list(enumerate(moments)), 2, name=f"layers {kind}"):
         folder = tmp_path / str(number)
         killed = run_child(folder, kind, **{KILL_AT: moment})
         assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr)

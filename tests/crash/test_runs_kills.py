@@ -19,6 +19,7 @@ from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT, STEPS_LOG
 from millpond.workflows.store import Kind, RunReads, delete_run, migrate_store
 from tests.harness.contracts.run_stores import objects_of_run, put_all, put_legacy, rows_of, store_in
+from tests.rings.sampling import drawn
 
 PROGRAM = Path(__file__).parent / "runs_killed.py"
 NODES = 8
@@ -46,7 +47,7 @@ def test_a_migration_that_is_killed_loses_and_doubles_nothing(tmp_path: Path) ->
     space.close()
     count = slices("migrate", tmp_path / "prepared", tmp_path)
     assert count > 3
-    for at in range(1, count + 1):
+    for at in drawn(range(1, count + 1), 3, name="slices"):
         folder = tmp_path / f"killed-{at}"
         shutil.copytree(tmp_path / "prepared", folder)
         assert run("migrate", folder, **{KILL_AT: f"workflows.migrated_slice:{at}"}) == -signal.SIGKILL
@@ -67,7 +68,7 @@ def test_a_deletion_that_is_killed_goes_on_to_its_end(tmp_path: Path) -> None:
     space.close()
     count = slices("delete", tmp_path / "prepared", tmp_path)
     assert count > 3
-    for at in range(1, count + 1):
+    for at in drawn(range(1, count + 1), 3, name="slices"):
         folder = tmp_path / f"killed-{at}"
         shutil.copytree(tmp_path / "prepared", folder)
         assert run("delete", folder, **{KILL_AT: f"workflows.deleted_slice:{at}"}) == -signal.SIGKILL

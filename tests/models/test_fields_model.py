@@ -27,6 +27,7 @@ from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import table_of
 from tests.models.test_layers_model import LayerMode, Load, apply, check_all, loads, neighbours, put_on
+from tests.rings.sampling import examples
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -117,6 +118,7 @@ def redefined(
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", KINDS)
 @given(data=st.data())
 def test_layers_show_what_rewriting_every_row_would(kind: Kind, data: st.DataObject) -> None:
@@ -170,7 +172,7 @@ def put_late(
 
 
 @pytest.mark.usefixtures("processor", "process")
-@settings(max_examples=15)
+@settings(max_examples=examples(6, 15))
 @given(data=st.data())
 def test_a_map_answers_alike_by_every_reader(tmp_path_factory: pytest.TempPathFactory, data: st.DataObject) -> None:
     folder: Path = tmp_path_factory.mktemp("fields") / "pond"

@@ -150,6 +150,7 @@ def test_what_is_stored_is_found_by_the_same_value(pond: Pond, keyed: bool, data
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(16)
 @pytest.mark.parametrize("keyed", [True, False], ids=["keyed", "ranged"])
 @pytest.mark.parametrize("column", TAKEN, ids=lambda column: str(column.arrow))
 def test_every_type_that_is_taken(pond: Pond, keyed: bool, column: Column) -> None:

@@ -114,7 +114,7 @@ def check_all(objects: Objects, manifest: SnapshotManifest, model: MapModel, poo
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st.DataObject) -> None:
@@ -131,7 +131,7 @@ def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(3)
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data: st.DataObject) -> None:

@@ -83,6 +83,7 @@ class Drawn:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -110,6 +111,7 @@ def test_condensing_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", TIMED)
 @few
 @given(data=st.data())
@@ -125,6 +127,7 @@ def test_retention_by_effective_time_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", Kind)
 @few
 @given(data=st.data())
@@ -143,6 +146,7 @@ def test_retention_by_update_time_does_what_the_model_says(
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("kind", Kind)
 @few
 @given(data=st.data())

@@ -156,7 +156,7 @@ ACTS = ("table", "parts", "parts", "reopen", "condense", "condense", "retain", "
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("store", Store)
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
@@ -187,7 +187,7 @@ def step(both: Both, act: str, data: st.DataObject, pools: Pools) -> None:
 
 
 @pytest.mark.usefixtures("processor")
-@pytest.mark.sample(6)
+@pytest.mark.sample(4)
 @pytest.mark.parametrize("store", Store)
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=settings().max_examples // 3)

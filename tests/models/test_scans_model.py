@@ -156,6 +156,7 @@ def rows_of(definition: MapDefinition, row: Row) -> dict[str, object]:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(3)
 @pytest.mark.parametrize("kind", Kind)
 @settings(max_examples=15)
 @given(data=st.data())

@@ -38,6 +38,7 @@ def test_keys_reach_their_corners(corner: str) -> None:
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("scheme", Scheme)
 @pytest.mark.parametrize("kind", Kind)
 def test_every_kind_meets_every_scheme(kind: Kind, scheme: Scheme) -> None:

@@ -215,6 +215,7 @@ class _Death(BaseException):
 
 
 @pytest.mark.usefixtures("processor")
+@pytest.mark.sample(6)
 @pytest.mark.parametrize("act", ACTS)
 def test_6_11_an_act_that_dies_at_any_step_was_made_or_was_not(act: str) -> None:
     steps = _steps_of(act)

@@ -84,9 +84,29 @@ def test_the_layers_of_loads_are_followed(tmp_path: Path) -> None:
             assert sorted(row["key"].decode() for batch in batches for row in batch.to_pylist()) == ["k0", "k1", "k2"]
             assert change.rows == len(expected)
         followed.log.close()
-        nets = pond.create_map("nets", kind="ranged_state", value="long", store="layers")
-        with pytest.raises(millpond.Invalid, match="layered"):
-            FollowedMap(place, nets.definition, SystemClock())
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_the_layers_of_ranges_tell_what_each_load_brought(tmp_path: Path, overwrite: bool) -> None:
+    """They lie in one group with the ranges that were there before, and yet are no part of what was brought."""
+    place = FolderPlace(str(tmp_path / "pond"))
+    with millpond.open(place.where, maps_history="1d") as pond:
+        made = pond.create_map("nets", kind="ranged_state", value="long", store="layers", overwrite=overwrite)
+        brought = [
+            [{"key_start": start, "key_end": end, "value": number} for start, end in ((0, 9), (number, number + 3))]
+            for number in range(1, 4)
+        ]
+        for rows in brought:
+            made.load(rows)
+        made.compact()
+        followed = FollowedMap(place, made.definition, SystemClock())
+        for rows, change in zip(brought, followed.changes(0, pond.log.position()[0]), strict=True):
+            there = followed.log.retained(change)
+            assert there is not None
+            told = [row for batch in changed_rows(place, made.definition, there) for row in batch.to_pylist()]
+            assert sorted(row["value"] for row in told) == sorted(row["value"] for row in rows)
+            assert change.rows == len(rows)
+        followed.log.close()
 
 
 def test_rights_go_with_a_place_and_are_not_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

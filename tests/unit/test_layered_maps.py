@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,7 +12,9 @@ from millpond.clock import ManualClock
 from millpond.errors import Invalid, NotFound
 from millpond.kernel.steps import listening
 from millpond.maps.layered.maintenance import collect_files, fold_due
+from millpond.maps.model.store_limits import STORES
 from millpond.maps.snapshots.manifest import list_manifests
+from millpond.pond import open_pond
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
@@ -163,6 +165,7 @@ def test_what_layers_do_not_do_is_refused_alike(pond: Pond, layered: Map) -> Non
     refused = []
     for act in (
         lambda: pond.create_map("u", kind="temporal_state", store="layers", retain_by="update_time"),
+        lambda: pond.create_map("u", kind="state", store="layers", retain="1d"),
         lambda: pond.alter_map("m", retain_by="update_time"),
         lambda: layered.retain(before="2020-01-01T00:00Z"),
         lambda: layered.shard,
@@ -170,8 +173,38 @@ def test_what_layers_do_not_do_is_refused_alike(pond: Pond, layered: Map) -> Non
         with pytest.raises(Invalid) as error:
             act()
         refused.append((error.value.kind, error.value.values["operation"]))
-    operations = [*["update_time"] * 3, "shard"]
+    operations = [*["update_time"] * 4, "shard"]
     assert refused == [("store_unsupported", operation) for operation in operations]
+
+
+BY_UPDATE: list[dict[str, Any]] = [
+    {"kind": "state", "retain": "1d"}, {"kind": "temporal_state", "retain_by": "update_time"}
+]  # fmt: skip
+AUTO = {False: "shard", True: "shard"}
+"""The store of a pond in a folder, and of one that a node serves."""
+
+
+@pytest.mark.parametrize("serve", [False, True])
+@pytest.mark.parametrize("preferred", STORES)
+def test_a_map_that_names_no_store_is_made_as_the_pond_prefers(tmp_path: Path, preferred: str, serve: bool) -> None:
+    with open_pond(tmp_path / "pond", serve=serve, maps_store=preferred) as pond:
+        expected = preferred if preferred != "auto" else AUTO[serve]
+        made = pond.create_map("m", kind="temporal_state")
+        assert made.definition.store == expected
+        assert pond.create_map("m", kind="temporal_state", exist_ok=True).definition == made.definition
+        for number, settings in enumerate(BY_UPDATE):
+            assert pond.create_map(f"u{number}", **settings).definition.store == "shard", "layers keep no such times"
+        for store in ("layers", "shard"):
+            assert pond.create_map(store, kind="state", store=store).definition.store == store
+
+
+def test_the_environment_says_where_maps_are_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", "layers")
+    with millpond.open(tmp_path / "pond") as pond:
+        assert pond.create_map("m", kind="state").definition.store == "layers"
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", "heap")
+    with pytest.raises(Invalid, match="no such store"):
+        millpond.open(tmp_path / "pond")
 
 
 def test_a_dropped_map_takes_its_files_along(pond: Pond, layered: Map) -> None:

@@ -140,6 +140,9 @@ def test_conditions_become_reads_of_fewer_rows(
         ("select get_state(key, 'a') from weather", "sql_get_state"),
         ("select get_state('weather')", "sql"),
         ("select get_state('weather', 'JFK', 'yesterday')", "sql"),
+        ("select get_state('weather', 'JFK', 1360346400)", "time_unknown"),
+        ("select get_state('weather', key, epoch(effective_time)::bigint) from weather", "time_unknown"),
+        ("select get_state('weather', 'JFK', 1360346400000000)", "time_range"),
         ("create table x (a int)", "sql_not_a_query"),
         ("drop view weather", "sql_not_a_query"),
         ("insert into weather select * from weather", "sql_not_a_query"),
@@ -160,6 +163,13 @@ def test_what_is_not_a_question_to_maps_is_refused(pond: Pond, text: str, kind: 
         pond.sql(text)
     assert refused.value.kind == kind
     assert "\n" not in str(refused.value)
+
+
+def test_a_whole_number_is_milliseconds(pond: Pond) -> None:
+    moment = DAY + 3 * HOUR
+    number, text = int(moment.timestamp() * 1000), moment.isoformat()
+    request = f"select get_state('weather', 'JFK', {number}) = get_state('weather', 'JFK', timestamptz '{text}')"
+    assert rows(pond, f"{request}, get_state('weather', 'JFK', 0) is null") == [(True, True)]
 
 
 def test_a_map_that_is_not_there_is_named_with_those_that_are(pond: Pond) -> None:

@@ -15,6 +15,8 @@ from typer.testing import CliRunner
 
 from millpond.cli.main import app
 from millpond.clock import SystemClock
+from millpond.errors import Uncertain
+from tests.harness.faulty_proxy import FaultyProxy, Trouble
 from tests.workflows.conftest import SECONDS
 from tests.workflows.test_client import wait_for
 
@@ -118,6 +120,22 @@ def test_a_worker_is_back_soon_after_its_server_restarts(working: WorkflowServer
     shell(working, "run", "start", "greeting", "--input", "name=anna", "--id", "after")
     wait_for(lambda: "hello anna" in shell(working, "run", "show", "after"))
     assert clock.monotonic() - began < 8
+
+
+def test_a_change_whose_answer_is_lost_is_uncertain(workflow_server: WorkflowServer) -> None:
+    """Any other error of a server out of reach means that nothing was done."""
+    with workflow_server.stub() as stub:
+        stub.PutWfSpec(Workflow("empty", lambda _wf: None).compile(), timeout=SECONDS)
+    with FaultyProxy(workflow_server.grpc_port) as proxy:
+        for method, words, error in (  # a change, and a question
+            ("RunWf", ("start", "empty", "--id", "lost"), "the node's answer was lost"),
+            ("GetWfRun", ("show", "lost"), "the server cannot be reached"),
+        ):
+            cut = proxy.trouble(Trouble("cut", match=f"LittleHorse/{method}".encode(), down=True))
+            server = f"127.0.0.1:{proxy.port}"
+            done = CliRunner().invoke(app, ["run", *words, "--server", server], prog_name="millpond")
+            assert cut.struck.is_set() and error in done.stderr, done.stderr
+            assert (done.exit_code == Uncertain.exit_code) == (method != "GetWfRun")
 
 
 def test_a_server_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:

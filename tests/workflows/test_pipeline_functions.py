@@ -105,6 +105,14 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     assert code != 0 and "its parameters: day, most, heights" in errors
 
 
+def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
+    said = "from millpond.pipelines import pipeline, python\n\ndef say():\n    raise ValueError('\\x1b[2J\\x9b31m')\n\n"
+    (folder / "nightly.py").write_text(f"{said}@pipeline\ndef nightly():\n    python(say, retries=0)\n")
+    code, _, errors = ended(folder)
+    assert code != 0 and "reason=ValueError: \\x1b[2J\\x9b31m" in errors
+    assert not {"\x1b", "\x9b"} & set(errors)
+
+
 def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
     seen: list[str] = []
     for _ in range(12):

@@ -238,7 +238,7 @@ def _report(report: MaintenanceReport, summary: str, *, json: bool) -> None:
     else:
         console.say(summary)
         for fault in report.faults:
-            typer.echo(console.neutral(f"not done: {fault}"), err=True)
+            console.tell(f"not done: {fault}")
     if report.failed:
         raise typer.Exit(1)
 

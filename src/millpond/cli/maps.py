@@ -93,9 +93,10 @@ def create(
     retain: Retain = None,
     retain_by: RetainBy = None,
     overwrite: Overwrite = None,
-    store: Annotated[StoreChoice, typer.Option("--store", help="The form of the rows; never changes an answer.")] = (
-        StoreChoice.SHARD
-    ),
+    store: Annotated[
+        StoreChoice | None,
+        typer.Option("--store", help="The form of the rows; never changes an answer.", show_default="maps.store"),
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     pond: PondPlace = _HERE,
     json: Json = False,
@@ -107,7 +108,7 @@ def create(
     with millpond.open(pond) as opened:
         made = opened.create_map(
             name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok,
-            store=str(store), **settings,
+            store=None if store is None else str(store), **settings,
         )  # fmt: skip
         definition = made.definition
     if json:

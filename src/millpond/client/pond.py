@@ -105,7 +105,7 @@ class RemotePond(PondFace):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store = "shard",
+        hash_bits: int = 64, store: str | Store | None = None,
     ) -> RemoteMap:  # fmt: skip
         """Make a map on every node, see `Pond.create_map`.
 
@@ -114,7 +114,8 @@ class RemotePond(PondFace):
         body = {
             "name": name, "kind": str(kind), "value": None if value is None else str(value), "scheme": str(scheme),
             "hash_bytes": hash_bytes, "hash_bits": hash_bits, "overwrite": overwrite, "condense": condense,
-            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok, "store": str(store),
+            "retain": retain, "retain_by": retain_by, "exist_ok": exist_ok,
+            "store": None if store is None else str(store),
         }  # fmt: skip
         return self._map(self.catalogue.create(body, exist_ok=exist_ok))
 

@@ -91,7 +91,7 @@ class CatalogueLike(Protocol):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store = "shard",
+        hash_bits: int = 64, store: str | Store | None = None,
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

@@ -31,7 +31,7 @@ from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
 from millpond.maps.snapshots.snapshot import answer_type
-from millpond.maps.sql_keys import add_macro, check_plan
+from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
@@ -166,7 +166,7 @@ class _Run:
                 connection.execute(f'create view {place}.{table.name} as from "the {table.name}"')
 
     def noting(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """The same batches; what they raise is kept."""
+        """The same batches; what they raise is noted."""
         try:
             yield from batches
         except Exception as error:
@@ -201,24 +201,32 @@ class _Run:
 
     def _add_lookup(self, connection: Any, pond_map: QueryableMap) -> None:
         """Make `get_state:<map>`, of a key, a time, and the time at which it was known."""
-        add_macro(
-            connection, pond_map.definition, _duckdb_type(answer_type(pond_map.definition)), self._lookup(pond_map)
-        )
+        definition = pond_map.definition
+        answer = _duckdb_type(answer_type(definition))
+        add_macro(connection, definition, answer, self._noted(self._lookup(pond_map)), self._noted(instants_of_numbers))
+
+    def _noted(self, act: Callable[..., Any]) -> Callable[..., Any]:
+        """The same function; what it raises is noted."""
+
+        def noted(*values: Any) -> Any:
+            try:
+                return act(*values)
+            except Exception as error:
+                self.failures.append(error)
+                raise
+
+        return noted
 
     def _lookup(self, pond_map: QueryableMap) -> Callable[..., Any]:
         opened: list[Lookups] = []
         timed = pond_map.definition.kind.timed
 
         def lookup(keys: Any, at: Any, known_at: Any = None) -> Any:
-            try:
-                if known_at is not None:
-                    return pond_map.lookup(keys, at if timed else None, known_at=known_at)
-                if not opened:
-                    opened.append(pond_map.snapshot())
-                return opened[0].lookup(keys, (self.now if at is None else at) if timed else None)
-            except Exception as error:
-                self.failures.append(error)
-                raise
+            if known_at is not None:
+                return pond_map.lookup(keys, at if timed else None, known_at=known_at)
+            if not opened:
+                opened.append(pond_map.snapshot())
+            return opened[0].lookup(keys, (self.now if at is None else at) if timed else None)
 
         return lookup
 

@@ -10,7 +10,8 @@ its arguments, which DuckDB knows while it plans a query, and chooses one of the
 | other types that may be keys | `typed`: as text, read by the rule of `inputs/keys.py` | the same |
 | any other | `refused`: an error, as soon as the query is planned | the same |
 
-Times are timestamps, dates, text (without a zone: UTC), or whole numbers, which are UTC milliseconds.
+Times are timestamps, dates, text (without a zone: UTC), or whole numbers, which are UTC milliseconds: one that could be
+seconds is an error, as everywhere.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from millpond.errors import Invalid
 from millpond.json_forms import parse_list
 from millpond.maps.inputs.keys import type_refused
 from millpond.maps.model.definition import MapDefinition
+from millpond.times.instants import parse_instant, read_times
 
-__all__ = ("add_macro", "check_plan", "typed_keys")
+__all__ = ("add_macro", "check_plan", "instants_of_numbers", "typed_keys")
 
 Lookup = Callable[[Any, Any, Any], Any]
 
@@ -46,8 +48,13 @@ _REFUSED = re.compile(r"get_state_refused:(\w+)\"?\(.*?'(key|time)', '((?:[^']|'
 _ESCAPED = re.compile(r"\\x([0-9A-Fa-f]{2})")
 
 
-def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: Lookup) -> None:
-    """Make `get_state:<map>`, of a key, a time, and when it was known. `lookup` takes columns of them; None: now."""
+def add_macro(
+    connection: Any, definition: MapDefinition, answer: str, lookup: Lookup, instants: Callable[[Any], Any]
+) -> None:
+    """Make `get_state:<map>`, of a key, a time, and when it was known. `lookup` takes columns of them; None: now.
+
+    `instants` is `instants_of_numbers`, whose errors the caller may keep.
+    """
     name = definition.name
 
     def typed(keys: Any, types: Any, at: Any = None, known_at: Any = None) -> Any:
@@ -61,6 +68,7 @@ def add_macro(connection: Any, definition: MapDefinition, answer: str, lookup: L
     make = connection.create_function
     make(f"get_state_refused:{name}", refused, ["VARCHAR", "VARCHAR", "VARCHAR"], answer, **_BULK)
     # DuckDB counts the parameters of each.
+    make(f"get_state_instants:{name}", lambda numbers: instants(numbers), ["BIGINT"], time, **_BULK)
     by_key, as_of, known_then = [plain], [plain, time], [plain, time, time]
     make(f"get_state1:{name}", lambda keys: lookup(keys, None, None), by_key, answer, **_BULK)
     make(f"get_state2:{name}", lambda keys, at: lookup(keys, at, None), as_of, answer, **_BULK)
@@ -90,10 +98,10 @@ def _macro(definition: MapDefinition) -> str:
         )
 
     # Text that is no time is an error; only the cast of what is text may fail.
-    def moment(name: str) -> str:
-        text = f"{name}::VARCHAR::TIMESTAMPTZ else try_cast({name} as TIMESTAMPTZ)"
-        number = f"make_timestamptz(try_cast({name} as BIGINT) * 1000)"
-        return f", case when {_any_of(name, _INTEGERS)} then {number} when typeof({name}) = 'VARCHAR' then {text} end"
+    def moment(time: str) -> str:
+        text = f"{time}::VARCHAR::TIMESTAMPTZ else try_cast({time} as TIMESTAMPTZ)"
+        number = f'"get_state_instants:{name}"(try_cast({time} as BIGINT))'
+        return f", case when {_any_of(time, _INTEGERS)} then {number} when typeof({time}) = 'VARCHAR' then {text} end"
 
     def checked(time: str, otherwise: str) -> str:
         refused = f"\"get_state_refused:{name}\"({time}::VARCHAR, 'time', typeof({time}))"
@@ -113,6 +121,21 @@ _ENUM = "typeof(k) ^@ 'ENUM('"
 def _any_of(argument: str, types: tuple[str, ...]) -> str:
     listed = ", ".join(f"'{kind}'" for kind in types)
     return f"typeof({argument}) in ({listed})"
+
+
+def instants_of_numbers(numbers: Any) -> pa.Array:
+    """Whole numbers, which are UTC milliseconds, as instants.
+
+    >>> instants_of_numbers(pa.array([1_360_346_400_000, None]))[0].as_py().isoformat()
+    '2013-02-08T18:00:00+00:00'
+
+    Raises: as `parse_instant`, of the first that could be seconds, or is outside the years.
+    """
+    read = read_times(numbers, "us")
+    unclear = read.vague | read.invalid.to_numpy(zero_copy_only=False)
+    if unclear.any():
+        parse_instant(numbers[int(unclear.argmax())].as_py())
+    return read.values.cast(pa.timestamp("us", "UTC"))
 
 
 def typed_keys(texts: Any, types: Any) -> pa.Array:

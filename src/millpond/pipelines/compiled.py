@@ -41,7 +41,8 @@ def compiled(plan: Plan, program: Program) -> Workflow:
         inputs = thread.declare_json_obj("parameters", {})
         code = thread.declare_json_obj("program", dict(program))
         values = thread.declare_json_obj("values", {})
-        first = {"kind": PARAMETERS, "name": PARAMETERS, "parameters": plain(list(plan.parameters))}
+        first = {"kind": PARAMETERS, "name": PARAMETERS, "time_zone": plan.time_zone,
+                 "parameters": plain(list(plan.parameters))}  # fmt: skip
         values.assign(thread.execute(TASK, first, inputs, {}, retries=3, timeout_seconds=60))
         for step in plan.steps:
             output = _node(thread, plan, step, values, code)

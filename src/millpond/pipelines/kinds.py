@@ -26,6 +26,7 @@ from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
+from millpond.workflows.engine.cron import zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,8 +81,9 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
         if name not in parameters:
             raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
                           hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
-    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
-    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.isoformat()}}
+    zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
+    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, zone)
+    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
     for name, own in parameters.items():
         if name in inputs:
             values[name] = _of_type(name, own["type"], inputs[name])

@@ -60,7 +60,7 @@ class RefLayers(Layers):
         current = Current(entry.manifest, entry.definition.incarnation, entry.version)
         return Pointer(0, current if entry.manifest else None)
 
-    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest, *_: object) -> None:
+    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest, *_: object, **__: object) -> None:
         """Refuse: a branch changes by commits, and by what is staged.
 
         Raises: `Invalid`.

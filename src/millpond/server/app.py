@@ -18,7 +18,7 @@ from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import ROUTES
-from millpond.server.lakefs.dialect import LAKEFS
+from millpond.server.lakefs.dialect import LAKEFS, LISTING
 from millpond.server.lakefs.together import Together
 from millpond.server.long_polls import polling
 from millpond.server.memory import MemoryBudget
@@ -93,7 +93,7 @@ def make_app(node: Node) -> Application:
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
     own = [route for router in routers for route in router.routes]
-    app.serve([*own, *ROUTES], {"/api/": LAKEFS})
+    app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS})
     return app
 
 

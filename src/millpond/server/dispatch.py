@@ -26,6 +26,7 @@ Invariants:
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -218,7 +219,7 @@ class Application:
         self._dialects: Mapping[str, Dialect] = {}
 
     def serve(self, routes: Iterable[Route], dialects: Mapping[str, Dialect] | None = None) -> None:
-        """Serve these routes; a path that none has is answered in the dialect of its beginning."""
+        """Serve these routes; a path that none has is answered in the dialect whose pattern its beginning matches."""
         self.state.routes, self._dialects = tuple(routes), dialects or {}
         for route in self.state.routes:
             self._paths.at(route.path)[route.method] = route
@@ -268,7 +269,7 @@ class Application:
         return self._paths.find(raw.decode("latin-1"))
 
     def _spoken(self, path: str) -> Dialect:
-        return next((dialect for prefix, dialect in self._dialects.items() if path.startswith(prefix)), OWN)
+        return next((dialect for pattern, dialect in self._dialects.items() if re.match(pattern, path)), OWN)
 
 
 def _without_waiting(coroutine: Coroutine[Any, Any, Any]) -> Any:

@@ -157,6 +157,7 @@ class Service(Closing):
                 events_store=settings.events.store,
                 events_reports=settings.events.reports,
                 maps_memory_max=settings.maps.memory_max,
+                maps_store=settings.maps.store,
             )
             try:
                 self.node = Node(self._pond, settings, clock, limits)

@@ -174,6 +174,11 @@ class Maps(_Group):
         HISTORY_MS,
         description="how far back `known_at` may ask of layered maps: the files of their past stay for so long",
     )
+    store: str = Field(
+        "auto", pattern="^(auto|layers|shard)$",
+        description="the store of maps that are made without one. layers: a load costs what it brings, and the past "
+        "stays; shard: thousands of small loads a minute, and replicas; auto: layers in a folder, a shard on a node",
+    )  # fmt: skip
 
 
 class Objects(_Group):

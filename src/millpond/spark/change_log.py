@@ -214,7 +214,7 @@ class FollowedMap:
     def __init__(self, place: Place, definition: MapDefinition, clock: Clock) -> None:
         self.name = definition.name
         self.log = place.log(self.name, clock)
-        if not (self.log.follows_layers and definition.kind.keyed):
+        if not self.log.follows_layers:
             self._need_shard(definition)
 
     def _need_shard(self, definition: MapDefinition) -> None:

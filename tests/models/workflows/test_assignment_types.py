@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -11,16 +12,21 @@ from hypothesis import strategies as st
 pytest.importorskip("littlehorse")
 
 from littlehorse.model import (
+    InlineStructBuilder,
     InlineStructDef,
+    InlineStructFieldValue,
     PutExternalEventDefRequest,
     PutStructDefRequest,
     PutTaskDefRequest,
     PutUserTaskDefRequest,
     PutWorkflowEventDefRequest,
     ReturnType,
+    StructBuilder,
+    StructDefId,
     StructFieldDef,
     TypeDefinition,
     UserTaskField,
+    VariableAssignment,
     VariableDef,
     VariableType,
     VariableValue,
@@ -188,6 +194,50 @@ def test_what_no_run_could_do_is_refused(stage: Stage, body: Callable[[WorkflowT
     with pytest.raises(Invalid) as refused:
         stage.do(Workflow("wrong", body).compile())
     assert (refused.value.kind, refused.value.values["spec"]) == ("workflow_spec_invalid", "wrong")
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"car": {"wheels": 4}, "owner": "anna"}, None),
+        ({"car": {}, "owner": None}, "The struct needs the field wheels"),
+        ({"car": {"wheels": 4}}, "The struct needs the field owner"),
+        ({"car": {"wheels": "x"}, "owner": "anna"}, "The field wheels of the struct expects type INT but is type STR"),
+        ({"car": 4, "owner": "anna"}, "The field car of the struct expects type STRUCT car but is type INT"),
+        ({"car": {"wheels": 4}, "owner": {}}, "The field owner of the struct expects type STR but is type STRUCT"),
+    ],
+    ids=str,
+)
+def test_a_struct_is_built_with_the_fields_of_its_definition(
+    stage: Stage, fields: dict[str, Any], words: str | None
+) -> None:
+    inside = StructFieldDef(field_type=TypeDefinition(struct_def_id=StructDefId(name="car", version=-1)))
+    definition = InlineStructDef(fields={"car": inside, "owner": StructFieldDef(field_type=of(VariableType.STR))})
+    stage.do(PutStructDefRequest(name="parked", struct_def=definition))
+    request = Workflow("wrong", lambda wf: wf.declare_struct("place", "parked").assign(None)).compile()
+    [edge] = request.thread_specs["entrypoint"].nodes["0-entrypoint-ENTRYPOINT"].outgoing_edges
+    builder = StructBuilder(struct_def_id=StructDefId(name="parked", version=-1), value=built(fields))
+    edge.variable_mutations[0].rhs_assignment.CopyFrom(VariableAssignment(struct_builder=builder))
+    if words is None:
+        stage.do(request)
+    else:
+        with pytest.raises(Invalid, match=words):
+            stage.do(request)
+
+
+def built(fields: dict[str, Any]) -> InlineStructBuilder:
+    """A builder of a struct: a dict is a struct within it."""
+    parts = {
+        name: InlineStructFieldValue(sub_structure=built(value))
+        if isinstance(value, dict)
+        else InlineStructFieldValue(simple_value=VariableAssignment(literal_value=literal(value)))
+        for name, value in fields.items()
+    }
+    return InlineStructBuilder(fields=parts)
+
+
+def literal(value: str | int | None) -> VariableValue:
+    return VariableValue(str=value) if isinstance(value, str) else VariableValue(int=value)
 
 
 def cast_text(wf: WorkflowThread) -> None:

@@ -343,11 +343,9 @@ def test_a_definition_names_the_version_of_a_struct_that_was_the_newest() -> Non
     task = PutTaskDefRequest(name="greet", input_vars=[VariableDef(name="who", type_def=person)])
     thrown = PutWorkflowEventDefRequest(name="greeted", content_type=ReturnType(return_type=person))
     external = PutExternalEventDefRequest(name="came", content_type=ReturnType(return_type=person))
-    for request in (task, thrown, external):
-        stage.do(request)
+    first = [stage.do(request) for request in (task, thrown, external)]
     define_struct(stage, "person", evolved=True, name=STR)
-    for request in (task, thrown):  # put again as it was, it is the same definition
-        stage.do(request)
+    assert [stage.do(request) for request in (task, thrown, external)] == first, "put again, it is the same"
     found = stage.rows.get(TaskDef, ("greet",))
     event = stage.rows.get(WorkflowEventDef, ("greeted",))
     other = stage.rows.get(ExternalEventDef, ("came",))

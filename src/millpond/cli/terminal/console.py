@@ -35,6 +35,7 @@ __all__ = (
     "progress",
     "say",
     "stages",
+    "tell",
     "unseen",
     "working",
 )
@@ -81,6 +82,12 @@ def print_json_list(values: Iterable[Any]) -> None:
 def say(text: str) -> None:
     """One line of result."""
     sys.stdout.write(neutral(text) + "\n")
+
+
+def tell(text: str) -> None:
+    """One line of what happens meanwhile, on standard error."""
+    sys.stderr.write(neutral(text) + "\n")
+    sys.stderr.flush()
 
 
 def note(text: str) -> None:

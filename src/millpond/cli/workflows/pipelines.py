@@ -88,9 +88,9 @@ def run(
     name = name or _run_id(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
-    with open_pond(pond) as opened, embedded(opened, pond, _tell) as runs:
+    with open_pond(pond) as opened, embedded(opened, pond, console.tell) as runs:
         if runs.is_over(name):
-            typer.echo(f"{name} has ended; --again starts another run", err=True)
+            console.tell(f"{name} has ended; --again starts another run")
         ended = runs.run(declared, program, parameters, name)
     if json:
         console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
@@ -114,18 +114,19 @@ def deploy(
 
     program, declared = _declared(file, which)
     plan = declared.plan
+    cron = plan.cron()
     with connected(server, tenant) as call:
         littlehorse.create_task_def(step, TASK, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
-        if plan.schedule:
-            call("ScheduleWf", ScheduleWfRequest(id=plan.name, wf_spec_name=plan.name, cron_expression=plan.schedule))
+        if cron is not None:
+            call("ScheduleWf", ScheduleWfRequest(id=plan.name, wf_spec_name=plan.name, cron_expression=cron.text()))
         request = SearchWfRunRequest(wf_spec_name=plan.name, status=LHStatus.RUNNING)
         still = sum(1 for _ in every_result(call, "SearchWfRun", request))
     version = f"{spec.id.major_version}.{spec.id.revision}"
     if json:
         console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "open_runs": still})
         return
-    at = f", starts at {plan.schedule} UTC" if plan.schedule else ""
+    at = f", starts at {plan.schedule} {plan.time_zone or 'UTC'}" if plan.schedule else ""
     console.say(f"deployed {plan.name} {version}{at}; {still} open runs end with the version they began with")
 
 
@@ -164,10 +165,6 @@ def _run_id(pipeline: str, parameters: dict[str, str]) -> str:
     from millpond.json_forms import stable_json
 
     return f"{pipeline}-{hashlib.sha256(stable_json(parameters)).hexdigest()[:10]}".replace("_", "-")
-
-
-def _tell(line: str) -> None:
-    typer.echo(line, err=True)
 
 
 def _config(call: Any) -> Any:

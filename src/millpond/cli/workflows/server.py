@@ -22,6 +22,9 @@ Server = Annotated[
 ]
 Tenant = Annotated[str, typer.Option("--tenant", metavar="NAME", help="The tenant whose workflows they are.")]
 _SECONDS = 30
+_QUESTIONS = ("Get", "List", "Search", "Whoami")
+_NOT_SENT = ("failed to connect", "DNS resolution failed")
+"""The beginnings of what gRPC says when a request had no connection to go over."""
 
 
 def host_and_port(server: str) -> tuple[str, int]:
@@ -45,7 +48,8 @@ def host_and_port(server: str) -> tuple[str, int]:
 def connected(server: str, tenant: str) -> Iterator[Any]:
     """A function that calls a method of the server by its name: `call("GetWfRun", request)`.
 
-    Raises: the error that the server answers; `Unavailable` when it cannot be reached.
+    Raises: the error that the server answers; `Unavailable` when it cannot be reached; `Uncertain`, kind `answer_lost`,
+    when the answer to a change does not come.
     """
     import grpc
     from littlehorse.model import service_pb2_grpc
@@ -64,7 +68,7 @@ def connected(server: str, tenant: str) -> Iterator[Any]:
             try:
                 return getattr(stub, method)(request, timeout=_SECONDS, metadata=[*metadata, *more])
             except grpc.RpcError as error:
-                raise _understood(error, server) from None
+                raise _understood(error, server, changes=not method.startswith(_QUESTIONS)) from None
 
         yield call
 
@@ -81,13 +85,17 @@ def _channel(address: str, settings: Settings) -> grpc.Channel:
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted, key, chain))
 
 
-def _understood(error: Any, server: str) -> MillpondError:
+def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
     import grpc
 
+    from millpond.client.connections import answer_lost
     from millpond.errors import Unavailable
     from millpond.statuses import class_of_grpc
 
     kind = dict(error.trailing_metadata() or ()).get("millpond-kind")
+    lost = grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNKNOWN
+    if kind is None and changes and error.code() in lost and not str(error.details()).startswith(_NOT_SENT):
+        return answer_lost(server, error.details(), repeatable=False)
     if kind is None and error.code() == grpc.StatusCode.UNAVAILABLE:
         return Unavailable("the server cannot be reached", kind="workflows_unreachable", server=server,
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip

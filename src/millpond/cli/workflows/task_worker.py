@@ -84,11 +84,12 @@ class TaskWorker:
             LHTaskWorker(function, name, self._config).register_task_def()
             self._tasks[name] = LHTask(function, stub.GetTaskDef(TaskDefId(name=name), timeout=_CALL_SECONDS))
 
-    async def run(self) -> None:
-        """Work on the tasks until it is told to stop."""
+    async def run(self, ready: Callable[[], object]) -> None:
+        """Work on the tasks until it is told to stop; `ready` is called once it can be told."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
+        ready()
         while not self._stopping.is_set():
             await self._beat()
             await _within(self._stopping.wait(), BEAT_SECONDS)

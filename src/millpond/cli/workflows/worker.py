@@ -42,7 +42,6 @@ def worker(
     """
     import asyncio
     import os
-    from functools import partial
 
     from google.protobuf.empty_pb2 import Empty
     from littlehorse.config import LHConfig
@@ -59,13 +58,16 @@ def worker(
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     config = LHConfig()
-    worker_ = TaskWorker(functions, config, partial(typer.echo, err=True), end_seconds=end)
+    worker_ = TaskWorker(functions, config, console.tell, end_seconds=end)
     worker_.register()
-    if json:
-        console.print_json({"tasks": list(functions), "server": server})
-    else:
-        typer.echo(f"working on {', '.join(functions)}; interrupt to end", err=True)
-    asyncio.run(worker_.run())
+
+    def ready() -> None:
+        if json:
+            console.print_json({"tasks": list(functions), "server": server})
+        else:
+            console.tell(f"working on {', '.join(functions)}; interrupt to end")
+
+    asyncio.run(worker_.run(ready))
 
 
 def _module(name: str) -> ModuleType:

@@ -118,8 +118,11 @@ class Layers:
         store_manifest(self.objects, manifest)
         return manifest
 
-    def swap(self, tx: Transaction, head: Head, manifest: SnapshotManifest, entry: Entry | None = None) -> None:
-        """Let a stored manifest count in place of the head it was made of; `entry` is that of a change in the log.
+    def swap(
+        self, tx: Transaction, head: Head, manifest: SnapshotManifest, entry: Entry | None = None, *, loaded: str = ""
+    ) -> None:  # fmt: skip
+        """Let a stored manifest count in place of the head it was made of; `entry` is that of a change in the log, and
+        `loaded`, of a load, the manifest whose newest layer has its rows.
 
         Raises: `Conflict`, kind `head_moved`, when another counts by now; `NotFound`, kind `map_dropped`.
         """
@@ -130,7 +133,7 @@ class Layers:
         if entry is None:
             put_fold(tx, self.definition.name, manifest.shard_version, manifest.id)
         else:
-            put_change(tx, self.definition.name, manifest.shard_version, manifest.id, entry)
+            put_change(tx, self.definition.name, manifest.shard_version, manifest.id, entry, loaded=loaded)
 
     # -- reading --------------------------------------------------------------------------------------
 

@@ -5,8 +5,9 @@
 Invariants:
 * a change of a map has one row, put in the write that moves the head, with the time of its entry in the log. A fold has
   none: the last row names its manifest then, and what was known stays what it was;
-* the row of a load names the manifest that the load made, too, whatever was folded since: its newest layer has the rows
-  of that load alone. When the row is older than `history`, that manifest is kept no more;
+* the row of a load names a manifest whose newest layer has the rows of that load alone, too, whatever was folded since:
+  the one that the load made, or, of ranges, one that never was the head. When the row is older than `history`, that
+  manifest is kept no more;
 * versions count from 1 without a gap, and moments never fall: the manifest of a row was known from its moment up to
   that of the next;
 * rows go from the oldest on, each when the next one is older than `history`. So what was known at any moment since then
@@ -61,10 +62,9 @@ class Change:
 _CHANGE = JsonForm(Change)
 
 
-def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry) -> None:
+def put_change(tx: Transaction, name: str, version: int, manifest: str, entry: Entry, *, loaded: str = "") -> None:
     """Tell of a change of a map, in the write that moves its head."""
     rows, source = entry.body.get("rows", {}).get(name, 0), entry.body.get("source", "")
-    loaded = manifest if entry.kind == "load" else ""
     put_back(tx, name, Change(version, entry.stamp_ms, manifest, entry.position, entry.kind, rows, source, loaded))
 
 

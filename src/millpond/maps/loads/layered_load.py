@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -34,7 +34,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.projection import former_of, projection
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
-from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 
 __all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of")
 
@@ -99,12 +99,13 @@ class LayerContent:
 
 @dataclass(frozen=True, slots=True)
 class _Placed:
-    """A layer on the head of its map, stored; and the contents that it is made of."""
+    """A layer on the head of its map, stored; the contents that it is made of; and the manifest that tells its rows."""
 
     layers: Layers
     contents: tuple[str, ...]
     head: Head
     manifest: SnapshotManifest
+    loaded: SnapshotManifest
 
 
 @dataclass(slots=True)
@@ -192,7 +193,12 @@ class LayeredLoad:
             layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=now_ms,
             spill=layers.spill(),
         )  # fmt: skip
-        return _Placed(layers, contents, head, layers.stored(manifest))
+        loaded = manifest
+        if head.manifest is not None and not layers.definition.kind.keyed:
+            # What lies on top was put together with the groups under it: the rows of the load are told apart.
+            alone = replace(layer, mode=LayerMode.WHOLE)
+            loaded = layers.stored(replace(manifest, layers=(alone,), sections=None))
+        return _Placed(layers, contents, head, layers.stored(manifest), loaded)
 
     def enter(self, tx: Transaction, entry: Entry) -> None:
         """Let what was placed count, of the maps to which the entry in the log says that something new is brought.
@@ -205,4 +211,5 @@ class LayeredLoad:
             ids = {content["id"] for content in brought if content["map"] == name}
             if name not in placed or ids != set(placed[name].contents):
                 raise Conflict("a part was entered meanwhile", kind="head_moved", hint="place the others anew")
-            placed[name].layers.swap(tx, placed[name].head, placed[name].manifest, entry)
+            part = placed[name]
+            part.layers.swap(tx, part.head, part.manifest, entry, loaded=part.loaded.id)

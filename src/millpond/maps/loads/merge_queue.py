@@ -41,9 +41,9 @@ from millpond.maps.log.queue import (
 )
 from millpond.maps.maintenance.maintenance import MaintenanceReport, condense, delete, retain
 from millpond.maps.model.catalogue import known_map
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.parts.part import read_manifest
 from millpond.maps.shard.shard import WRITE_LOCK_SECONDS, Shard
-from millpond.maps.shard.update_times import tracks_updates
 from millpond.stores.files import remove_tree
 
 __all__ = ("FOLD_BYTES", "FOLD_ROWS", "Merged", "merge_map", "merge_queued")

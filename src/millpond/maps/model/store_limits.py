@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from millpond.errors import Invalid
-from millpond.maps.model.definition import MapDefinition, Store
+import os
+from dataclasses import replace
 
-__all__ = ("UNSUPPORTED", "need_shard", "one_state", "refuse_settings", "unsupported")
+from millpond.errors import Invalid
+from millpond.maps.model.definition import Kind, MapDefinition, Store
+
+__all__ = (
+    "STORES",
+    "UNSUPPORTED",
+    "at_birth",
+    "need_shard",
+    "one_state",
+    "preferred_store",
+    "refuse_settings",
+    "tracks_updates",
+    "unsupported",
+)
 
 UNSUPPORTED = {
     "update_time": "retain by effective_time, or alter the map to store='shard', which keeps a time for each row",
-    "changes": "of layers those of keys in a folder are a stream, as long as maps.history; alter it to store='shard'",
+    "changes": "of layers those in a folder are a stream, as long as maps.history; alter it to store='shard'",
     "replication": "serve the pond from one node, or alter the map to store='shard' before",
     "shard": "read the map by lookup, scan or a snapshot: it has no shard",
 }
@@ -41,11 +54,56 @@ def need_shard(definition: MapDefinition, operation: str) -> None:
         raise unsupported(definition.name, operation)
 
 
+def _needs_times(definition: MapDefinition) -> bool:
+    return definition.retain_by == "update_time" or tracks_updates(definition)
+
+
 def refuse_settings(definition: MapDefinition) -> MapDefinition:
     """The definition, when its store can keep to its settings.
 
     Raises: `Invalid`, kind `store_unsupported`.
     """
-    if definition.retain_by == "update_time":
+    if _needs_times(definition):
         need_shard(definition, "update_time")
     return definition
+
+
+# -- the store of a map that names none ---------------------------------------------------------------
+
+STORES = ("auto", *Store)
+"""The values of the setting `maps.store`."""
+_VARIABLE = "MILLPOND_MAPS_STORE"
+
+
+def preferred_store(stated: str | None = None) -> str:
+    """The setting `maps.store`: as given, else as the environment says.
+
+    >>> preferred_store("layers")
+    'layers'
+
+    Raises: `Invalid` for another word.
+    """
+    preferred = os.environ.get(_VARIABLE, "auto") if stated is None else stated
+    if preferred not in STORES:
+        raise Invalid("there is no such store", kind="setting_type", setting="maps.store",
+                      value=repr(preferred)[:100], hint=f"one of: {', '.join(STORES)}")  # fmt: skip
+    return preferred
+
+
+def tracks_updates(definition: MapDefinition) -> bool:
+    """True when the map's settings ask for update times."""
+    untimed = definition.kind in (Kind.STATE, Kind.RANGED_STATE)
+    return definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
+
+
+def at_birth(definition: MapDefinition, stated: Store | None, preferred: str, *, served: bool) -> MapDefinition:
+    """The definition of a new map in the store that its maker stated, else in that of the setting `maps.store`.
+
+    By default a map whose settings only a shard can keep to is in one, whatever is preferred. `served`: on a node.
+
+    Raises: `Invalid`, kind `store_unsupported`, for settings that the stated store cannot keep to.
+    """
+    if stated is not None:
+        return refuse_settings(replace(definition, store=stated))
+    layers = preferred == "layers"
+    return replace(definition, store=Store.LAYERS if layers and not _needs_times(definition) else Store.SHARD)

@@ -33,11 +33,12 @@ from millpond.deferred import pa
 from millpond.errors import Closed, Corrupt, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.interned_tables import InternedStore
 from millpond.maps.shard.open_shards import OPEN_SHARDS
 from millpond.maps.shard.plain_tables import PlainStore
-from millpond.maps.shard.update_times import UpdateTimes, tracks_updates
+from millpond.maps.shard.update_times import UpdateTimes
 from millpond.stores.files import is_out_of_files, make_folder, out_of_files, remove_tree, write_file_atomically
 from millpond.stores.lmdb.environment import Environment, Limits
 from millpond.stores.locks import alone

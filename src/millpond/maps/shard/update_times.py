@@ -15,24 +15,20 @@ import lmdb
 import xxhash
 
 from millpond.deferred import np
-from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.shard.cursors import delete_pairs
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     import pyarrow as pa
 
-__all__ = ("UpdateTimes", "tracks_updates")
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("UpdateTimes",)
 
 UPDATED = "updated"
 ADDRESS_BYTES_MAX = 480
 _SINCE = b"updates_since"
-
-
-def tracks_updates(definition: MapDefinition) -> bool:
-    """True when the map's settings ask for update times."""
-    untimed = definition.kind in (Kind.STATE, Kind.RANGED_STATE)
-    return definition.retain_ms is not None and (untimed or definition.retain_by == "update_time")
 
 
 class UpdateTimes:

@@ -16,7 +16,10 @@ from millpond.server.lakefs.call import Call
 from millpond.server.lakefs.errors import HEADERS, failure
 from millpond.server.lakefs.needs import PREFIX
 
-__all__ = ("Error", "LAKEFS", "operations")
+__all__ = ("Error", "LAKEFS", "LISTING", "operations")
+
+LISTING = ".*/repositories$"
+"""The call by which `lakectl doctor` tries an address, at whatever path that has."""
 
 
 class Error(msgspec.Struct):

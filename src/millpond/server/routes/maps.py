@@ -88,7 +88,9 @@ class NewMap(RequestBody):
     retain: Annotated[str | int | None, Meta(description="age at which rows are deleted, such as 10y")] = None
     retain_by: str = "effective_time"
     exist_ok: Annotated[bool, Meta(description="accept a map that is there already and alike")] = False
-    store: Annotated[str, Meta(description="where its rows are: shard or layers")] = "shard"
+    store: Annotated[str | None, Meta(description="where its rows are: layers or shard; else as maps.store says")] = (
+        None
+    )
 
 
 class NewName(RequestBody):
@@ -126,8 +128,11 @@ def routes(node: Node) -> Routes:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
         _refuse_layers(node, made.name, made.store)
+        settings = msgspec.structs.asdict(made)
+        if made.store is None and _replicates(node):
+            settings["store"] = "shard"
         with node.appending():
-            opened = node.pond.create_map(**msgspec.structs.asdict(made))
+            opened = node.pond.create_map(**settings)
         return _as_json(opened) | {"position": node.pond.log.position()[0]}
 
     @router.patch("/{name}", order(On.MAP), summary="Change the settings of a map", answer=MapChanged)
@@ -157,5 +162,9 @@ def routes(node: Node) -> Routes:
 
 
 def _refuse_layers(node: Node, name: str, store: object) -> None:
-    if store == "layers" and len(node.follower.members.urls) > 1:
+    if store == "layers" and _replicates(node):
         raise unsupported(name, "replication")
+
+
+def _replicates(node: Node) -> bool:
+    return len(node.follower.members.urls) > 1

@@ -56,13 +56,13 @@ SWAP_SECONDS = 60.0
 
 
 class FolderObjects(ObjectStore):
-    """The files below a folder, which is made if missing."""
+    """The files below a folder, which is made if missing, with this mode less what the umask takes away."""
 
-    def __init__(self, where: str | Path) -> None:
+    def __init__(self, where: str | Path, mode: int = 0o777) -> None:
         self.root = Path(where).absolute()
         self.where = str(self.root)
         with disk_errors(self.root):
-            make_folder(self.root)
+            make_folder(self.root, mode)
 
     def __reduce__(self) -> tuple[object, ...]:
         return (type(self), (self.where,))

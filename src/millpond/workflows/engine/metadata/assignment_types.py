@@ -17,6 +17,7 @@ from typing import Final, NoReturn
 
 from littlehorse.model import (
     ExternalEventDef,
+    InlineStructBuilder,
     InlineStructDef,
     LHPath,
     Node,
@@ -32,6 +33,7 @@ from littlehorse.model import (
 )
 
 from millpond.errors import Invalid
+from millpond.workflows.engine.metadata.struct_values import is_required
 from millpond.workflows.engine.values.conversions import (
     assignable,
     castable,
@@ -44,11 +46,13 @@ from millpond.workflows.engine.work import Work, find_spec
 
 __all__ = (
     "BOOL",
+    "BUILT",
     "CAST",
     "CONTENT",
     "FIELD",
     "INPUT_TYPE",
     "JSON",
+    "LACKING",
     "LIST",
     "MUTATION",
     "OPEN",
@@ -58,6 +62,7 @@ __all__ = (
     "output_type",
 )
 
+BUILT: Final = "The field {field} of the struct expects type {type} but is type {given}"
 CAST: Final = "Cannot cast from {given} to {type}. This conversion is not supported"
 CONTENT: Final = (
     "The content of {event} expects type {type} but is type {given}: cannot assign {given} to {type} without a cast"
@@ -66,6 +71,7 @@ FIELD: Final = "Could not find field '{field}' of the struct"
 INPUT_TYPE: Final = (
     "The input {input} expects type {type} but is type {given}: cannot assign {given} to {type} without a cast"
 )
+LACKING: Final = "The struct needs the field {field}"
 MUTATION: Final = "Mutation of variable {variable} invalid: cannot use a {given} as a {type}"
 _OPERAND: Final = "Cannot {operation} to a {given}"
 _PART: Final = "only JSON is changed in parts"
@@ -78,6 +84,7 @@ _STR: Final = TypeDefinition(primitive_type=VariableType.STR)
 _NUMBERS: Final = ("INT", "DOUBLE")
 JSON: Final = ("JSON_OBJ", "JSON_ARR")
 LIST: Final = ("JSON_ARR", "ARRAY")
+_BUILDABLE: Final = ("STRUCT", "ANY")
 _SIZED: Final = ("STR", "BYTES", *JSON, "ARRAY", "MAP", "STRUCT")
 _ARITHMETIC: Final = (
     VariableMutationType.SUBTRACT, VariableMutationType.MULTIPLY, VariableMutationType.DIVIDE, VariableMutationType.POW,
@@ -185,7 +192,9 @@ class Types:
                 self._require(self.of(assignment.size_of.operand), _SIZED, "only a collection has a size")
                 return _INT
             case "struct_builder":
-                return TypeDefinition(struct_def_id=assignment.struct_builder.struct_def_id)
+                struct = TypeDefinition(struct_def_id=assignment.struct_builder.struct_def_id)
+                self._check_built(struct, assignment.struct_builder.value)
+                return struct
             case "map_builder" if assignment.map_builder.HasField("map_type"):
                 return TypeDefinition(inline_map_def=assignment.map_builder.map_type)
         return OPEN
@@ -249,10 +258,8 @@ class Types:
         """The type at a path of keys and indices."""
         for selector in path.path:
             match type_.WhichOneof("defined_type"):
-                case "struct_def_id" if selector.WhichOneof("selector_type") == "key":
+                case "struct_def_id" | "inline_struct_def" if selector.WhichOneof("selector_type") == "key":
                     type_ = self._field(type_, selector.key)
-                case "inline_struct_def" if selector.WhichOneof("selector_type") == "key":
-                    type_ = self._field_of(type_.inline_struct_def, selector.key)
                 case "inline_array_def":
                     type_ = type_.inline_array_def.array_type
                 case "inline_map_def":
@@ -263,16 +270,34 @@ class Types:
                     return OPEN
         return type_
 
-    def _field(self, struct: TypeDefinition, name: str) -> TypeDefinition:
-        id_ = struct.struct_def_id
-        definition = self.work.rows.get(StructDef, (id_.name, id_.version))
-        if definition is None:
-            return OPEN
-        return self._field_of(definition.struct_def, name, id_.name)
+    def _check_built(self, struct: TypeDefinition, built: InlineStructBuilder) -> None:
+        """Fail where a struct is built without a field that it needs, or with one of another type."""
+        content = self._content(struct) or InlineStructDef()
+        for name in sorted(content.fields):
+            kind, part = content.fields[name].field_type, built.fields.get(name)
+            if part is None:
+                if is_required(content.fields[name]):
+                    self.fail(LACKING, field=name)
+            elif part.HasField("sub_structure"):
+                if type_name(kind).split()[0] not in _BUILDABLE:
+                    self.fail(BUILT, field=name, type=type_name(kind), given="STRUCT")
+                self._check_built(kind, part.sub_structure)
+            else:
+                self.check(BUILT, part.simple_value, kind, field=name)
 
-    def _field_of(self, content: InlineStructDef, name: str, struct: str = "inline") -> TypeDefinition:
+    def _content(self, struct: TypeDefinition) -> InlineStructDef | None:
+        """The fields of a struct; None for a type that has none, and for a struct that is not defined."""
+        if struct.HasField("inline_struct_def"):
+            return struct.inline_struct_def
+        definition = self.work.rows.get(StructDef, (struct.struct_def_id.name, struct.struct_def_id.version))
+        return None if definition is None else definition.struct_def
+
+    def _field(self, struct: TypeDefinition, name: str) -> TypeDefinition:
+        content = self._content(struct)
+        if content is None:
+            return OPEN
         if name not in content.fields:
-            self.fail(FIELD, struct=struct, field=name)
+            self.fail(FIELD, struct=struct.struct_def_id.name or "inline", field=name)
         return content.fields[name].field_type
 
     def _require(self, type_: TypeDefinition, names: tuple[str, ...], problem: str, **values: object) -> None:

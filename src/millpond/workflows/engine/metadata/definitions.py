@@ -103,7 +103,10 @@ def put_external_event_def(work: Work, request: PutExternalEventDefRequest) -> E
     )
     if request.HasField("correlated_event_config"):
         definition.correlated_event_config.CopyFrom(request.correlated_event_config)
-    pin_structs(work, definition)
+    old = work.rows.get(ExternalEventDef, (request.name,))
+    pin_structs(work, definition, old)
+    if old is not None and same_but_for_time(old, definition):
+        return old
     work.rows.put((request.name,), definition)
     return definition
 

@@ -8,7 +8,16 @@ from typing import Final, NoReturn
 from littlehorse.model import WfSpec
 
 from millpond.errors import Invalid
-from millpond.workflows.engine.metadata.assignment_types import CAST, CONTENT, FIELD, INPUT_TYPE, MUTATION, Types
+from millpond.workflows.engine.metadata.assignment_types import (
+    BUILT,
+    CAST,
+    CONTENT,
+    FIELD,
+    INPUT_TYPE,
+    LACKING,
+    MUTATION,
+    Types,
+)
 from millpond.workflows.engine.work import Work
 
 __all__ = ("Check",)
@@ -37,6 +46,8 @@ _WAYS_OUT: Final[dict[str, str]] = {
     "exits of a thread return different types": "let every exit return the same type",
     "exits of a thread return a value and none": "return a value at every exit, or at none",
     FIELD: "name a field of its definition",
+    BUILT: "cast the value, or give one of the field's type",
+    LACKING: "give the field, or define a default for it",
     "the child takes no such input": "declare it in the thread that is started, or in the child's entrypoint",
     "the child needs an input that it is not given": "give it, or let the child not require it",
     "an exit throws a failure with its own valid name": "use letters, digits and inner hyphens, and no reserved name",
