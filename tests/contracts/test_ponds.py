@@ -41,11 +41,13 @@ class TestFolderInLayers(PondContract):
 @pytest.mark.usefixtures("process")
 @pytest.mark.sample(40, of="ponds of a node")
 class TestNode(PondContract):
+    clock = ManualClock(BEGIN)
+
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         folder = tmp_path_factory.mktemp("node")
         with ExitStack() as nodes:
-            node = served(nodes, ManualClock(BEGIN), server_data=str(folder / "pond"), server_port=0)
+            node = served(nodes, self.clock, server_data=str(folder / "pond"), server_port=0)
             with millpond.open(node.url, **client(folder)) as pond:
                 yield pond
 
@@ -62,13 +64,14 @@ class TestNode(PondContract):
 @pytest.mark.usefixtures("process")
 @pytest.mark.sample(20, of="ponds in layers of a node")
 class TestNodeInLayers(PondContract):
+    clock = ManualClock(BEGIN)
     retain_by, verified = "effective_time", "snapshot"
 
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
         folder = tmp_path_factory.mktemp("node")
         with ExitStack() as nodes:
-            node = served(nodes, ManualClock(BEGIN), server_data=str(folder / "pond"), server_port=0)
+            node = served(nodes, self.clock, server_data=str(folder / "pond"), server_port=0)
             with millpond.open(node.url, **client(folder)) as pond:
                 yield in_layers(pond)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -155,3 +156,10 @@ def test_a_branch_has_no_past_of_its_own_and_deletes_nothing_of_main(pond: Pond,
                 refused()
             assert error.value.kind == "ref_unsupported"
     assert weather.get("JFK") == {"temp": 60.0}
+
+
+def test_a_definition_with_changed_fields_is_what_json_reads_back(weather: Map, pond: Pond) -> None:
+    """Manifests of parts are compared with it: one that is not alike to the letter would be read again each time."""
+    changed = pond.alter_map("weather", add={"gust": "double"}).definition
+    assert json.loads(json.dumps(changed.to_dict())) == changed.to_dict()
+    assert type(changed).from_dict(changed.to_dict()) == changed

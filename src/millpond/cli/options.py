@@ -25,6 +25,7 @@ __all__ = (
     "InputFormat",
     "Jobs",
     "KnownAt",
+    "KnownAtOf",
     "Json",
     "Kinds",
     "MapName",
@@ -92,6 +93,10 @@ At = Annotated[
 KnownAt = Annotated[
     str | None,
     typer.Option("--known-at", metavar="TIME", help="As a layered map was known at this time.", show_default="now"),
+]
+KnownAtOf = Annotated[
+    str | None,
+    typer.Option("--known-at", metavar="COLUMN|TIME", help="As layered maps were known then.", show_default="now"),
 ]
 Before = Annotated[
     str | None,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from millpond.cli.options import Branch, Json, MapName, Out, PondPlace, Ref, comma_list, pond_at
+from millpond.cli.options import Branch, Json, KnownAt, MapName, Out, PondPlace, Ref, comma_list, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -50,6 +50,7 @@ def query(
     "millpond scan weather --where \"key = 'JFK' and effective_time >= '2013-06-01'\" --limit 20",
     "millpond scan weather --columns key,effective_time,temp --out weather.parquet",
     "millpond scan airborne --limit 3 --json",
+    "millpond scan weather --known-at 2013-02-09T00:00Z --limit 3",
     "millpond scan weather --where \"key in ('JFK', 'LGA')\" --columns key,effective_time,temp --plot",
 )
 def scan(
@@ -66,6 +67,7 @@ def scan(
         bool, typer.Option("--plot", help="Draw values over time on a terminal; in a pipe, print the rows.")
     ] = False,
     out: Out = None,
+    known_at: KnownAt = None,
     branch: Branch = None,
     ref: Ref = None,
     pond: PondPlace = _HERE,
@@ -81,7 +83,7 @@ def scan(
         raise typer.BadParameter("--plot draws on the terminal: leave --out away")
     with pond_at(pond, branch, ref) as opened:
         pond_map = opened.map(name)
-        reader = pond_map.scan(where, comma_list(columns) or None)
+        reader = pond_map.scan(where, comma_list(columns) or None, known_at=known_at)
         if plot:
             from millpond.cli.terminal.history import show_history
 

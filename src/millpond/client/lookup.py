@@ -4,6 +4,7 @@
 |---|---|
 | one value | a node |
 | rows | a node, as a stream |
+| anything with `known_at` | a node |
 | many keys, `via="remote"` | a node, in requests of at most `REQUEST_ROWS` keys |
 | many keys, `via="snapshot"` | the snapshot of this machine, fetched when there is none |
 | many keys, `via="auto"` | a cached snapshot; else a node, for `REMOTE_ROWS_MAX` keys in all; then a snapshot |
@@ -28,7 +29,7 @@ from millpond.client.incarnation_guard import incarnation_headers
 from millpond.client.snapshots.reader import SnapshotCache, SnapshotReader, snapshot_folder
 from millpond.clock import Clock
 from millpond.errors import Invalid
-from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, instants_of, keys_of, moments_of
 from millpond.maps.model.catalogue import dropped_map
 from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.json_values import python_of
@@ -68,7 +69,7 @@ class Questions:
 
     def lookup(
         self, definition: MapDefinition, keys: Any, at: Any = None, via: Via = "auto", *,
-        on_invalid: OnInvalid = "error",
+        on_invalid: OnInvalid = "error", known_at: Any = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times (now by default), as `Snapshot.lookup` answers.
 
@@ -81,6 +82,8 @@ class Questions:
             at = clear_instant(self.clock.now_ms())
         check_on_invalid(on_invalid)
         keys = keys_of(definition, keys, on_invalid)
+        if known_at is not None:
+            return self._remote(definition, keys, at, on_invalid, known_at)
         if via == "remote" or (via == "auto" and self._few(definition.name, len(keys))):
             return self._remote(definition, keys, at, on_invalid)
         return self.snapshot(definition).lookup(keys, at, on_invalid=on_invalid)
@@ -93,7 +96,9 @@ class Questions:
             count_so_far = self._key_counts[name] = self._key_counts.get(name, 0) + count
         return count_so_far <= self.remote_rows_max
 
-    def _remote(self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid) -> pa.Array:
+    def _remote(
+        self, definition: MapDefinition, keys: pa.Array, at: Any, on_invalid: OnInvalid, known_at: Any = None
+    ) -> pa.Array:  # fmt: skip
         # Imported here: a single `get` needs no compiled kernels.
         from millpond.maps.snapshots.snapshot import answer_type
 
@@ -101,13 +106,22 @@ class Questions:
         query: dict[str, str] = {}
         if definition.kind.timed and len(instants) == 1 and not len(in_range):
             query["at"] = str(clear_instant(int(instants[0])))
+        timed = {"at": (instants, in_range)} if definition.kind.timed and not query else {}
+        if known_at is not None:
+            moments, there = moments_of(known_at, len(keys), on_invalid)
+            if len(moments) == 1 and not len(there):
+                query["known_at"] = str(clear_instant(int(moments[0])))
+            else:
+                timed["known_at"] = moments, there
         answers = [pa.array([], answer_type(definition))]
-        for start in range(0, len(keys), REQUEST_ROWS):
-            columns = {"key": keys.slice(start, REQUEST_ROWS)}
-            if definition.kind.timed and not query:
-                stop = start + REQUEST_ROWS
-                missing = ~in_range[start:stop] if len(in_range) else None
-                columns["at"] = pa.array(instants[start:stop], INSTANT, mask=missing)
+        # One key alone may be refused for its moment, among others it has no answer: so none is left over.
+        rows = REQUEST_ROWS - (len(keys) % REQUEST_ROWS == 1)
+        for start in range(0, len(keys), rows):
+            columns = {"key": keys.slice(start, rows)}
+            for name, (times, valid) in timed.items():
+                stop = start + rows
+                missing = ~valid[start:stop] if len(valid) else None
+                columns[name] = pa.array(times[start:stop], INSTANT, mask=missing)
             answers += self._ask(definition, pa.RecordBatch.from_pydict(columns), query)
         return pa.concat_arrays(answers) if len(answers) != 2 else answers[1]
 
@@ -124,12 +138,17 @@ class Questions:
 
     # -- one value, and rows --------------------------------------------------------------------------
 
-    def get(self, definition: MapDefinition, key: bytes | int, at: int | None = None) -> Any:
+    def get(
+        self, definition: MapDefinition, key: bytes | int, at: int | None = None, known_at: int | None = None
+    ) -> Any:  # fmt: skip
         """The value of a key, or of a number, at an instant (UTC milliseconds; now by default), as `Map.get` answers.
 
         Raises: what a node answers; `Unavailable` when none can be reached.
         """
-        query = _key_query(key) | ({} if at is None else {"at": str(clear_instant(at))})
+        times = {"at": at, "known_at": known_at}
+        query = _key_query(key) | {
+            name: str(clear_instant(time)) for name, time in times.items() if time is not None
+        }  # fmt: skip
         path = f"/v1/maps/{quote(definition.name)}/get"
         headers = incarnation_headers(definition)
 
@@ -140,13 +159,17 @@ class Questions:
 
         return python_of(self.nodes.first(ask))
 
-    def scan(self, definition: MapDefinition, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    def scan(
+        self, definition: MapDefinition, where: Any, columns: Sequence[str] | None, known_at: int | None = None
+    ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they come; `where` is text, or a list of `[column, comparison, value]`. Close the reader to stop.
 
         Raises: what a node answers; `Unavailable` when none can be reached, or the connection is lost while rows are
         read.
         """
         condition = {"where": where, "columns": None if columns is None else list(columns)}
+        if known_at is not None:
+            condition["known_at"] = clear_instant(known_at)
         path = f"/v1/maps/{quote(definition.name)}/scan"
         headers = incarnation_headers(definition)
         body = self.nodes.first(lambda node: node.stream("POST", path, json=condition, headers=headers))

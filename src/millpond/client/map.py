@@ -17,7 +17,6 @@ from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.operations import LARGE_SECONDS_MAX, perform
-from millpond.errors import Invalid
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
@@ -113,19 +112,12 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
-        self._refuse(known_at)
+        moment = None if known_at is None else parse_instant(known_at)
         encoded = single_key(self.definition, key)
         instant = None if at is None or not self.kind.timed else parse_instant(at)
         if encoded is None:
             return None
-        return self._of_same_map(lambda: self.questions.get(self.definition, encoded, instant))
-
-    def _refuse(self, known_at: object) -> None:
-        if known_at is not None:
-            raise Invalid(
-                "nodes do not tell what was known before", kind="known_at_unsupported", map=self.name,
-                hint="ask where the folder of the pond is",
-            )  # fmt: skip
+        return self._of_same_map(lambda: self.questions.get(self.definition, encoded, instant, moment))
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
@@ -134,8 +126,9 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
-        self._refuse(known_at)
-        return self._of_same_map(lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid))
+        return self._of_same_map(
+            lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=known_at)
+        )
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
@@ -144,11 +137,10 @@ class RemoteMap(MapFace, MapOperations):
 
         Raises: as `Map.scan`; `Unavailable` when the connection is lost, also while the rows are read.
         """
-
-        self._refuse(known_at)
+        moment = None if known_at is None else parse_instant(known_at)
 
         def read(text: str | None, names: Sequence[str]) -> pa.RecordBatchReader:
-            return self._of_same_map(lambda: self.questions.scan(self.definition, text, names))
+            return self._of_same_map(lambda: self.questions.scan(self.definition, text, names, moment))
 
         return scan_elsewhere(read, self.definition, where, columns)
 

@@ -155,7 +155,8 @@ class Map(MapFace):
         """
         time, encoded = self._instant(at), single_key(self.definition, key)
         if known_at is not None:
-            with self._known(known_at) as snapshot:
+            self._follow()
+            with self.rows.past.snapshot(known_at) as snapshot:
                 value = None if encoded is None else snapshot.value(encoded, time)
         else:
             value = None if encoded is None else self.rows.value(encoded, time)
@@ -165,13 +166,6 @@ class Map(MapFace):
         if not self.kind.timed:
             return None
         return self.loading.clock.now_ms() if at is None else parse_instant(at)
-
-    def _known(self, known_at: object) -> Snapshot:
-        from millpond.maps.snapshots.snapshot import Snapshot
-
-        self._follow()
-        with self.rows.past.leased(known_at) as leased:
-            return Snapshot.open(self.objects, leased.manifest, shown_as=self.definition)
 
     def lookup(
         self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None

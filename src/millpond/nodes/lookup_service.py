@@ -75,27 +75,42 @@ class LookupService:
 
     # -- one value ------------------------------------------------------------------------------------
 
-    def get(self, pond_map: Map, key: str | bytes, at: str | None) -> dict[str, Any]:
+    def get(
+        self, pond_map: Map, key: str | bytes, at: str | None = None, known_at: str | None = None
+    ) -> dict[str, Any]:  # fmt: skip
         """The value of a key (of a number, for ranged maps) at a time, in the form of `maps/model/json_values.py`.
 
-        Raises: `Invalid` for a key or time the map cannot have.
+        Raises: `Invalid` for a key or time the map cannot have; as `Past.leased`.
         """
         encoded, instant = single_question(pond_map.definition, key, at, self.clock)
-        return typed_value(None if encoded is None else pond_map.rows.get(encoded, instant), pond_map.definition.value)
+        if known_at is None:
+            value = None if encoded is None else pond_map.rows.get(encoded, instant)
+        else:
+            with pond_map.rows.past.snapshot(_whole(known_at)) as snapshot:
+                value = None if encoded is None else snapshot.get(encoded, instant)
+        return typed_value(value, pond_map.definition.value)
 
     # -- many -----------------------------------------------------------------------------------------
 
-    def lookup(self, name: str, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31) -> pa.Array:
-        """The answers to the column `key`, at the column `at`, or all at one instant, now by default.
+    def lookup(
+        self, name: str, table: pa.Table, at: str | None = None, bytes_max: int = 1 << 31, *,
+        known_at: str | None = None,
+    ) -> pa.Array:  # fmt: skip
+        """The answers to the column `key`, at the column `at`, or all at one instant, now by default; as known at one,
+        or at the column `known_at`.
 
         Raises: `NotFound` for a map that is not there, `Invalid` for columns that are no keys or times, and for more
-        text in the answer than `bytes_max`.
+        text in the answer than `bytes_max`; as `Past.lookup`.
         """
         pond_map = self.pond.map(name)
         keys = _column(table, "key")
         times: Any = _column(table, "at") if "at" in table.column_names else None
         if times is None and pond_map.kind.timed:
             times = clear_instant(self.clock.now_ms()) if at is None else _whole(at)
+        moments = _column(table, "known_at") if "known_at" in table.column_names else None
+        if moments is not None or known_at is not None:
+            instants: Any = _whole(known_at) if moments is None else moments  # type: ignore[arg-type]
+            return pond_map.rows.past.lookup(keys, times, instants, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
         if len(keys) <= SHARD_KEYS_MAX and pond_map.layers is None and self._fresh.known(pond_map) is None:
             return _from_shard(pond_map, keys, times, bytes_max)
         return self.snapshot(pond_map).lookup(keys, times, bytes_max=min(bytes_max, ANSWER_BYTES_MAX))
@@ -113,17 +128,21 @@ class LookupService:
 
     # -- rows -----------------------------------------------------------------------------------------
 
-    def scan(self, name: str, where: Any, columns: Sequence[str] | None) -> pa.RecordBatchReader:
+    def scan(
+        self, name: str, where: Any, columns: Sequence[str] | None, known_at: str | int | None = None
+    ) -> pa.RecordBatchReader:  # fmt: skip
         """Rows as they are wanted, all of one moment.
 
         Raises: `NotFound` for a map that is not there, `Invalid` for a condition or columns it cannot have.
         """
         pond_map = self.pond.map(name)
         condition = [tuple(term) for term in where] if isinstance(where, list) else where
-        with closing(pond_map.scan(condition, columns)) as reader:
+        with closing(pond_map.scan(condition, columns, known_at=known_at)) as reader:
             schema, few = reader.schema, _few(reader)
         if few is not None:
             return pa.RecordBatchReader.from_batches(schema, few)
+        if known_at is not None:
+            return pond_map.scan(condition, columns, known_at=known_at)
         return pa.RecordBatchReader.from_batches(schema, self._rows(pond_map, condition, schema.names))
 
     def _rows(self, pond_map: Map, where: Any, names: list[str]) -> Iterator[pa.RecordBatch]:
@@ -245,7 +264,7 @@ def expanded_bytes(table: pa.Table) -> int:
     Raises: `Invalid`, kind `key_type`, for types whose rows share bytes in other ways: a few bytes may stand for many.
     """
     expanded = 0
-    for name in set(table.column_names) & {"key", "at"}:
+    for name in set(table.column_names) & {"key", "at", "known_at"}:
         for chunk in _column(table, name).chunks:
             if _shares_bytes(chunk.type):
                 raise Invalid(

@@ -175,8 +175,8 @@ def history_of(pond: OpenPond, place: Place, name: str) -> History:
     opened = place.map(pond, name)
     if not isinstance(opened, Map):
         raise Invalid(
-            "nodes do not tell what was known before", kind="known_at_unsupported", map=name,
-            hint="ask where the folder of the pond is",
+            "Spark asks as known where the folder of the pond is", kind="known_at_unsupported", map=name,
+            hint="open the pond by its folder, or let a node answer: millpond.open(url).enrich",
         )  # fmt: skip
     return History.of(name, opened.rows.past.changes())
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from tests.harness.contracts.catalogue import CatalogueContract
 from tests.harness.contracts.dropped import DroppedContract
 from tests.harness.contracts.fields import FieldsContract
+from tests.harness.contracts.known import KnownContract
 from tests.harness.contracts.loads import LoadContract
 from tests.harness.contracts.maintenance import MaintenanceContract
 from tests.harness.contracts.questions import QuestionContract
@@ -24,6 +25,7 @@ __all__ = ("PondContract",)
 class PondContract(
     CatalogueContract,
     FieldsContract,
+    KnownContract,
     LoadContract,
     QuestionContract,
     MaintenanceContract,

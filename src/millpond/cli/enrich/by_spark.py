@@ -128,6 +128,7 @@ def check_places(inputs: Inputs, out: str) -> None:
 def enrich_files(
     session: SparkSession, pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *,
     flat: bool | None = None, on_invalid: str = "error", quiet: bool = False, clock: Clock | None = None,
+    known_at: str | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up with Spark and write it with what was found.
 
@@ -136,7 +137,7 @@ def enrich_files(
     clock = clock or SystemClock()
     frame = read_events(session, inputs, frozenset(lookup.key for lookup in lookups if lookup.textual))
     began = clock.monotonic()
-    enriched = enrich_frame(frame, pond, lookups, zone=inputs.zone, on_invalid=on_invalid)
+    enriched = enrich_frame(frame, pond, lookups, zone=inputs.zone, on_invalid=on_invalid, known_at=known_at)
     with _stages_shown(session, f"enriching into {out}", clock, quiet=quiet):
         done = write_events(enriched, lookups, out, flat=flat)
     return Enriched(done["rows"], {lookup.into: done[lookup.into] for lookup in lookups}, clock.monotonic() - began)
@@ -165,6 +166,7 @@ def enrich_frame(
     *,
     zone: str | None = None,
     on_invalid: str = "error",
+    known_at: str | None = None,
 ) -> DataFrame:
     """The frame with a column for each lookup. `zone` is that of times without one; they are refused by default.
 
@@ -174,6 +176,9 @@ def enrich_frame(
 
     check_columns(frame.columns, questions)
     options: dict[str, Any] = {} if on_invalid == "error" else {"on_invalid": on_invalid}
+    if known_at is not None:
+        named = known_at.lower() in map(str.lower, frame.columns)
+        options["known_at"] = _instants(frame, known_at, zone) if named else known_at
     lookups = [
         spark.Lookup(
             lookup.map, key=f"`{lookup.key}`", at=_instants(frame, lookup.time, zone), into=lookup.into, **options

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from millpond.cli.loads import HERE_BYTES_MAX
-from millpond.cli.options import Branch, InputFormat, Json, Master, Null, PondPlace, Ref, Zone, pond_at
+from millpond.cli.options import Branch, InputFormat, Json, KnownAtOf, Master, Null, PondPlace, Ref, Zone, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -82,7 +82,7 @@ def enrich(
         bool | None, typer.Option("--spark/--no-spark", help="Work with Spark, or here.", show_default="by size")
     ] = None,
     master: Master = None,
-    branch: Branch = None, ref: Ref = None, pond: PondPlace = "pond", json: Json = False,
+    known_at: KnownAtOf = None, branch: Branch = None, ref: Ref = None, pond: PondPlace = "pond", json: Json = False,
 ) -> None:  # fmt: skip
     """Look every event up in maps, as of its time, and write it with what was found.
 
@@ -94,7 +94,7 @@ def enrich(
     clock = SystemClock()
     began = clock.monotonic()
     inputs = work.Inputs(tuple(events), file_format, null, zone)
-    chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects)
+    chosen = _Events(inputs, out, flat, str(on_invalid), max_rejects, rejects, known_at)
     with pond_at(pond, branch, ref) as opened:
         lookups = _wanted(opened, what, key, time)
         work.check_places(inputs, out)
@@ -116,6 +116,7 @@ class _Events:
     on_invalid: str
     max_rejects: int
     rejects: Path | None
+    known_at: str | None = None
 
     @property
     def rejectable(self) -> bool:
@@ -151,7 +152,10 @@ def _here(
     try:
         with pond.reports.job(job_set) as job:
             job.running()
-            done = enrich_here(pond, chosen.inputs, lookups, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet)
+            done = enrich_here(
+                pond, chosen.inputs, lookups, chosen.out, flat=chosen.flat, rejects=rejects, quiet=quiet,
+                known_at=chosen.known_at,
+            )  # fmt: skip
             job.note(rows=done.rows, rejected=done.rejected)
             return done
     except Invalid as error:
@@ -171,7 +175,7 @@ def _with_spark(
         job.running()
         done = work.enrich_files(
             session, place, chosen.inputs, lookups, chosen.out, flat=chosen.flat, on_invalid=chosen.on_invalid,
-            quiet=quiet,
+            quiet=quiet, known_at=chosen.known_at,
         )  # fmt: skip
         job.note(rows=done.rows)
     return done

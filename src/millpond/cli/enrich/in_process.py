@@ -29,7 +29,7 @@ from millpond.maps.inputs.rejects import RejectWriter
 from millpond.maps.inputs.zones import NAME_THE_ZONE, instants_in, time_form
 from millpond.maps.loads.load_files import guard_rejects
 from millpond.maps.model.columns import INSTANT
-from millpond.maps.snapshots.snapshot import Snapshot, answer_type
+from millpond.maps.snapshots.snapshot import answer_type
 from millpond.times.instants import clear_instant
 
 if TYPE_CHECKING:
@@ -62,13 +62,15 @@ class Enriching:
 
     def __init__(
         self, pond: PondLike, events: EventFiles, lookups: Sequence[Wanted], *, zone: str | None = None,
-        rejects: Rejects | None = None, flat: bool = False, clock: Clock | None = None,
+        rejects: Rejects | None = None, flat: bool = False, clock: Clock | None = None, known_at: str | None = None,
     ) -> None:  # fmt: skip
         self.found: Counter[str] = Counter({lookup.into: 0 for lookup in lookups})
         self.rows = 0
         self._events, self._rejects, self._flat = events, rejects or Rejects(), flat
         clock = clock or SystemClock()
-        self._lookups = [_Lookup(lookup, pond.map(lookup.map), events.schema, zone, clock) for lookup in lookups]
+        self._lookups = [
+            _Lookup(lookup, pond.map(lookup.map), events.schema, zone, clock, known_at) for lookup in lookups
+        ]
         self._rejected = RejectWriter(
             self._rejects.path, max_rejects=self._rejects.most, outcome="cannot be looked up, nothing was written",
             others="to go on without them: --max-rejects N; to take them for misses: --on-invalid miss",
@@ -138,6 +140,7 @@ class Enriching:
 def enrich_here(
     pond: PondLike, inputs: Inputs, lookups: Sequence[Wanted], out: str, *, flat: bool | None = None,
     rejects: Rejects | None = None, quiet: bool = False, clock: Clock | None = None,
+    known_at: str | None = None,
 ) -> Enriched:  # fmt: skip
     """Look every event up in this process and write it with what was found.
 
@@ -152,7 +155,9 @@ def enrich_here(
     )
     check_columns(events.schema.names, lookups)
     spread = output.flat if flat is None else flat
-    work = Enriching(pond, events, lookups, zone=inputs.zone, rejects=rejects, flat=spread, clock=clock)
+    work = Enriching(
+        pond, events, lookups, zone=inputs.zone, rejects=rejects, flat=spread, clock=clock, known_at=known_at
+    )
     total = sum(file.size for file in files)
     with work, console.progress(f"enriching into {out}", total=total, unit="events", quiet=quiet) as advance:
         _write(output, work, advance)
@@ -180,7 +185,9 @@ def _write(output: Output, work: Enriching, advance: Advance) -> None:
 class _Lookup:
     """One map, open, and how to read its keys and times from events."""
 
-    def __init__(self, lookup: Wanted, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock) -> None:
+    def __init__(
+        self, lookup: Wanted, map_: MapLike, schema: pa.Schema, zone: str | None, clock: Clock, known_at: str | None
+    ) -> None:  # fmt: skip
         self.wanted = lookup
         self.definition = map_.definition
         self.key = _column_of(schema, lookup.key)
@@ -188,8 +195,10 @@ class _Lookup:
         self._keys: Convert = to_keys if self.definition.kind.keyed else to_numbers
         self._instants = instants_in(time_form(zone), "ms")
         self._now = clear_instant(clock.now_ms())
+        self.moment = next((name for name in schema.names if name.lower() == (known_at or "").lower()), None)
         self._check(schema)
-        self.snapshot: Snapshot = map_.snapshot()
+        self._lookup: Any = map_.snapshot().lookup if known_at is None else map_.lookup
+        self._known: dict[str, Any] = {} if known_at is None else {"known_at": known_at}
 
     @property
     def field(self) -> pa.Field:
@@ -199,8 +208,9 @@ class _Lookup:
     def _check(self, schema: pa.Schema) -> None:
         """Refuse columns of which no value can be a key or a time, before any event is read."""
         self._converted(pa.nulls(0, schema.field(self.key).type), self.key, self._keys)
-        if self.time is not None:
-            self._converted(pa.nulls(0, schema.field(self.time).type), self.time, self._instants)
+        for name in (self.time, self.moment):
+            if name is not None:
+                self._converted(pa.nulls(0, schema.field(name).type), name, self._instants)
 
     def _converted(self, column: pa.Array[Any], name: str, convert: Convert) -> Any:
         try:
@@ -213,9 +223,13 @@ class _Lookup:
     def answers(self, rows: pa.RecordBatch, faults: Faults) -> pa.Array[Any]:
         """The value found for each event; null for the events in `faults`, which cannot be looked up."""
         keys = self._read(rows, self.key, self._keys, faults)
-        if self.time is None:
-            return self.snapshot.lookup(keys, self._now if self.definition.kind.timed else None)
-        return self.snapshot.lookup(keys, self._read(rows, self.time, self._instants, faults).cast(INSTANT))
+        at: Any = self._now if self.definition.kind.timed else None
+        if self.time is not None:
+            at = self._read(rows, self.time, self._instants, faults).cast(INSTANT)
+        moment = self._known
+        if self.moment is not None:
+            moment = {"known_at": self._read(rows, self.moment, self._instants, faults).cast(INSTANT)}
+        return self._lookup(keys, at, **moment)
 
     def _read(self, rows: pa.RecordBatch, name: str, convert: Convert, faults: Faults) -> pa.Array[Any]:
         column = rows.column(name)

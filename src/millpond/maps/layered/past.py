@@ -24,9 +24,11 @@ from millpond.maps.layered.history import Change, changes_of
 from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.snapshot_pointer import read_pointer
+from millpond.maps.search.gather import ANSWER_BYTES_MAX
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
+from millpond.maps.snapshots.snapshot import Snapshot
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -95,7 +97,8 @@ class OpenHistory:
         self._open: Moments | None = None
 
     def lookup(
-        self, history: History, keys: pa.Array, at: Any, moments: I64, there: Any, on_invalid: OnInvalid
+        self, history: History, keys: pa.Array, at: Any, moments: I64, there: Any, on_invalid: OnInvalid,
+        bytes_max: int = ANSWER_BYTES_MAX,
     ) -> pa.Array:  # fmt: skip
         """The values of keys at their times, as they were known at one moment, or at as many.
 
@@ -110,7 +113,7 @@ class OpenHistory:
         numbers = places[numbers]
         if len(numbers) != len(keys):
             numbers = np.full(len(keys), numbers[0])
-        return opened.lookup(numbers, keys, at, on_invalid=on_invalid)
+        return opened.lookup(numbers, keys, at, on_invalid=on_invalid, bytes_max=bytes_max)
 
     def _opened(self, history: History, needed: list[str]) -> Moments:
         opened = self._open
@@ -137,7 +140,9 @@ class Past:
         with self._layers.space.read() as tx:
             return changes_of(tx, self._layers.definition.name)
 
-    def lookup(self, keys: Any, at: Any, known_at: Any, on_invalid: OnInvalid = "error") -> pa.Array:
+    def lookup(
+        self, keys: Any, at: Any, known_at: Any, on_invalid: OnInvalid = "error", bytes_max: int = ANSWER_BYTES_MAX
+    ) -> pa.Array:  # fmt: skip
         """The values of keys at their times, as they were known at one moment, or at those of a column.
 
         Raises: as `Snapshot.lookup`; `Invalid`, kinds `history_ended` and `nothing_known`.
@@ -147,12 +152,20 @@ class Past:
         moments, there = moments_of(known_at, len(array), on_invalid)
         for attempt in range(ATTEMPTS):
             try:
-                return self._open.lookup(self._current(), array, at, moments, there, on_invalid)
+                return self._open.lookup(self._current(), array, at, moments, there, on_invalid, bytes_max)
             except NotFound:
                 if attempt == ATTEMPTS - 1:
                     raise
                 self._read = None
         raise AssertionError("the last attempt ends it")
+
+    def snapshot(self, known_at: Any) -> Snapshot:
+        """The snapshot that was known at a moment, with the fields of now. Close it.
+
+        Raises: as `leased`.
+        """
+        with self.leased(known_at) as leased:
+            return Snapshot.open(self._layers.objects, leased.manifest, shown_as=self._layers.definition)
 
     def leased(self, known_at: Any) -> Leased:
         """The snapshot that was known at a moment; an empty one when the map was never changed.

@@ -322,6 +322,9 @@ class MapDefinition:
             del payload["store"]
         if self.fields is None:
             del payload["fields"]
+        else:  # as JSON reads it back: manifests are compared with this
+            fields = payload["fields"].items()
+            payload["fields"] = {name: list(part) if isinstance(part, tuple) else part for name, part in fields}
         return payload
 
     @classmethod

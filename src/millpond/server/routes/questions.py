@@ -52,7 +52,7 @@ _SCAN = replace(_GET, work=Work.LARGE, body_bytes_max=JSON_BYTES_MAX, memory_byt
 _DONE = object()
 _PLAIN = re.compile(rb"key=([A-Za-z0-9._:/-]*)(?:&at=([A-Za-z0-9.:-]+))?")
 """A query in which no letter stands for another one: most are, and are read in a tenth of the time."""
-_PARAMETERS = frozenset(("key", "key_hex", "at"))
+_PARAMETERS = frozenset(("key", "key_hex", "at", "known_at"))
 _ARROW: dict[int | str, dict[str, Any]] = {200: {"content": {ARROW_STREAM: {}}}}
 _BODY: dict[str, Any] = {ARROW_STREAM: {"schema": {"type": "string"}}}
 _QUERY: tuple[dict[str, Any], ...] = tuple(
@@ -61,6 +61,7 @@ _QUERY: tuple[dict[str, Any], ...] = tuple(
         ("key", "text; a number, for ranged maps"),
         ("key_hex", "instead, the bytes of a key that is no text"),
         ("at", "UTC milliseconds, or ISO 8601 with a zone; now by default"),
+        ("known_at", "likewise: as a layered map was known then"),
     )
 )
 
@@ -71,6 +72,7 @@ class LongKey(RequestBody):
     key: Annotated[str | None, Meta(description="text; a number, for ranged maps")] = None
     key_hex: Annotated[str | None, Meta(description="instead, the bytes of a key that is no text")] = None
     at: Annotated[str | None, Meta(description="UTC milliseconds, or ISO 8601 with a zone; now by default")] = None
+    known_at: Annotated[str | None, Meta(description="likewise: as a layered map was known then")] = None
 
 
 class Scan(RequestBody):
@@ -78,6 +80,7 @@ class Scan(RequestBody):
 
     where: Annotated[str | list[tuple[str, str, Any]] | None, Meta(examples=["key = 'JFK' and temp > 80"])] = None
     columns: list[str] | None = None
+    known_at: Annotated[str | int | None, Meta(description="as a layered map was known then")] = None
 
 
 def routes(node: Node) -> Routes:
@@ -90,8 +93,10 @@ def routes(node: Node) -> Routes:
     def at_once(request: Request) -> Response | None:
         """The answer that is cached."""
         incarnation = incarnation_of(request.scope["headers"])
-        question = _question(request.scope["query_string"])
-        answer = cached.get(request.path_params["name"], *question, incarnation=incarnation)
+        key, at, known_at = _question(request.scope["query_string"])
+        if known_at is not None:
+            return None
+        answer = cached.get(request.path_params["name"], key, at, incarnation=incarnation)
         return None if answer is None else _json(answer)
 
     @router.get("/get", _GET, parameters=_QUERY, summary="The value of a key", at_once=at_once)
@@ -102,12 +107,14 @@ def routes(node: Node) -> Routes:
     @router.post("/get", _POST, summary="The value of a key that is too long for a URL")
     def get_long(name: str, question: LongKey) -> Response:
         """As GET."""
-        return _json(answers.get(node.pond.map(name), _key_of(question.key, question.key_hex), question.at))
+        key = _key_of(question.key, question.key_hex)
+        return _json(answers.get(node.pond.map(name), key, question.at, question.known_at))
 
     @router.post("/lookup", _LOOKUP, summary="Values of many keys", body=_BODY, responses=_ARROW)
     async def lookup(
         request: Request, name: str,
         at: Annotated[str | None, Meta(description="one instant for all keys; a column `at` has one for each")] = None,
+        known_at: Annotated[str | None, Meta(description="likewise: as a layered map was known then")] = None,
     ) -> Response:  # fmt: skip
         """Columns `key` and, if each has its time, `at`; back comes the column `value`, as long, null where none is."""
         body = bytearray()  # grows in place: joining pieces would hold them twice
@@ -120,7 +127,7 @@ def routes(node: Node) -> Routes:
         table = await in_large_thread(request, read_arrow_stream, body)
         if expanded := await in_large_thread(request, expanded_bytes, table):
             room.need(needed + expanded)
-        answer = await in_large_thread(request, _looked_up, answers, name, table, at, bytes_max // 2)
+        answer = await in_large_thread(request, _looked_up, answers, name, table, (at, known_at), bytes_max // 2)
         room.need(room.held + 2 * len(answer))  # the values, and their stream
         return Response(answer, media_type=ARROW_STREAM)
 
@@ -134,18 +141,18 @@ def routes(node: Node) -> Routes:
     return router
 
 
-def _question(query_string: bytes) -> tuple[str | bytes, str | None]:
-    """The key, and the time, that a query asks for.
+def _question(query_string: bytes) -> tuple[str | bytes, str | None, str | None]:
+    """The key that a query asks for, the time, and the time at which it was known.
 
     Raises: `Invalid` when there is none, or one that is not understood or not known.
     """
     if plain := _PLAIN.fullmatch(query_string):
         key, at = plain.groups()
-        return key.decode(), None if at is None else at.decode()
+        return key.decode(), None if at is None else at.decode(), None
     return _parsed(query_string)
 
 
-def _parsed(query_string: bytes) -> tuple[str | bytes, str | None]:
+def _parsed(query_string: bytes) -> tuple[str | bytes, str | None, str | None]:
     """The same, of any query."""
     try:
         query = dict(parse_qsl(query_string.decode("ascii"), keep_blank_values=True, errors="strict"))
@@ -158,7 +165,7 @@ def _parsed(query_string: bytes) -> tuple[str | bytes, str | None]:
         raise Invalid("the query is not understood", kind="query_encoding", reason=str(error)) from None
     for name in query.keys() - _PARAMETERS:
         raise parameter_unknown(name, _PARAMETERS)
-    return _key_of(query.get("key"), query.get("key_hex")), query.get("at")
+    return _key_of(query.get("key"), query.get("key_hex")), query.get("at"), query.get("known_at")
 
 
 def _key_of(key: str | None, key_hex: str | None) -> str | bytes:
@@ -180,13 +187,15 @@ def _json(answer: dict[str, Any]) -> Response:
     return Response(to_json(answer), media_type="application/json")
 
 
-def _looked_up(lookups: LookupService, name: str, table: pa.Table, at: str | None, bytes_max: int) -> memoryview:
-    values = lookups.lookup(name, table, at, bytes_max)
+def _looked_up(
+    lookups: LookupService, name: str, table: pa.Table, times: tuple[str | None, str | None], bytes_max: int
+) -> memoryview:
+    values = lookups.lookup(name, table, times[0], bytes_max, known_at=times[1])
     return stream_of(pa.record_batch([values], names=["value"]))
 
 
 def _begun(lookups: LookupService, name: str, question: Scan) -> tuple[Iterator[bytes], bytes]:
-    rows = arrow_stream(lookups.scan(name, question.where, question.columns))
+    rows = arrow_stream(lookups.scan(name, question.where, question.columns, question.known_at))
     return rows, next(rows)
 
 
