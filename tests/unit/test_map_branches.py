@@ -311,3 +311,26 @@ def test_files_are_loaded_on_a_branch_as_one_commit(pond: Pond, tmp_path: Path) 
     assert fix.load_files(tmp_path / "m.csv", "m", max_rejects=1).duplicate_parts == 1
     assert values(fix.map("m"), "a", "b") == [1, None]
     assert next(pond.refs.log("fix")).message.startswith("Load m from ")
+
+
+def test_a_load_with_an_id_is_entered_once_on_its_branch(pond: Pond, tmp_path: Path) -> None:
+    fix = pond.branch("fix", source="main")
+    rows = [{"key": "a", "value": 1}]
+    first = fix.map("m").load(rows, load_id="nightly-1")
+    put(fix.map("m"), 2, "a")
+    again = fix.map("m").load(rows, load_id="nightly-1")
+    assert (again.load, again.rows, again.position, again.commit) == ("nightly-1", 1, first.position, first.commit)
+    assert values(fix.map("m"), "a") == [2], "it does not come on top again"
+    assert values(pond.map("m"), "a") == [None]
+    assert fix.map("m").load(rows, load_id="nightly-2").parts == 1, "another load of the same rows counts"
+    assert values(fix.map("m"), "a") == [1]
+    (tmp_path / "a.csv").write_text("key,value\nb,7\n")
+    pond.loading.void("nightly-3")
+    assert fix.load_files(tmp_path / "a.csv", "m", load_id="nightly-3").rows == 0, "the id was voided"
+    assert values(fix.map("m"), "b") == [None]
+    with pytest.raises(Invalid, match="letters, digits"):
+        fix.map("m").load(rows, load_id="no id")
+    with pytest.raises(Invalid, match="is committed"):
+        fix.map("m").load(rows, load_id="nightly-4", commit=False)
+    (entry,) = [entry for entry in pond.log.entries(0) if entry.body.get("load") == "nightly-1"]
+    assert (entry.maps, entry.body["branch"], entry.body["commit"]) == ((), "fix", first.commit)

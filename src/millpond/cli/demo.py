@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from millpond.clock import Clock
+    from millpond.demo.corrections import Corrected
     from millpond.demo.plan import Lookup, PlannedMap
 
 __all__ = ("demo",)
@@ -63,14 +64,14 @@ def demo(
             sources = prepare(folder / "data")
         run_workflow(folder, sources, master, clock, quiet=json)
         return
-    with steps(len(MAPS) + 3, clock, quiet=json) as step, ThreadPoolExecutor(1) as beside:
+    with steps(len(MAPS) + 4, clock, quiet=json) as step, ThreadPoolExecutor(1) as beside:
         step("unpacking a year of flights, starting Spark")
         unpacked = beside.submit(prepare, folder / "data")
         load_ahead()
         with running(master, quiet=True, settings=SETTINGS) as session:
             register_views(session, unpacked.result())
             run = _Run(session, folder, clock, step)
-            results = _Results(_load_maps(run), _enrich_flights(run), _place_addresses(run))
+            results = _Results(_load_maps(run), _enrich_flights(run), _place_addresses(run), _correct(run))
             step("stopping Spark")
     seconds = clock.monotonic() - began
     if json:
@@ -139,6 +140,7 @@ class _Results:
     maps: list[_Loaded]
     flights: _Flights
     addresses: _Addresses
+    corrected: Corrected
 
 
 def _load_maps(run: _Run) -> list[_Loaded]:
@@ -150,7 +152,7 @@ def _load_maps(run: _Run) -> list[_Loaded]:
     with millpond.open(run.pond) as pond:
         for planned in MAPS:
             run.step(f"loading the map {planned.name} by Spark")
-            pond.create_map(planned.name, kind=planned.kind, value=planned.value)
+            pond.create_map(planned.name, kind=planned.kind, value=planned.value, store=planned.store)
             loaded.append(_load_map(run, planned, pond))
     return loaded
 
@@ -194,6 +196,15 @@ def _place_addresses(run: _Run) -> _Addresses:
     return _Addresses(ADDRESSES, seconds, dict(largest), sum(counts.values()))
 
 
+def _correct(run: _Run) -> Corrected:
+    import millpond
+    from millpond.demo.corrections import correct_weather
+
+    run.step("correcting the weather on a branch")
+    with millpond.open(run.pond) as pond:
+        return correct_weather(pond, run.folder / "data")
+
+
 # -- what it came to, on one screen -------------------------------------------------------------------
 
 
@@ -203,6 +214,7 @@ def _show(results: _Results, lookups: tuple[Lookup, ...], folder: Path, seconds:
     loading = sum(loaded.seconds for loaded in results.maps)
     columns, rows = _sample(folder / "flights.parquet")
     console.print_table(columns, rows, title="Some flights of a stormy day, with the weather of their hour")
+    _show_corrected(results.corrected)
     shares = ", ".join(f"{lookup.into} {flights.found[lookup.into] / flights.rows:.0%}" for lookup in lookups[:4])
     places = ", ".join(f"{name} {count / addresses.rows:.0%}" for name, count in list(addresses.largest.items())[:3])
     speed = f"{flights.rows * len(lookups) / flights.seconds:,.0f} lookups a second"
@@ -220,6 +232,19 @@ Done in {seconds:.0f} s. All flights are in {folder}/flights.parquet. Try next:
   millpond get weather JFK --at 2013-02-08T18:00Z
   millpond get ipv4_country 134744072
   millpond query "select key, avg(temp) as mean from weather group by key"
+"""
+    )
+
+
+def _show_corrected(corrected: Corrected) -> None:
+    from millpond.demo.corrections import QUESTION
+
+    rows = [(str(row["effective_time"])[:16], row["old"]["temp"], row["new"]["temp"]) for row in corrected.difference]
+    title = f"The weather of {QUESTION[0]} is corrected on a branch, and merged by key when a check finds nothing"
+    console.print_table(["utc", "temp on main", "temp on the branch"], rows, title=title)
+    console.say(
+        f"""A file with {corrected.refused[0]["temp"]:g} degrees was refused there by a check.
+{" at ".join(QUESTION)}, as known before: {corrected.before["temp"]:g}; now: {corrected.after["temp"]:g}.
 """
     )
 

@@ -130,7 +130,7 @@ def load(
     began = clock.monotonic()
     options |= _branch_options(branch, stage, spark, master)
     with pond_at(pond, branch, client_synchronise=synchronise or None) as opened:
-        if branch is None and _by_spark(spark, master, files, file_format):
+        if not stage and _by_spark(spark, master, files, file_format):
             result = _load_by_spark(opened, files, name, master, options, quiet=json)
         else:
             result = _load_here(opened, files, name, options, quiet=json)
@@ -146,8 +146,8 @@ def _branch_options(branch: str | None, stage: bool, spark: bool | None, master:
 
     if stage and branch is None:
         raise Invalid("only a load on a branch is staged", kind="stage_branch", hint="name one by --branch")
-    if branch is not None and (spark or master is not None):
-        raise Invalid("Spark does not load on a branch", kind="ref_spark", branch=branch, hint="leave out --spark")
+    if stage and (spark or master is not None):
+        raise Invalid("a load by Spark is committed", kind="ref_spark", branch=branch, hint="leave out --stage")
     return {"commit": False} if stage else {}
 
 

@@ -4,4 +4,5 @@
 |---|---|
 | `sources` | the real data, found in the packages that carry it |
 | `plan` | which maps there are, and how each one's rows come out of the data |
+| `corrections` | weather that is corrected on a branch, and merged |
 """

@@ -36,6 +36,7 @@ class PlannedMap:
     kind: str
     value: str | None
     rows: str
+    store: str = "shard"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ MAPS: tuple[PlannedMap, ...] = (
     PlannedMap(
         "weather", "temporal_state", "temp double, wind_speed double, precip double, visib double",
         "select origin as key, time_hour as effective_time, temp, wind_speed, precip, visib from weather",
+        store="layers",  # it has branches, and a past
     ),
     PlannedMap("number_blocks", "temporal_ranged_state", "carrier string, flights long, share double", _NUMBER_BLOCKS),
     PlannedMap("ipv4_country", "ranged_state", "string", "select key_start, key_end, value from ipv4"),

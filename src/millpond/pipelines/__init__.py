@@ -9,7 +9,7 @@
 |---|---|
 | `declare`, `values`, `plan` | a pipeline as it is declared: steps, values of the run, the plan and its drawings |
 | `programs`, `compiled` | its file as text; its plan as a workflow |
-| `kinds`, `queries` | its steps, carried out |
+| `kinds`, `queries`, `reads`, `branches` | its steps, carried out |
 | `embedded` | engine, log and worker in one process |
 | `workflow_steps` | the steps of a workflow of the client, declared |
 | `tasks` | the tasks of workers |
@@ -28,13 +28,16 @@ need("littlehorse")
 
 from millpond.pipelines import tasks as _tasks
 from millpond.pipelines.declare import (
+    branch,
     check,
     condense,
     enrich,
     item,
     load,
+    merge,
     notify,
     pipeline,
+    publish,
     python,
     retain,
     shell,
@@ -47,8 +50,9 @@ from millpond.pipelines.requests import ColumnRule, Drift, KeyRule, Question, Ro
 from millpond.pipelines.workflow_steps import Pipeline
 
 __all__ = (
-    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "check", "condense",
-    "enrich", "item", "load", "notify", "pipeline", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
+    "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "branch", "check",
+    "condense", "enrich", "item", "load", "merge", "notify", "pipeline", "publish", "python", "retain", "shell",
+    "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 __tasks__ = tuple(getattr(_tasks, name) for name in _tasks.__all__)

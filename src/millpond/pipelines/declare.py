@@ -20,6 +20,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import date, datetime, timedelta
 from typing import Any, get_type_hints
 
@@ -28,8 +29,8 @@ from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, template_of
 
 __all__ = (
-    "Declared", "check", "condense", "enrich", "item", "load", "notify", "pipeline", "python", "retain", "shell",
-    "spark", "sql", "today", "yesterday",
+    "Declared", "OnBranch", "branch", "check", "condense", "enrich", "item", "load", "merge", "notify", "pipeline",
+    "publish", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -61,7 +62,7 @@ class _Recording:
 
     def add(self, kind: str, inputs: Mapping[str, Any], options: dict[str, Any]) -> Value:
         """Add a step, and give the value of its output."""
-        name = self.prefix + (options.pop("name", None) or self._free_name(kind))
+        name = self.prefix + (options.pop("name", None) or self.free_name(kind))
         needs = tuple(step.path[0] for step in options.pop("needs", ()))
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
@@ -79,7 +80,38 @@ class _Recording:
         self.steps.append(planned)
         return Value((name,))
 
-    def _free_name(self, kind: str) -> str:
+    def merge(self, branch: Value | str, inputs: dict[str, Any], options: dict[str, Any]) -> Value:
+        """Add a merge of a branch, which sees what the steps before it had of branches."""
+        seen = [Value((step.name,)) for step in self.steps if step.kind in ("branch", "load", "check")]
+        return self.add("merge", {**inputs, "branch": branch, "seen": seen}, options)
+
+    def branch_before(self, loads: Sequence[Value], name: str, inputs: dict[str, Any]) -> Value:
+        """Add a branch before loads, and let them be on it."""
+        names = [load.path[0] for load in loads]
+        places = [place for place, step in enumerate(self.steps) if step.name in names and step.kind == "load"]
+        if not places or len(places) != len(loads) or any("branch" in self.steps[place].inputs for place in places):
+            raise Invalid("publish takes loads that name no branch", kind="pipeline_plan", step=name,
+                          hint='publish(load("…", map="…"), checks=[…]); the branch is publish\'s own')  # fmt: skip
+        made = self.add("branch", inputs, {"name": name})
+        for place in places:
+            step = self.steps[place]
+            self.steps[place] = replace(step, inputs={**step.inputs, "branch": template_of(made)})
+        self.steps.insert(places[0], self.steps.pop())
+        return made
+
+    def let_read(self, checks: Sequence[str], loads: Sequence[Value]) -> None:
+        """Let checks that name no map read those of loads."""
+        kinds = {step.name: step.kind for step in self.steps}
+        if odd := [name for name in checks if kinds.get(name) != "check"]:
+            raise Invalid("publish takes checks", kind="pipeline_plan", step=odd[0],
+                          hint='checks=["select …", check(…)]')  # fmt: skip
+        maps = template_of(list(loads))
+        self.steps = [
+            replace(step, inputs={**step.inputs, "maps": maps})
+            if step.name in checks and not step.inputs["maps"] else step for step in self.steps
+        ]  # fmt: skip
+
+    def free_name(self, kind: str) -> str:
         taken = {step.name for step in self.steps}
         names = (f"{kind}{number}" if number > 1 else kind for number in range(1, len(taken) + 2))
         return next(name for name in names if self.prefix + name not in taken)
@@ -181,12 +213,71 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
 
 def load(
     files: str | Sequence[str], *, map: str, kind: str = "", value: str = "", columns: Mapping[str, Any] | None = None,
-    format: str | None = None, max_rejects: int = 0, **options: Any,
-) -> Value:  # fmt: skip
-    """Load files into a map, which is made when it is missing and a `kind` is given. Output: `map, load, rows`."""
+    format: str | None = None, max_rejects: int = 0, branch: str | Value | None = None, **options: Any,
+) -> OnBranch:  # fmt: skip
+    """Load files into a map, which is made when it is missing and a `kind` is given; with a `branch`, as it is there.
+
+    A branch that is missing is made of `main`. Output: `map, load, rows`, and on a branch `branch, commit`.
+    """
     inputs = {"files": files, "map": map, "kind": kind, "value": value, "columns": columns, "format": format,
-              "max_rejects": max_rejects}  # fmt: skip
-    return _recording("load").add("load", inputs, options)
+              "max_rejects": max_rejects, "branch": branch}  # fmt: skip
+    return OnBranch(_recording("load").add("load", inputs, options).path)
+
+
+class OnBranch(Value):
+    """The output of a load on a branch, or of a branch: it can be merged."""
+
+    __slots__ = ()
+
+    def merge(self, into: str = "main", **options: Any) -> Value:
+        """Merge the branch, see `merge`."""
+        return merge(self, into, **options)
+
+
+def branch(name: str, /, *, from_: str = "main", anew: bool = False, **options: Any) -> OnBranch:
+    """Begin a branch of the maps at a ref: made, or put there again when all that it has was merged.
+
+    Changes that were not merged fail the step as `branch-unmerged`; `anew` drops them. Output: `branch, commit`.
+    """
+    inputs = {"name": name, "from": from_, "anew": anew, "free": False}
+    return OnBranch(_recording("branch").add("branch", inputs, options).path)
+
+
+def merge(
+    branch: Value | str, /, into: str = "main", *, strategy: str = "", keep: bool = True, **options: Any
+) -> Value:  # fmt: skip
+    """Merge a branch, that of a load or a named one, into another, each map by key.
+
+    Conflicts fail the step as `merge-conflict`, unless `strategy` is `source-wins` or `dest-wins`; a branch that
+    changed after the last step of the run on it as `branch-moved`. Without `keep` the branch goes when it is merged.
+    Output: `into, merged, commit`.
+    """
+    return _recording("merge").merge(branch, {"into": into, "strategy": strategy, "keep": keep, "loads": []}, options)
+
+
+def publish(
+    *loads: Value, checks: Sequence[Value | str] = (), into: str = "main", branch: str = "", anew: bool = False,
+    strategy: str = "", keep: bool = False, **options: Any,
+) -> Value:  # fmt: skip
+    """Write, audit, publish: the loads are done on a branch, the checks read them there, and the branch is merged.
+
+        publish(load("raw/*.csv", map="weather"), checks=["select * from weather where temp > 60"])
+
+    A check is SQL that finds nothing, or a `check(…)`, which reads the maps by their names. When one fails, or keys
+    conflict, the branch stays; without `keep` it goes when it is merged. The branch is of the run, or named.
+    Output: as `merge`, with `rows`, and the `map` of a single load.
+    """
+    recording = _recording("publish")
+    name = options.pop("name", None) or recording.free_name("publish")
+    own = {"name": branch or f"{Value(('run', 'id'))}-{name}", "from": into, "anew": anew, "free": not branch}
+    made = recording.branch_before(loads, f"{name}_branch", own)
+    steps = [
+        check(query, name=f"{name}_check{number if number > 1 else ''}") if isinstance(query, str) else query
+        for number, query in enumerate(checks, 1)
+    ]
+    recording.let_read([step.path[0] for step in steps], loads)
+    inputs = {"into": into, "strategy": strategy, "keep": keep, "loads": list(loads)}
+    return recording.merge(made, inputs, {**options, "name": name})
 
 
 def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:
@@ -197,12 +288,25 @@ def sql(query: str, /, *, engine: str = "local", **inputs: Any) -> Value:
     return _query("sql", query, engine, inputs)
 
 
-def check(query: str, /, *, finds_nothing: bool = True, engine: str = "local", **inputs: Any) -> Value:
+def check(
+    map: Any = "", query: str = "", /, *, finds_nothing: bool = True, rows_min: int | None = None,
+    rows_max: int | None = None, changes_max: float | None = None, engine: str = "local", **inputs: Any,
+) -> Value:  # fmt: skip
     """Fail as `check-failed`, with the first rows, when a query finds rows; without `finds_nothing`, when it does not.
 
-    Output: `rows`.
+    With a `map` the query names it as it is called, on the branch where it was loaded, and the map may have limits:
+    `rows_min`, `rows_max`, and `changes_max`, how many rows the branch may change: a number, or a share below 1.0.
+    Output: `rows`, and of a branch `branch, commit`.
     """
-    return _query("check", query, engine, inputs, finds_nothing=finds_nothing)
+    limits = {"rows_min": rows_min, "rows_max": rows_max, "changes_max": changes_max}
+    limits = {name: limit for name, limit in limits.items() if limit is not None}
+    if isinstance(map, str) and not query:
+        map, query = "", map
+    if not query and not limits:
+        raise Invalid("a check has a query, or limits", kind="pipeline_plan", step="check",
+                      hint="check(map, 'select …'), or rows_min=, rows_max=, changes_max=")  # fmt: skip
+    maps = [map] if isinstance(map, Value) or map else []
+    return _query("check", query, engine, inputs, finds_nothing=finds_nothing, maps=maps, limits=limits)
 
 
 def enrich(
@@ -267,7 +371,7 @@ def _query(kind: str, query: str, engine: str, inputs: dict[str, Any], **more: A
         odd = min(places ^ set(inputs))
         raise Invalid("the inputs of a query are those that it names", kind="pipeline_sql", input=odd,
                       hint="name it in braces in the query and give it, or neither")  # fmt: skip
-    if engine == "local":
+    if engine == "local" and query:
         _parse(query)
     return recording.add(kind, {"query": query, "engine": engine, "inputs": inputs, **more}, options)
 
@@ -291,7 +395,7 @@ def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], opt
                       hint=f"{kind}(function, …): it is called when the step runs, and not here")  # fmt: skip
     recording = _recording(kind)
     if "name" not in options and function.__name__.isidentifier():
-        options["name"] = None if function.__name__ == "<lambda>" else recording._free_name(function.__name__)  # noqa: SLF001
+        options["name"] = None if function.__name__ == "<lambda>" else recording.free_name(function.__name__)
     step = recording.add(kind, {"arguments": list(arguments)}, options)
     recording.functions[step.path[0]] = function
     return step

@@ -195,7 +195,10 @@ class EmbeddedRuns:
         except LHTaskException as thrown:
             words = f"failed: {thrown.message}"
             report.status = TaskStatus.TASK_EXCEPTION
-            report.exception.CopyFrom(ThrownException(name=thrown.exception_name, message=thrown.message))
+            thrown_exception = ThrownException(
+                name=thrown.exception_name, message=thrown.message, content=thrown.content
+            )  # fmt: skip
+            report.exception.CopyFrom(thrown_exception)
         except TimeoutError:
             words = f"its timeout is over after {planned['timeout_ms'] / 1000:g} s (timeout=… at the step raises it)"
             report.status = TaskStatus.TASK_TIMEOUT

@@ -25,6 +25,7 @@ from millpond.client.location import parse_location
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
+from millpond.pipelines.branches import branch_to_load
 from millpond.pipelines.programs import pipelines_of
 from millpond.pipelines.queries import bound, is_table
 from millpond.pipelines.requests import (
@@ -55,12 +56,13 @@ def _load(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]
         if entered is not None:
             return entered
         frame = frame_of(session, rows)
-        with map_for_load(pond, name, target):
+        with map_for_load(branch_to_load(pond, target.branch, name) if target.branch else pond, name, target):
             result = spark.load(
                 frame, pond, name, load_id=ticket_of(key, attempt), max_rejects=target.max_rejects, source=key,
-                synchronise=True,
+                synchronise=True, branch=target.branch or None,
             )  # fmt: skip
-    return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position}
+    on = {"branch": target.branch, "commit": result.commit} if target.branch else {}
+    return {"load": result.load, "rows": result.rows, "rejected": result.rejected, "position": result.position, **on}
 
 
 def _check(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _enrich(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, An
         for question in questions
     ]
     frame = frame_of(session, parse_rows(arguments["rows"]))
-    enriched = spark.enrich(frame, lookups, pond=arguments["pond"])
+    enriched = spark.enrich(frame, lookups, pond=arguments["pond"], ref=arguments.get("ref"))
     observed = Observation()
     matches = [sql.count(sql.col(f"`{lookup.name}`")).alias(lookup.name) for lookup in lookups]
     counted = enriched.observe(observed, sql.count(sql.lit(1)).alias("rows"), *matches)
@@ -119,9 +121,9 @@ def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any
     spark.register(session, arguments["pond"])
     for name, value in inputs.items():
         if is_table(value):
-            reader = session.read.format("millpond").option("map", value.get("map", ""))
-            frame = session.read.parquet(_url(value["path"])) if "path" in value else reader.load()
-            frame.createOrReplaceTempView(name)
+            _table(session, value).createOrReplaceTempView(name)
+    for value in arguments.get("maps", ()):
+        _table(session, value).createOrReplaceTempView(value["map"])
     parameters = {name: value for name, value in inputs.items() if not is_table(value)}
     frame = session.sql(bound(arguments["query"], inputs, ":{}".format), args=parameters)
     if arguments["first_rows"]:
@@ -134,6 +136,13 @@ def _query(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any
     counted.write.mode("overwrite").option("compression", "zstd").parquet(f"file://{staging}")
     _publish(staging, whole)
     return {"path": str(whole), "rows": observed.get["rows"]}
+
+
+def _table(session: SparkSession, value: Mapping[str, Any]) -> DataFrame:
+    if "path" in value:
+        return session.read.parquet(_url(value["path"]))
+    at = {"ref": value["ref"]} if "ref" in value else {}
+    return session.read.format("millpond").options(map=value["map"], **at).load()
 
 
 def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:

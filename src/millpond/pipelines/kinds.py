@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import re
 import subprocess
 import traceback
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,9 +20,11 @@ from millpond.clock import SystemClock
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
+from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, stays
 from millpond.pipelines.declare import COMPUTED
 from millpond.pipelines.programs import pipelines_of
 from millpond.pipelines.queries import is_table, query_rows, write_rows
+from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
@@ -135,9 +138,15 @@ def _name_of(map: Any) -> str:
     return str(map["map"] if isinstance(map, Mapping) else map)
 
 
+def _branch_of(branch: Any) -> str:
+    return str(branch["branch"] if isinstance(branch, Mapping) else branch)
+
+
 async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     def work(pond: Pond | RemotePond) -> dict[str, Any]:
         name, files = inputs["map"], inputs["files"]
+        if "branch" in inputs:
+            return load_on(pond, _branch_of(inputs["branch"]), step.key, inputs)
         with map_for_load(pond, name, Target(kind=inputs["kind"], value=inputs["value"])):
             result = pond.load_files(
                 files if isinstance(files, list) else [files], name, columns=inputs.get("columns"),
@@ -153,6 +162,7 @@ async def _load(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> 
 async def _sql(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     if inputs["engine"] == "spark":
         out = str(_files(step))
+        inputs = await _pinned(step, inputs)
         output: dict[str, Any] = await planned["job"](step, "query", {**inputs, "out": out, "first_rows": 0})
         return output
     file = _files(step) / f"{step.key}.parquet"
@@ -174,14 +184,54 @@ async def _check(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
                 break
         return rows
 
-    if inputs["engine"] == "spark":
-        odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
-    else:
-        odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first))
-    if bool(odd) is inputs["finds_nothing"]:
-        what = f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"
-        raise Failed(CHECK_FAILED, f"{planned['name']}: {what}", {"passed": False, "first": odd})
-    return {"passed": True, "rows": len(odd)}
+    inputs = await _pinned(step, inputs)
+    maps, limits = inputs["maps"], inputs["limits"]
+    about, odd, words = commit_of([*maps, *inputs["inputs"].values()]), list[str](), list[str]()
+    if inputs["query"]:
+        if inputs["engine"] == "spark":
+            odd = (await planned["job"](step, "query", {**inputs, "first_rows": _ROWS_SHOWN}))["first"]
+        else:
+            odd = await step.of_pond(lambda pond: query_rows(pond, inputs["query"], inputs["inputs"], first, maps))
+        if bool(odd) is inputs["finds_nothing"]:
+            words = [f"the check finds rows: {'; '.join(odd)}" if odd else "the check finds no rows"]
+    if limits:
+        words += await step.of_pond(lambda pond: exceeded(pond, maps[0], limits))
+    if words:
+        report = {"passed": False, "check": planned["name"], "query": inputs["query"], "first": odd, **about}
+        raise Failed(CHECK_FAILED, f"{planned['name']}: {'; '.join(words)}{stays(about)}", report)
+    return {"passed": True, "rows": len(odd), **about}
+
+
+async def _pinned(step: Step, inputs: dict[str, Any]) -> dict[str, Any]:
+    """Inputs whose maps on branches are at one commit, which is the same in all attempts."""
+    tables = maps_among(inputs.get("maps", []))
+    values = [*tables, *inputs["inputs"].values()]
+    if any(isinstance(value, Mapping) and value.get("branch") for value in values):
+        values = await step.of_pond(lambda pond: [pinned(pond, value) for value in values])
+    named = dict(zip(inputs["inputs"], values[len(tables) :], strict=True))
+    return {**inputs, "maps": values[: len(tables)], "inputs": named}
+
+
+async def _branch(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    name = re.sub(r"[^A-Za-z0-9_-]", "-", inputs["name"]) if inputs["free"] else inputs["name"]
+    output: dict[str, Any] = await step.of_pond(
+        lambda pond: begin_branch(pond, name, inputs["from"], anew=inputs["anew"])
+    )
+    return output
+
+
+async def _merge(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
+    branch = _branch_of(inputs["branch"])
+    commit = await step.of_pond(lambda pond: checked_head(pond, branch, inputs["seen"]))
+    merged = await step.of_pond(
+        lambda pond: merge_branch(
+            pond, branch, commit, inputs["into"], strategy=inputs["strategy"], keep=inputs["keep"]
+        )
+    )
+    loads = maps_among(inputs["loads"])
+    of_map = {"map": loads[0]["map"]} if len({load["map"] for load in loads}) == 1 else {}
+    on = {} if inputs["into"] == "main" else {"branch": inputs["into"]}
+    return {**merged, **of_map, **on, "rows": sum(load["rows"] for load in loads)}
 
 
 async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -193,10 +243,14 @@ async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
         form = inputs["format"] or Path(files[0]).suffix.lstrip(".")
         view = {"files": files, "format": "json" if form == "jsonl" else form}
         view["options"] = {"header": "true", "inferSchema": "true"} if form == "csv" else {}
-    lookup = {"map": _name_of(inputs["map"]), "key": inputs["key"], "at": inputs["at"], "into": inputs["into"]}
+    own = inputs["map"]
+    if isinstance(own, Mapping) and own.get("branch"):
+        own = await step.of_pond(lambda pond: pinned(pond, inputs["map"]))
+    at = {"ref": own["ref"]} if isinstance(own, Mapping) and "ref" in own else {}
+    lookup = {"map": _name_of(own), "key": inputs["key"], "at": inputs["at"], "into": inputs["into"]}
     arguments = {
         "rows": {"sql": "select * from step_rows", "views": {"step_rows": view}}, "lookups": [lookup],
-        "out": str(_files(step)),
+        "out": str(_files(step)), **at,
     }  # fmt: skip
     output: dict[str, Any] = await planned["job"](step, "enrich", arguments)
     return output
@@ -278,7 +332,7 @@ async def _notify(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
 def _maintained(what: str) -> Kind:
     async def maintain(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
         def work(pond: Pond | RemotePond) -> dict[str, Any]:
-            own, before = pond.map(_name_of(inputs["map"])), inputs["before"] or None
+            own, before = map_of(pond, inputs["map"]), inputs["before"] or None
             return {"map": own.name, **plain(own.condense(before) if what == "condense" else own.retain(before))}
 
         output: dict[str, Any] = await step.of_pond(work)
@@ -290,4 +344,5 @@ def _maintained(what: str) -> Kind:
 _KINDS: dict[str, Kind] = {
     "load": _load, "sql": _sql, "check": _check, "enrich": _enrich, "python": _python, "spark": _spark,
     "shell": _shell, "notify": _notify, "condense": _maintained("condense"), "retain": _maintained("retain"),
+    "branch": _branch, "merge": _merge,
 }  # fmt: skip

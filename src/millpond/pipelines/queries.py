@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
+from millpond.pipelines.reads import map_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -38,9 +39,10 @@ def bound(query: str, inputs: Mapping[str, Any], parameter: Callable[[str], str]
 
 
 def query_rows(
-    pond: Pond | RemotePond, query: str, inputs: Mapping[str, Any], take: Callable[[pa.RecordBatchReader], Any]
+    pond: Pond | RemotePond, query: str, inputs: Mapping[str, Any], take: Callable[[pa.RecordBatchReader], Any],
+    maps: Sequence[Mapping[str, Any]] = (),
 ) -> Any:  # fmt: skip
-    """The result of a function of the rows of a query.
+    """The result of a function of the rows of a query; `maps` are views by their names.
 
     Raises: `Invalid` for a query that fails.
     """
@@ -50,9 +52,9 @@ def query_rows(
     try:
         with duckdb.connect(config={"threads": 2}) as connection:
             connection.execute("set timezone = 'UTC'")
-            for name, value in inputs.items():
-                if is_table(value):
-                    _view(connection, pond, name, value)
+            tables = {name: value for name, value in inputs.items() if is_table(value)}
+            for name, value in {**{str(own["map"]): own for own in maps}, **tables}.items():
+                _view(connection, pond, name, value)
             text = bound(query, inputs, "${}".format)
             return take(connection.sql(text, params=parameters).to_arrow_reader(_BATCH_ROWS))
     except duckdb.Error as error:
@@ -77,7 +79,7 @@ def write_rows(reader: pa.RecordBatchReader, file: Path) -> int:
 
 def _view(connection: duckdb.DuckDBPyConnection, pond: Pond | RemotePond, name: str, value: Mapping[str, Any]) -> None:
     if "path" not in value:
-        connection.register(name, pond.map(str(value["map"])).scan().read_all())
+        connection.register(name, map_of(pond, value).scan().read_all())
         return
     path = Path(str(value["path"]))
     files = [str(path)] if path.is_file() else sorted(map(str, path.glob("*.parquet")))

@@ -50,11 +50,12 @@ class Rows:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The treatment of a load: with a `kind`, the map is made when it is missing."""
+    """The treatment of a load: with a `kind`, the map is made when it is missing. `branch`: it is loaded there."""
 
     kind: str = ""
     value: str = ""
     max_rejects: int = 0
+    branch: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

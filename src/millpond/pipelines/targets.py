@@ -14,12 +14,13 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.pipelines.requests import Target
     from millpond.pond import Pond
+    from millpond.refs.pond import BranchPond
 
 __all__ = ("map_for_load",)
 
 
 @contextmanager
-def map_for_load(pond: Pond | RemotePond, name: str, target: Target) -> Iterator[None]:
+def map_for_load(pond: Pond | RemotePond | BranchPond, name: str, target: Target) -> Iterator[None]:
     """Make the map of a target when it is missing; when the load fails, it goes again, unless it has rows.
 
     Raises: `Invalid` when the map that is there is another than the target says.
@@ -30,7 +31,7 @@ def map_for_load(pond: Pond | RemotePond, name: str, target: Target) -> Iterator
     except NotFound:
         if not target.kind:
             raise
-        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
+        _create(pond, name, target)
         made = True
     try:
         yield
@@ -51,8 +52,24 @@ def _refuse_other(definition: MapDefinition, target: Target) -> None:
                           hint="change the target, or load another map")  # fmt: skip
 
 
-def _drop_empty(pond: Pond | RemotePond, name: str) -> None:
+def _create(pond: Pond | RemotePond | BranchPond, name: str, target: Target) -> None:
+    from millpond.refs.pond import BranchPond
+
+    if isinstance(pond, BranchPond):  # staged: the load commits it
+        pond.create_map(name, kind=target.kind, value=target.value or None, commit=False)
+    else:
+        pond.create_map(name, kind=target.kind, value=target.value or None, exist_ok=True)
+
+
+def _drop_empty(pond: Pond | RemotePond | BranchPond, name: str) -> None:
     """Drop a map without rows: who still writes parts for it is refused, and makes it anew."""
+    from millpond.refs.map_entries import map_path
+    from millpond.refs.pond import BranchPond
+    from millpond.versions.resets import reset_path
+
+    if isinstance(pond, BranchPond):
+        reset_path(pond.refs.states.tree().site, pond.ref, map_path(name), force=True)
+        return
     with suppress(NotFound):
         info = pond.map(name).info()
         if not info["rows"] and not info["parts_queued"]:

@@ -51,4 +51,5 @@ def void(pond: Pond | RemotePond, ticket: str) -> dict[str, Any] | None:
     rows = sum(entry.body["rows"].values()) if entry.kind == "load" and entry.body["load"] == ticket else 0
     if not rows:
         return None
-    return {"load": ticket, "rows": rows, "rejected": entry.body["rejected"], "position": result.position}
+    on: dict[str, Any] = {name: entry.body[name] for name in ("branch", "commit") if name in entry.body}
+    return {"load": ticket, "rows": rows, "rejected": entry.body["rejected"], "position": result.position, **on}

@@ -1,61 +1,138 @@
-"""Loads on a branch: layers that were written, of one map or several, put on what the branch has by then."""
+"""Loads on a branch: layers that were written, of one map or several, put on what the branch has by then.
+
+A load with an id has an entry in the log of the pond, in the write that moves the branch: it brings nothing to `main`,
+and says what was loaded where. So a load that comes again is answered as then, and an id that was voided takes nothing.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from millpond.errors import Conflict, Invalid
 from millpond.maps.layered.maintenance import LAYERS_AFTER_LOAD
+from millpond.maps.loads.load import LoadResult
+from millpond.maps.log.apply import load_body, record
+from millpond.maps.log.deduplication import check_load_id, remembered
+from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import fold, on_top
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.versions.commits import Message
 
 if TYPE_CHECKING:
+    from millpond.kernel.space import Transaction
     from millpond.maps.layered.writer import WrittenLayer
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.map_entries import MapEntry
     from millpond.refs.states import RefStates
+    from millpond.versions.graph.commits import Commit
 
-__all__ = ("load_words", "place_layers")
+__all__ = ("BranchLoad",)
 
-
-def load_words(layers: Sequence[WrittenLayer], source: str) -> Message:
-    """The words of the commit of a load."""
-    names = ", ".join(sorted({layer.map for layer in layers}))
-    about = {"rows": str(sum(layer.rows for layer in layers))} | ({"source": source} if source else {})
-    return Message(f"Load {names}" + (f" from {source}" if source else ""), metadata=about)
+_ENTERED = "load_entered"
 
 
-def place_layers(
-    states: RefStates, branch: str, layers: Sequence[WrittenLayer], words: Message, *, again: bool, commit: bool
-) -> int:
-    """Put layers on their maps, staged or as one commit with what is staged; the number of those that are new.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BranchLoad:
+    """A load on a branch, besides its layers.
 
-    A layer that is the newest already changes nothing, unless `again`.
-
-    Raises: `NotFound` when the branch, or a map on it, is gone.
+    `again`: also layers that are the newest already come on top. Without `commit` they are staged. What was entered
+    under a `load_id` is not entered again.
     """
-    while True:
-        changes, fresh = [], 0
-        for layer in layers:
-            state = states.map_at(branch, layer.map)
-            head = manifest_of(layer.layers, state, branch)
-            if not again and head is not None and head.layers and head.layers[0].index == layer.layer.index:
+
+    states: RefStates
+    branch: str
+    source: str = ""
+    rejected: int = 0
+    again: bool = False
+    commit: bool = True
+    load_id: str | None = None
+    _position: list[int] = field(default_factory=list)
+
+    def earlier(self) -> LoadResult | None:
+        """The result of the load that was entered under the id; None when there is none.
+
+        Raises: `Invalid` for an id that is none, and for what is staged under an id.
+        """
+        if self.load_id is None:
+            return None
+        check_load_id(self.load_id)
+        if not self.commit:
+            raise Invalid("a load with an id is committed", kind="stage_load_id", load=self.load_id,
+                          hint="leave out load_id, or commit=False")  # fmt: skip
+        with self.states.loading.space.read() as tx:
+            load = remembered(tx, self.load_id, None)
+            entry = None if load is None else entry_at(tx, load.position)
+        if load is None:
+            return None
+        commit = "" if entry is None else str(entry.body.get("commit", ""))
+        return LoadResult(
+            load=load.load, rows=sum(load.rows.values()), rejected=load.rejected, parts=0,
+            duplicate_parts=len(load.rows), maps=load.rows, seconds=0, position=load.position, commit=commit,
+        )  # fmt: skip
+
+    def enter(self, layers: Sequence[WrittenLayer]) -> LoadResult:
+        """Put layers on their maps, staged or as one commit with what is staged.
+
+        Raises: `NotFound` when the branch, or a map on it, is gone.
+        """
+        while True:
+            earlier = self.earlier()
+            if earlier is not None or not layers:
+                return earlier or self._result(layers, 0, None)
+            changes = [change for layer in layers if (change := self._change(layer)) is not None]
+            try:
+                commit = self.states.change(
+                    self.branch, changes, self._words(layers), commit=self.commit,
+                    besides=lambda tx, commit: self._note(tx, layers, commit),
+                )  # fmt: skip
+            except Conflict as error:
+                if error.kind not in ("head_moved", _ENTERED):
+                    raise
                 continue
-            fresh += 1
-            changes.append(StateChange(state, state.with_manifest(_stored(layer, head, state))))
-        try:
-            states.change(branch, changes, words, commit=commit)
-        except Conflict as error:
-            if error.kind != "head_moved":
-                raise
-            continue
-        except Invalid as error:
-            if fresh or error.kind != "no_changes":
-                raise
-        return fresh
+            except Invalid as error:
+                if changes or error.kind != "no_changes":
+                    raise
+                commit = None
+            return self._result(layers, len(changes), commit)
+
+    def _change(self, layer: WrittenLayer) -> StateChange | None:
+        """The map with the layer on top; None when that is what it is."""
+        state = self.states.map_at(self.branch, layer.map)
+        head = manifest_of(layer.layers, state, self.branch)
+        again = self.again or self.load_id is not None
+        if not again and head is not None and head.layers and head.layers[0].index == layer.layer.index:
+            return None
+        return StateChange(state, state.with_manifest(_stored(layer, head, state)))
+
+    def _note(self, tx: Transaction, layers: Sequence[WrittenLayer], commit: Commit) -> None:
+        """Enter the load in the log, in the write that moves the branch."""
+        if self.load_id is None:
+            return
+        if remembered(tx, self.load_id, None) is not None:
+            raise Conflict("the load was entered meanwhile", kind=_ENTERED, load=self.load_id)
+        body = load_body(tx, self.load_id, (), source=self.source, rejected=self.rejected, stream=None)
+        about = {"rows": _rows(layers), "branch": self.branch, "commit": commit.id}
+        self._position[:] = [record(tx, "load", (), body | about, self.states.clock.now_ms()).position]
+
+    def _words(self, layers: Sequence[WrittenLayer]) -> Message:
+        names = ", ".join(sorted({layer.map for layer in layers}))
+        about = {"rows": str(sum(layer.rows for layer in layers))} | ({"source": self.source} if self.source else {})
+        return Message(f"Load {names}" + (f" from {self.source}" if self.source else ""), metadata=about)
+
+    def _result(self, layers: Sequence[WrittenLayer], fresh: int, commit: Commit | None) -> LoadResult:
+        rows = _rows(layers)
+        return LoadResult(
+            load=self.load_id or "", rows=sum(rows.values()), rejected=self.rejected, parts=fresh,
+            duplicate_parts=len(layers) - fresh, maps=rows, seconds=0, position=sum(self._position),
+            commit="" if commit is None else commit.id,
+        )  # fmt: skip
+
+
+def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
+    return {layer.map: layer.rows for layer in layers}
 
 
 def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry) -> SnapshotManifest:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
@@ -14,6 +14,7 @@ from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
 from millpond.refs.layers import RefLayers, ref_unsupported
+from millpond.refs.loads import BranchLoad
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
+    from millpond.refs.states import RefStates
     from millpond.stores.objects import Objects
 
 __all__ = ("MapAtRef", "RefMap")
@@ -32,14 +34,11 @@ __all__ = ("MapAtRef", "RefMap")
 
 @dataclass(frozen=True, slots=True)
 class MapAtRef:
-    """The ref of a map: how its state is read there, and layers are put on it, where that may be.
-
-    `change` takes layers, their source, and whether they are loaded again and committed; the number that are new.
-    """
+    """The ref of a map: how its state is read there, and, on a branch, its states."""
 
     ref: str
     state: Callable[[], MapEntry]
-    change: Callable[[Sequence[WrittenLayer], str, bool, bool], int] | None = None
+    states: RefStates | None = None
 
 
 class _RefRows(LayeredRows):
@@ -124,37 +123,38 @@ class RefMap(Map):
     def load(
         self, data: Any, *, columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
         rejects: str | Path | None = None, zone: str | None = None, time_unit: str | None = None, source: str = "",
-        again: bool = False, extra: str | None = None, commit: bool = True,
+        again: bool = False, extra: str | None = None, commit: bool = True, load_id: str | None = None,
     ) -> LoadResult:  # fmt: skip
         """Load rows into the map on the branch, as a commit; without `commit` they are staged.
 
         A load that commits takes along what is staged. The rest is as in `Map.load`. The same data again changes
-        nothing while it is the newest, unless `again`.
+        nothing while it is the newest, unless `again`; under a `load_id` it is entered once.
 
         Raises: as `Map.load`; `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
-        if self.at.change is None:
+        if self.at.states is None:
             raise Invalid(
                 "a ref is only read", kind="ref_read_only", map=self.name, ref=self.at.ref,
                 hint="load on a branch: pond.branch('fix').map(…).load(…)",
             )  # fmt: skip
-        clock, change = self.loading.clock, self.at.change
+        clock = self.loading.clock
         began = clock.monotonic()
-        writer = LayerWriter(self._layers_at_ref, salt=clock.random_id() if again else "")
+        load = BranchLoad(states=self.at.states, branch=self.at.ref, source=source, again=again, commit=commit,
+                          load_id=load_id)  # fmt: skip
+        if (earlier := load.earlier()) is not None:
+            return earlier
+        writer = LayerWriter(self._layers_at_ref)
         try:
             brought, rejected = write_data(
                 writer, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
                 rejects=rejects, times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
             written = [layer for layer in brought if isinstance(layer, WrittenLayer)]
-            fresh = change(written, source, again, commit) if written else 0
+            result = replace(load, rejected=rejected).enter(written)
         finally:
             writer.close()
-        rows = sum(layer.rows for layer in written)
-        return LoadResult(
-            load=written[0].id if written else "", rows=rows, rejected=rejected, parts=fresh,
-            duplicate_parts=len(written) - fresh, maps={self.name: rows}, seconds=clock.monotonic() - began,
-        )  # fmt: skip
+        named = result.load or (written[0].id if written else "")
+        return replace(result, load=named, maps={self.name: result.rows}, seconds=clock.monotonic() - began)
 
     @property
     def _layers_at_ref(self) -> RefLayers:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,7 +16,8 @@ from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_f
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
-from millpond.refs.loads import load_words, place_layers
+from millpond.refs.layers import RefLayers
+from millpond.refs.loads import BranchLoad
 from millpond.refs.main import MAIN
 from millpond.refs.map import MapAtRef, RefMap
 from millpond.refs.map_entries import MapEntry
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load_files import Advance
     from millpond.maps.map import Map
     from millpond.versions.graph.commits import Commit
@@ -110,20 +113,17 @@ class BranchPond(RefPond):
 
     def _place(self, entry: MapEntry) -> MapAtRef:
         name = entry.name
-        return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self._put)
-
-    def _put(self, layers: Sequence[WrittenLayer], source: str, again: bool, commit: bool) -> int:
-        words = load_words(layers, source)
-        return place_layers(self.refs.states, self.ref, layers, words, again=again, commit=commit)
+        return MapAtRef(self.ref, lambda: self.refs.states.map_at(self.ref, name), self.refs.states)
 
     def load_files(
         self, files: str | Path | Sequence[str | Path], map: str | None = None, *, commit: bool = True,
         max_rejects: int = 0, rejects: str | Path | None = None, source: str = "", again: bool = False,
-        written: str | None = None, advance: Advance | None = None, **options: Any,
+        written: str | None = None, advance: Advance | None = None, load_id: str | None = None, **options: Any,
     ) -> LoadResult:  # fmt: skip
         """Load files, folders or patterns on the branch, as one commit; without `commit` they are staged.
 
-        A load that commits takes along what is staged. The rest is as in `Pond.load_files`.
+        A load that commits takes along what is staged. Under a `load_id` it is entered once. The rest is as in
+        `Pond.load_files`.
 
         Raises: as `Pond.load_files`.
         """
@@ -132,27 +132,33 @@ class BranchPond(RefPond):
         began, definitions = loading.clock.monotonic(), {opened.name: opened.definition for opened in self.maps()}
         reading = file_reading(definitions, None if map is None else self.map(map).name, **options)
         listed = find_files([files] if isinstance(files, str | Path) else files, written)
-        source = source or name_of(listed)
-        salt = loading.clock.random_id() if again else ""
+        load = BranchLoad(states=self.refs.states, branch=self.ref, source=source or name_of(listed), again=again,
+                          commit=commit, load_id=load_id)  # fmt: skip
+        if (earlier := load.earlier()) is not None:
+            return earlier
         with ExitStack() as held:
             folder = writer_folder(loading.folder, loading.clock)
             held.callback(remove_tree, folder)
             intake = Intake(
-                folder, source=source, salt=salt, memory_max=loading.memory_max,
-                layers_of=lambda name: self.map(name).rows.snapshots,  # type: ignore[arg-type, return-value]
+                folder, source=load.source, memory_max=loading.memory_max,
+                layers_of=self.layers_of,
             )  # fmt: skip
             held.callback(intake.close)
             sealed = seal_files(
                 listed, reading, intake, max_rejects=max_rejects, rejects=rejects, advance=advance
             )  # fmt: skip
             layers = [layer for layer in sealed.parts if isinstance(layer, WrittenLayer)]
-            fresh = self._put(layers, source, again, commit) if layers else 0
-        rows = {layer.map: layer.rows for layer in layers}
-        return LoadResult(
-            load="", rows=sum(rows.values()), rejected=sealed.rejected, parts=fresh,
-            duplicate_parts=len(layers) - fresh, maps=rows, seconds=loading.clock.monotonic() - began,
-            empty=sealed.empty,
-        )  # fmt: skip
+            result = replace(load, rejected=sealed.rejected).enter(layers)
+        return replace(result, seconds=loading.clock.monotonic() - began, empty=sealed.empty)
+
+    def layers_of(self, name: str) -> Layers:
+        """The layers of a map on the branch.
+
+        Raises: as `map`.
+        """
+        layers = self.map(name).rows.snapshots
+        assert isinstance(layers, RefLayers), "a map at a ref is layered"
+        return layers
 
     def create_map(
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,

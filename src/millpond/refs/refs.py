@@ -71,7 +71,7 @@ class Refs:
     """
 
     def __init__(self, pond: OpenPond) -> None:
-        self.states = RefStates(pond)
+        self.states, self.pond = RefStates(pond), pond
         self.folder, self.clock = pond.folder, pond.clock
 
     def log(self, ref: str = MAIN, *, first_parent: bool = False) -> Iterator[Commit]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,7 +24,7 @@ from millpond.versions.graph.history import Window, log
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
-    from millpond.kernel.space import Space
+    from millpond.kernel.space import Space, Transaction
     from millpond.maps.loads.loading import Loading
     from millpond.versions.graph.commits import Commit
     from millpond.versions.repositories import Repositories
@@ -150,8 +150,13 @@ class RefStates:
         change = StateChange(None, MapEntry(definition))
         self.change(branch, [change], Message(f"Create {definition.name}"), commit=commit)
 
-    def change(self, branch: str, changes: Sequence[StateChange], words: Message, *, commit: bool) -> None:
-        """Put new states of maps on a branch: staged, or as one commit, with what is staged.
+    def change(
+        self, branch: str, changes: Sequence[StateChange], words: Message, *, commit: bool,
+        besides: Callable[[Transaction, Commit], None] | None = None,
+    ) -> Commit | None:  # fmt: skip
+        """Put new states of maps on a branch: staged, or as one commit, with what is staged; that commit.
+
+        `besides` is done in the write that moves the branch.
 
         Raises: `Conflict`, kind `head_moved`; `Invalid`, kind `no_changes`.
         """
@@ -161,10 +166,10 @@ class RefStates:
                 assert state is not None, "nothing becomes nothing"
                 held.enter_context(self.layers_for(state.definition).writing())
             if commit:
-                commit_changes(self.tree(words), branch, changes)
-            else:
-                for change in changes:
-                    stage_change(self.tree(), branch, change)
+                return commit_changes(self.tree(words), branch, changes, besides=besides)
+            for change in changes:
+                stage_change(self.tree(), branch, change)
+            return None
 
     def commit(self, ref: str) -> Commit:
         """The commit of a ref, see `resolve`."""

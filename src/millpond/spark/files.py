@@ -68,40 +68,42 @@ def load_files(
     max_rejects: int = 0, rejects: str | Path | None = None, effective_time: str | None = None,
     zone: str | None = None, time_unit: str | None = None, null: str = "", source: str = "", again: bool = False,
     freeze: bool = True, synchronise: bool = False, piece_bytes: int = PIECE_BYTES,
-    show: Callable[[str, int], object] | None = None, extra: str | None = None,
+    show: Callable[[str, int], object] | None = None, extra: str | None = None, branch: str | None = None,
+    load_id: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load files, folders or patterns with Spark, as one load; see `Pond.load_files`.
 
     `freeze` adds the new rows to the snapshots when the load ends, instead of with the next bulk lookup (ponds in a
     folder). `synchronise` waits until every node has merged them. A file larger than `piece_bytes` is several tasks.
+    `branch` and `load_id` are as in `load`.
     `show` is called with the stage and the rows so far, `reading` each second, then `merging`.
 
     Raises: as `Pond.load_files`.
     """
     clock = SystemClock()
     began = clock.monotonic()
-    place = place_of(pond, session)
+    place = place_of(pond, session, refs=True).at(branch, None)
     paths = find_files([files] if isinstance(files, str | Path) else files, written)
     # Executors work elsewhere than the driver.
     paths = [replace(file, path=str(Path(file.path).absolute())) for file in paths]
     guard_rejects(rejects, paths)
     with opened(pond, place) as open_:
-        definitions = {pond_map.name: pond_map.definition for pond_map in open_.maps()}
+        definitions = {pond_map.name: pond_map.definition for pond_map in place.maps(open_)}
         reading = file_reading(
             definitions, map, columns=columns, effective_time=effective_time, zone=zone, time_unit=time_unit,
             null=null, extra=extra,
         )  # fmt: skip
         if reading.map is not None and reading.map not in reading.maps:
-            open_.map(reading.map)
-        reading = with_file_fields(reading, paths, lambda name, added: open_.alter_map(name, **added).definition)
+            place.map(open_, reading.map)
+        reading = with_file_fields(reading, paths, lambda name, added: place.alter(open_, name, **added).definition)
         pieces = [piece for file in paths for piece in split_file(file, piece_bytes)]
         source = source or ", ".join(file.path for file in paths[:3]) + (" …" if len(paths) > 3 else "")
-        staging_dir = place.staging_dir(clock, os.getpid()).counted(session)
+        staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(session)
         job_set = load_job_set([reading.map] if reading.map else [])
         with open_.reports.job(job_set, staging_dir.job_id, by="spark") as job:
             staging_dir.begin()
             job.running(files=len(paths), tasks=len(pieces))
-            salt = clock.random_id() if again else ""
+            salt = load_id or (clock.random_id() if again else "")
             reads: list[_PieceRead] = []
             try:
                 enough = max_rejects if rejects is None else max_rejects + ENOUGH

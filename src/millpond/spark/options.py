@@ -4,7 +4,8 @@
 |---|---|---|---|
 | `pond` (or the path) | yes | yes | the pond's folder or URLs; else the session's `spark.millpond.pond` |
 | `map` | yes | yes | the map |
-| `branch`, `ref` | batch | | the map as it is on a branch, or was at a ref: `main~3`, a tag, a commit or a time |
+| `branch` | batch | batch | the map as it is on a branch |
+| `ref` | batch | | the map as it was at a ref: `main~3`, a tag, a commit or a time |
 | `columns` | yes | | names of the columns that are wanted, by commas |
 | `where` | yes | | a condition as `Map.scan` takes it: rows it refuses are not read |
 | `pushdown` | batch | | `true`: take Spark's filters too, see `sources.py` |

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeAlias, cast
 
 from pyspark.sql import SparkSession
 
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.client.transport import Nodes
     from millpond.maps.map import Map
+    from millpond.maps.protocols import MapLike
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.pond import Pond
     from millpond.refs.pond import RefPond
@@ -63,6 +64,9 @@ class Place(Protocol):
     @property
     def where(self) -> str: ...
 
+    @property
+    def branch(self) -> str: ...
+
     def open(self) -> OpenPond:
         """Open the pond.
 
@@ -94,6 +98,15 @@ class Place(Protocol):
         """A map, as it is on the branch or at the ref.
 
         Raises: `NotFound`.
+        """
+
+    def maps(self, pond: OpenPond) -> Sequence[Map | RemoteMap]:
+        """All maps, likewise."""
+
+    def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
+        """Change the fields of a map for a load.
+
+        Raises: `Invalid`, kind `ref_unsupported`, on a branch; as `Pond.alter_map`.
         """
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
@@ -143,7 +156,9 @@ class FolderPlace:
         """A folder below the pond's own."""
         from millpond.spark.staging import FolderStagingDir
 
-        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id)
+        if self.ref:
+            raise Invalid("a ref is only read", kind="ref_read_only", ref=self.ref, hint="load on a branch: branch=")
+        return FolderStagingDir(writer_folder(self.folder, clock, owner), lasting, load_id, self.branch)
 
     def log(self, name: str, clock: Clock) -> Log:
         """The log in the pond's space."""
@@ -166,6 +181,18 @@ class FolderPlace:
         if isinstance(pond, Pond) and self.branch:
             return pond.branch(self.branch).map(name)
         return pond.at(self.ref).map(name) if isinstance(pond, Pond) and self.ref else cast("Pond", pond).map(name)
+
+    def maps(self, pond: OpenPond) -> Sequence[Map | RemoteMap]:
+        """All maps of the pond, or of it on the branch."""
+        return cast("Pond", pond).branch(self.branch).maps() if self.branch else pond.maps()
+
+    def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
+        """Change the fields of a map on `main`."""
+        if self.branch:
+            from millpond.refs.layers import ref_unsupported
+
+            raise ref_unsupported(name, "extra=add")
+        return pond.alter_map(name, **settings)
 
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Freeze the map: its snapshot stays while somebody leases it."""
@@ -193,6 +220,7 @@ class NodesPlace:
 
     where: str
     rights: Rights = field(default_factory=Rights)
+    branch: ClassVar[str] = ""
 
     def settings(self) -> Settings:
         """The settings of this process, with the driver's token and authority as defaults."""
@@ -254,6 +282,14 @@ class NodesPlace:
         """A map."""
         return pond.map(name)
 
+    def maps(self, pond: OpenPond) -> Sequence[Map | RemoteMap]:
+        """All maps."""
+        return pond.maps()
+
+    def alter(self, pond: OpenPond, name: str, **settings: Any) -> MapLike:
+        """Change the fields of a map."""
+        return pond.alter_map(name, **settings)
+
     def pin(self, pond: OpenPond, name: str, age_ms: int = 0) -> tuple[PlannedSnapshots, SnapshotManifest]:
         """Pin the snapshot on the nodes for some hours."""
         from millpond.client.connections import node_urls
@@ -291,10 +327,7 @@ def place_of(pond: PondLike | None, session: SparkSession | None = None, *, refs
         if isinstance(place, Pond):
             return _folder_place(place.folder)
         if isinstance(place, RefPond) and not refs:
-            raise Invalid(
-                "Spark loads into main", kind="ref_unsupported", pond=repr(place), operation="a load by Spark",
-                hint="load files on a branch by pond.branch(…).load_files",
-            )  # fmt: skip
+            raise Invalid("this is done on main", kind="ref_unsupported", pond=repr(place), hint="name the pond itself")
         if isinstance(place, RefPond):
             on_branch = isinstance(place, BranchPond)
             return _folder_place(place.refs.folder).at(*((place.ref, None) if on_branch else (None, place.ref)))
@@ -335,7 +368,9 @@ def opened(pond: PondLike | None, place: Place) -> Iterator[OpenPond]:
     Raises: `Invalid` when there is no pond in the folder; `Unavailable` when no node answers.
     """
     if pond is not None and not isinstance(pond, str | os.PathLike):
-        yield cast("OpenPond", pond)
+        from millpond.refs.pond import RefPond
+
+        yield cast("OpenPond", pond.refs.pond if isinstance(pond, RefPond) else pond)
         return
     with place.open() as made:
         yield made

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -130,7 +131,7 @@ class MapSource(DataSource):
         if at:
             raise Invalid(
                 f"{what} is of main", kind="ref_unsupported", map=self.map, operation=what, at=", ".join(at),
-                hint="load files on a branch by pond.branch(…).load_files",
+                hint="in a batch a branch is read, and loaded on",
             )  # fmt: skip
 
     def _to_write(self, schema: StructType, overwrite: bool, *, stream: bool) -> tuple[MapDefinition, LoadSettings]:
@@ -140,11 +141,12 @@ class MapSource(DataSource):
                 "rows are merged into a map, they do not replace it", kind="mode_unsupported", map=self.map,
                 hint=f"use {mode}; to start anew, drop the map and create it again",
             )  # fmt: skip
-        self._only_main("a load by Spark")
+        if stream:
+            self._only_main("a stream of loads")
         settings = load_settings(self.options, SystemClock(), stream=stream)
         with opened(None, self.place) as pond:
-            definition = pond.map(str(self.map)).definition
-            return check_rows(schema, definition, settings.columns, pond.alter_map), settings
+            definition = self.place.map(pond, str(self.map)).definition
+            return check_rows(schema, definition, settings.columns, partial(self.place.alter, pond)), settings
 
 
 def _check_schema(definition: MapDefinition, schema: StructType) -> None:

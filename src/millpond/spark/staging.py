@@ -131,6 +131,7 @@ class FolderStagingDir:
     job: Path
     lasting: bool = True
     load_id: str | None = None
+    branch: str = ""
 
     @property
     def job_id(self) -> str:
@@ -187,6 +188,8 @@ class FolderStagingDir:
     def enter(self, pond: OpenPond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
         """Adopt the folders; they are merged when this returns, and frozen when that is wanted."""
         pond = cast("Pond", pond)
+        if self.branch:
+            return self._enter_on_branch(pond, parts, entered)
         with ExitStack() as held:
             files = [part for part in parts if isinstance(part, RowFile)]
             layers = layers_of_files(pond.loading.layers_of, files, held, entered.writes, entered.salt)
@@ -197,6 +200,22 @@ class FolderStagingDir:
         for name in result.maps if entered.freeze else ():
             pond.map(name).freeze()
         return result
+
+    def _enter_on_branch(self, pond: Pond, parts: Sequence[Staged], entered: Entered) -> LoadResult:
+        """Put the layers of the rows on the branch, as one commit."""
+        from millpond.refs.loads import BranchLoad
+
+        on_branch = pond.branch(self.branch)
+        load = BranchLoad(
+            states=pond.refs.states, branch=self.branch, source=entered.source, rejected=entered.rejected,
+            again=bool(entered.salt), load_id=self.load_id,
+        )  # fmt: skip
+        if (earlier := load.earlier()) is not None:
+            return earlier
+        with ExitStack() as held:
+            files = [part for part in parts if isinstance(part, RowFile)]
+            layers = layers_of_files(on_branch.layers_of, files, held, entered.writes, entered.salt)
+            return load.enter(layers)
 
     def end(self) -> None:
         """Remove the job's folder."""

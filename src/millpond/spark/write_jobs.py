@@ -203,7 +203,7 @@ def load(
     columns: ColumnMapping | Mapping[str, Any] | None = None, max_rejects: int = 0,
     rejects: str | Path | None = None, source: str = "", again: bool = False, freeze: bool = True,
     synchronise: bool = False, epoch: int | None = None, time_unit: str | None = None, load_id: str | None = None,
-    extra: str | None = None,
+    extra: str | None = None, branch: str | None = None,
 ) -> LoadResult:  # fmt: skip
     """Load a DataFrame into a map, as one load or not at all; see `Map.load`.
 
@@ -217,6 +217,8 @@ def load(
     `load_id` is for work that may be repeated: a load of this id that was entered before is answered as then, and adds
     nothing. Its rows count as new, also where an earlier load had the same.
 
+    On a `branch` the load is one commit; it has no epochs, and adds no fields.
+
     Raises: `Invalid` for columns or rows that cannot be stored, and as `Pond.commit_load`.
     """
     clock = SystemClock()
@@ -227,10 +229,13 @@ def load(
         freeze=freeze, synchronise=synchronise, salt=load_id or (clock.random_id() if again else ""),
         times=time_form(unit=time_unit),
     )  # fmt: skip
-    place = place_of(pond, frame.sparkSession)
+    place = place_of(pond, frame.sparkSession, refs=True).at(branch, None)
     with opened(pond, place) as open_:
-        definition = open_.map(map).definition
-        definition = check_rows(frame.schema, definition, mapping, open_.alter_map)
+        definition = place.map(open_, map).definition
+        definition = check_rows(frame.schema, definition, mapping, partial(place.alter, open_))
+        if epoch is not None and place.branch:
+            raise Invalid("epochs are of main", kind="ref_unsupported", map=map, operation="an epoch", at=place.branch,
+                          hint="give a load_id: it is entered once")  # fmt: skip
         if epoch is not None:
             settings = replace(settings, epoch=epoch_of(_query_of(frame), epoch, definition))
         staging_dir = place.staging_dir(clock, os.getpid(), load_id=load_id).counted(frame.sparkSession)

@@ -58,6 +58,7 @@ class LoadResult(ShownAsTable):
     `load`: its id. `position`: that of its entry in the log. `synchronised`: True when its rows can be read already.
     `seconds`: from the call to its return, reading, sorting and merging included; with Spark, its tasks.
     `quarantined`: parts that could not be merged, with their reasons. `empty`: the files without a row.
+    `commit`: that of a load on a branch.
     """
 
     load: str
@@ -71,6 +72,7 @@ class LoadResult(ShownAsTable):
     position: int = 0
     synchronised: bool = True
     empty: tuple[str, ...] = ()
+    commit: str = ""
 
 
 def commit_load(

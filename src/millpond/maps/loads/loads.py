@@ -24,7 +24,6 @@ Invariants:
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from concurrent.futures import ThreadPoolExecutor
@@ -47,7 +46,7 @@ from millpond.maps.loads.layered_load import LayerContent, LayeredLoad
 from millpond.maps.loads.outcomes import write_certainly
 from millpond.maps.loads.part_queue import PartQueue
 from millpond.maps.log.apply import follow, load_body, record
-from millpond.maps.log.deduplication import RememberedLoad, check_epoch, remembered
+from millpond.maps.log.deduplication import RememberedLoad, check_epoch, check_load_id, remembered
 from millpond.maps.log.failures import MergeFailures
 from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
@@ -66,7 +65,6 @@ __all__ = ("NUMBER", "Loads", "Quarantined", "Queued", "series_of")
 
 LOCK_SECONDS = 120.0
 REASON = "reason.json"
-_LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 
 
 T = TypeVar("T")
@@ -152,8 +150,7 @@ class Loads:
             Uncertain: the answer of the commit was lost, and the space cannot be asked. Commit them again under its id.
         """
         load = self.clock.random_id() if load_id is None else load_id
-        if not _LOAD_ID.fullmatch(load):
-            raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
+        check_load_id(load)
         places = {part.manifest.id: Path(part.folder) for part in parts}
         with self.space.read() as tx:
             remembered_load = remembered(tx, load, stream)

@@ -10,6 +10,7 @@ have other rows, whatever their queries are called.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -27,6 +28,7 @@ __all__ = (
     "EPOCHS_AHEAD_MAX",
     "RememberedLoad",
     "check_epoch",
+    "check_load_id",
     "forget_streams",
     "maps_of_load",
     "maps_of_stream",
@@ -35,6 +37,7 @@ __all__ = (
     "scoped_query",
 )
 
+_LOAD_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}")
 EPOCHS_AHEAD_MAX = 10_000_000
 """Epochs without rows are not entered. With one a second, this many take four months."""
 
@@ -76,6 +79,15 @@ class _Epoch(RememberedLoad):
 
 
 _LOAD, _EPOCH = JsonForm(RememberedLoad), JsonForm(_Epoch)
+
+
+def check_load_id(load: str) -> None:
+    """Refuse what is no id of a load.
+
+    Raises: `Invalid`.
+    """
+    if not _LOAD_ID.fullmatch(load):
+        raise Invalid("a load id is letters, digits, and - _ . between", kind="load_id", load=repr(load))
 
 
 def remember(tx: Transaction, entry: Entry) -> None:

@@ -1,0 +1,203 @@
+"""Branches of maps in a pipeline: made, loaded on, read and merged, each once, and left as they are when that fails.
+
+    branch ─▶ load ─▶ check ─▶ merge          each says in its output which `commit` the branch was at
+                        └─ fails: the branch stays
+
+Invariants:
+* a branch with changes that were not merged is no beginning: it is refused, or made anew where the step says so;
+* a query reads a branch at one commit, and a check says which;
+* a merge brings the commit that the last step of the run on the branch left, or read. When the branch moved since,
+  nobody checked what is there, and the merge is refused. That commit comes once, however often the merge is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.maps.model.definition import Store
+from millpond.pipelines.reads import head_of, map_of, refs_of
+from millpond.pipelines.requests import Target
+from millpond.pipelines.step import Failed
+from millpond.pipelines.targets import map_for_load
+
+if TYPE_CHECKING:
+    from millpond.client.pond import RemotePond
+    from millpond.pond import Pond
+    from millpond.refs.pond import BranchPond
+    from millpond.refs.refs import Refs
+    from millpond.versions.graph.commits import Commit
+
+__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "load_on", "merge_branch", "stays")
+
+MAIN = "main"
+SHOWN = 5
+"""The rows, or keys, that a report names."""
+
+
+def begin_branch(pond: Pond | RemotePond, name: str, source: str, *, anew: bool) -> dict[str, Any]:
+    """Make a branch at a ref; one without changes of its own, or `anew`, is put there.
+
+    Raises: `Failed`, `branch-unmerged`.
+    """
+    refs = refs_of(pond)
+    _refuse_main(name)
+    try:
+        refs.create_branch(name, source)
+    except AlreadyExists:
+        own = [] if anew else _unmerged(refs, name, source)
+        if own:
+            shown = "; ".join(own)
+            raise Failed("branch-unmerged", f"the branch {name} has changes that were not merged: {shown}; merge or "
+                         "delete it, or say anew=True", {"branch": name, "first": own}) from None  # fmt: skip
+        refs.reset(name, source)
+    return {"branch": name, "commit": head_of(refs, name).id}
+
+
+def _refuse_main(name: str) -> None:
+    if name == MAIN:
+        raise Invalid("main is the pond itself", kind="branch_main", hint="leave out the branch, or name another")
+
+
+def _unmerged(refs: Refs, name: str, source: str) -> list[str]:
+    """The first changes of a branch that neither its source nor `main` has."""
+    for other in dict.fromkeys((source, MAIN)):
+        rows = refs.diff(other, head_of(refs, name).id, three_dots=True, limit=SHOWN).to_pylist()
+        if not rows:
+            return []
+    return [" ".join(str(value) for value in row.values() if value is not None) for row in rows]
+
+
+def branch_to_load(pond: Pond | RemotePond, name: str, map: str) -> BranchPond:
+    """A branch to load a map on: made when it is missing; without changes of its own it is brought up to `main`.
+
+    Raises: `Invalid` for `main`, a map in a shard, and a pond on nodes.
+    """
+    refs = refs_of(pond)
+    _refuse_main(name)
+    _refuse_sharded(cast("Pond", pond), map)
+    with suppress(AlreadyExists):
+        refs.create_branch(name)
+    if not _unmerged(refs, name, MAIN):
+        _without_news(lambda: refs.merge(MAIN, name))
+    return cast("Pond", pond).branch(name)
+
+
+def load_on(pond: Pond | RemotePond, branch: str, key: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Load files on a branch, once under the key.
+
+    Raises: as `branch_to_load` and `BranchPond.load_files`.
+    """
+    from millpond.refs.loads import BranchLoad
+
+    refs = refs_of(pond)
+    result = BranchLoad(states=refs.states, branch=branch, load_id=key).earlier()
+    if result is None:
+        on_branch, files = branch_to_load(pond, branch, inputs["map"]), inputs["files"]
+        with map_for_load(on_branch, inputs["map"], Target(kind=inputs["kind"], value=inputs["value"])):
+            result = on_branch.load_files(
+                files, inputs["map"], columns=inputs.get("columns"), written=inputs.get("format"),
+                max_rejects=inputs["max_rejects"], source=key, load_id=key,
+            )  # fmt: skip
+    return {
+        "map": inputs["map"], "load": key, "rows": result.rows, "rejected": result.rejected,
+        "position": result.position, "branch": branch, "commit": result.commit or head_of(refs, branch).id,
+    }  # fmt: skip
+
+
+def _refuse_sharded(pond: Pond, name: str) -> None:
+    with suppress(NotFound):
+        if pond.map(name).definition.store is Store.SHARD:
+            raise Invalid("a map with branches is in layers", kind="refs_store", map=name,
+                          hint=f"millpond alter {name} --store layers")  # fmt: skip
+
+
+def _without_news(merge: Any) -> Commit | None:
+    """The commit of a merge; None when it brings nothing, or something is staged, which goes first."""
+    try:
+        return cast("Commit", merge())
+    except Invalid as error:
+        if error.kind not in ("no_changes", "branch_dirty"):
+            raise
+    return None
+
+
+def exceeded(pond: Pond | RemotePond, value: Any, limits: Mapping[str, Any]) -> list[str]:
+    """The limits of a check that a map does not keep, in words."""
+    rows = int(map_of(pond, value).info()["rows"])
+    words = []
+    least, most, changes = (limits.get(name) for name in ("rows_min", "rows_max", "changes_max"))
+    if least is not None and rows < least:
+        words.append(f"{rows} rows, less than {least}")
+    if most is not None and rows > most:
+        words.append(f"{rows} rows, more than {most}")
+    if changes is not None:
+        if not isinstance(value, Mapping) or "ref" not in value:
+            raise Invalid("changes are counted on a branch", kind="pipeline_value", map=value,
+                          hint="load on a branch, or leave out changes_max")  # fmt: skip
+        allowed = int(changes * rows) if isinstance(changes, float) else changes
+        changed = refs_of(pond).diff(MAIN, value["ref"], map=value["map"], three_dots=True, limit=allowed + 1)
+        if changed.num_rows > allowed:
+            words.append(f"more than {allowed} rows of {rows} change")
+    return words
+
+
+def stays(about: Mapping[str, Any]) -> str:
+    """Words about the branch of what failed."""
+    return f"; the branch {about['branch']} stays: millpond diff pond/main...{about['branch']}" if about else ""
+
+
+# -- merging ------------------------------------------------------------------------------------------
+
+
+def checked_head(pond: Pond | RemotePond, branch: str, seen: list[Any]) -> str:
+    """The commit that a branch is at: that which the last step of the run left there, or read.
+
+    Raises: `Failed`, `branch-moved`, when it is another by now.
+    """
+    head, commits = head_of(refs_of(pond), branch).id, [*_commits(seen, branch)]
+    if commits and commits[-1] != head:
+        report = {"branch": branch, "commit": commits[-1], "head": head}
+        raise Failed("branch-moved", f"the branch {branch} changed after the last step of this run on it; check it as "
+                     f"it is{stays(report)}", report)  # fmt: skip
+    return head
+
+
+def _commits(value: Any, branch: str) -> Iterator[str]:
+    if isinstance(value, list):
+        for inner in value:
+            yield from _commits(inner, branch)
+    elif isinstance(value, Mapping):
+        if value.get("branch") == branch and "commit" in value:
+            yield value["commit"]
+        yield from _commits(value.get("items", []), branch)
+
+
+def merge_branch(
+    pond: Pond | RemotePond, branch: str, commit: str, into: str, *, strategy: str, keep: bool
+) -> dict[str, Any]:
+    """Merge a commit of a branch into another branch, each map by key, once; without `keep` the branch goes then.
+
+    Raises: `Failed`, `merge-conflict`, with the first keys.
+    """
+    from millpond.refs.merges import MapMergeConflict
+
+    refs = refs_of(pond)
+    words = f"Merge '{branch}' into '{into}'"
+    try:
+        merged = _without_news(lambda: refs.merge(commit, into, message=words, strategy=strategy))
+    except MapMergeConflict as error:
+        keys = list(error.paths[:SHOWN])
+        more = " …" if len(error.paths) > SHOWN else ""
+        report = {"branch": branch, "into": into, "keys": keys}
+        raise Failed("merge-conflict", f"both {branch} and {into} changed {', '.join(keys)}{more}{stays(report)}",
+                     report) from None  # fmt: skip
+    earlier = (own.id for own in refs.log(into, first_parent=True) if commit in own.parents)
+    done = merged.id if merged is not None else next(earlier, "")
+    if not keep:
+        with suppress(NotFound):
+            if head_of(refs, branch).id == commit:
+                refs.delete_branch(branch)
+    return {"into": into, "merged": branch, "commit": done}

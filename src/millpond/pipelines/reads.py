@@ -1,0 +1,73 @@
+"""Maps as steps of a run read them: on a branch, at one commit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, cast
+
+from millpond.errors import Invalid, NotFound
+
+if TYPE_CHECKING:
+    from millpond.client.map import RemoteMap
+    from millpond.client.pond import RemotePond
+    from millpond.maps.map import Map
+    from millpond.pond import Pond
+    from millpond.refs.refs import Refs
+    from millpond.versions.graph.commits import Commit
+
+__all__ = ("commit_of", "head_of", "map_of", "maps_among", "pinned", "refs_of")
+
+
+def refs_of(pond: Pond | RemotePond) -> Refs:
+    """The refs of a pond.
+
+    Raises: `Invalid`, kind `refs_place`, for a pond on nodes.
+    """
+    from millpond.pond import Pond
+
+    if not isinstance(pond, Pond):
+        raise Invalid("maps have branches where the pond is a folder", kind="refs_place", pond=pond.nodes.where,
+                      hint="run the pipeline on the folder: millpond pipeline run FILE --pond FOLDER")  # fmt: skip
+    return pond.refs
+
+
+def head_of(refs: Refs, branch: str) -> Commit:
+    """The commit of a branch.
+
+    Raises: `NotFound`.
+    """
+    return refs.states.repository.branch(branch).head()
+
+
+def pinned(pond: Pond | RemotePond, value: Any) -> Any:
+    """A value of the run; a map on a branch at the commit that the branch is at, or was before it was deleted."""
+    if not isinstance(value, Mapping) or not value.get("branch") or "map" not in value:
+        return value
+    refs, commit = refs_of(pond), value["commit"]
+    with suppress(NotFound):
+        commit = head_of(refs, value["branch"]).id
+    return {**value, "ref": commit}
+
+
+def map_of(pond: Pond | RemotePond, value: Any) -> Map | RemoteMap:
+    """The map of a value of the run, or of a name; one that is pinned as it is there.
+
+    Raises: `NotFound`.
+    """
+    if not isinstance(value, Mapping):
+        return pond.map(str(value))
+    pin = pinned(pond, value)
+    return cast("Pond", pond).at(pin["ref"]).map(pin["map"]) if "ref" in pin else pond.map(str(pin["map"]))
+
+
+def maps_among(values: list[Any]) -> list[dict[str, Any]]:
+    """The maps, and the loads into them, among outputs: each of a loop, and none that was skipped."""
+    maps = [value if isinstance(value, Mapping) else {"map": str(value)} for value in values]
+    return [cast("dict[str, Any]", own) for value in maps for own in value.get("items", [value]) if "map" in own]
+
+
+def commit_of(values: list[Any]) -> dict[str, Any]:
+    """The branch, and the commit of it, that some pinned values were read at, as a check says it."""
+    return next(({"branch": value["branch"], "commit": value["ref"]} for value in values
+                 if isinstance(value, Mapping) and "ref" in value), {})  # fmt: skip

@@ -1,0 +1,123 @@
+"""Loads by Spark on a branch: one commit, or nothing; once under their id, also when the driver is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import PySparkException
+
+import millpond
+from millpond import spark as mp
+from millpond.errors import Invalid, NotFound
+from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.sampling import drawn
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond import Pond
+
+DRIVER = """
+import sys
+from millpond.testing import faults
+armed = faults.arm()
+from millpond import spark as mp
+session = mp.start("local[2]", app="branch-load", memory="512m")
+frame = session.range(0, 300, 1, 3).selectExpr("concat('k', id) as key", "id as value")
+result = mp.load(frame, sys.argv[1], "numbers", branch="fix", load_id="nightly-1")
+print("loaded", result.rows, flush=True)
+"""
+
+
+def counted(spark: SparkSession, first: int, last: int, sign: str = "") -> DataFrame:
+    return spark.range(first, last, 1, 3).selectExpr("concat('k', id) as key", f"{sign}id as value")
+
+
+def total(pond: Pond) -> tuple[int, int]:
+    rows = pond.map("numbers").scan().read_all()
+    return rows.num_rows, sum(rows["value"].to_pylist())
+
+
+@pytest.fixture
+def pond(pond: Pond) -> Pond:
+    pond.create_map("numbers", kind="state", value="long", store="layers")
+    pond.map("numbers").load([{"key": "k0", "value": -1}])
+    return pond
+
+
+def test_a_frame_and_files_are_loaded_on_a_branch(spark: SparkSession, pond: Pond, tmp_path: Path) -> None:
+    fix = pond.branch("fix", source="main")
+    loaded = mp.load(counted(spark, 0, 300), pond, "numbers", branch="fix", load_id="a")
+    assert (loaded.rows, loaded.commit) == (300, next(iter(pond.refs.log("fix"))).id)
+    again = mp.load(counted(spark, 0, 9), fix, "numbers", load_id="a")
+    assert (again.rows, again.position, again.commit) == (300, loaded.position, loaded.commit)
+    where = {"pond": str(pond.folder), "map": "numbers", "branch": "fix"}
+    counted(spark, 250, 400, "-").write.format("millpond").options(**where).mode("append").save()
+    assert total(fix) == (400, sum(range(250)) - sum(range(250, 400)))
+    (tmp_path / "a.csv").write_text("key,value\nk400,7\nk401,none\n")
+    files = mp.load_files(spark, tmp_path / "a.csv", fix, "numbers", max_rejects=1, load_id="b")
+    assert (files.rows, files.rejected) == (1, 1)
+    assert spark.read.format("millpond").options(**where).load().count() == 401
+    assert total(pond) == (1, -1), "nobody sees it on main"
+    assert [commit.message.partition(" from ")[0] for commit in pond.refs.log("fix")][:3] == ["Load numbers"] * 3
+    assert list((pond.folder / "writer").iterdir()) == []
+    fix.merge()
+    assert total(pond)[0] == 401
+    assert pond.map("numbers").get("k260") == -260
+
+
+def test_loads_on_a_branch_that_cannot_be_are_refused_and_leave_nothing(spark: SparkSession, pond: Pond) -> None:
+    pond.create_map("fields", kind="state", value="n long", store="layers")
+    pond.branch("fix", source="main")
+    frame = counted(spark, 0, 9)
+    with pytest.raises(NotFound, match="branch"):
+        mp.load(frame, pond, "numbers", branch="nothing")
+    with pytest.raises(Invalid, match="only read"):
+        mp.load(frame, pond.at("main"), "numbers")
+    with pytest.raises(Invalid, match="epochs are of main"):
+        mp.load(frame, pond, "numbers", branch="fix", epoch=3)
+    with pytest.raises(Invalid, match="extra=add"):
+        mp.load(frame.selectExpr("key", "value as n", "1 as more"), pond, "fields", extra="add", branch="fix")
+    with pytest.raises(PySparkException, match="no number"):
+        mp.load(frame.selectExpr("key", "value + raise_error('no number') as value"), pond, "numbers", branch="fix")
+    assert len(list(pond.refs.log("fix"))) == len(list(pond.refs.log("main")))
+    assert list((pond.folder / "writer").iterdir()) == []
+
+
+def test_a_driver_that_is_killed_leaves_all_of_the_load_or_nothing(tmp_path: Path) -> None:
+    def run(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [sys.executable, "-c", DRIVER, str(folder)], env={**os.environ, **variables}, timeout=300,
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+
+    def made(name: str) -> Path:
+        with millpond.open(tmp_path / name) as pond:
+            pond.create_map("numbers", kind="state", value="long", store="layers")
+            pond.branch("fix", source="main")
+        return tmp_path / name
+
+    done = run(made("whole"), **{STEPS_LOG: str(tmp_path / "log")})
+    assert done.stdout.endswith("loaded 300\n"), done.stderr[-2000:]
+    moments = [moment for moment in occurrences(tmp_path / "log")
+               if moment.startswith(("layers.", "shares.", "refs.", "versions."))]  # fmt: skip
+    assert {moment.partition(":")[0] for moment in moments} >= {"layers.layer_written", "refs.committed"}
+    for number, moment in drawn(list(enumerate(moments)), 1, name="branch loads"):
+        folder = made(str(number))
+        killed = run(folder, **{KILL_AT: moment})
+        assert killed.returncode == -signal.SIGKILL, (moment, killed.stderr[-2000:])
+        with millpond.open(folder) as pond:
+            assert total(pond.branch("fix")) in ((0, 0), (300, sum(range(300)))), moment
+            assert pond.verify(full=True).ok, moment
+        again = run(folder)
+        assert again.stdout.endswith("loaded 300\n"), (moment, again.stderr[-2000:])
+        with millpond.open(folder) as pond:
+            assert total(pond.branch("fix")) == (300, sum(range(300))), moment
+            assert sum("Load" in commit.message for commit in pond.refs.log("fix")) == 1, moment
+            assert list((folder / "writer").iterdir()) == [], moment

@@ -1,0 +1,231 @@
+"""Pipelines that load on a branch: checked there, merged once, left alone when a check fails; killed at each step."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import millpond
+from millpond.errors import Invalid
+from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
+from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.sampling import drawn
+from tests.workflows.conftest import SECONDS
+
+NIGHTLY = """
+from millpond.pipelines import branch, check, enrich, load, notify, pipeline, publish, python, sql
+
+
+def meddled(branch):
+    import millpond
+    millpond.open("pond").branch(branch).map("weather").load([{"key": "EWR", "temp": 1.0}])
+
+
+@pipeline
+def nightly(file: str, map: str = "weather", meddle: bool = False):
+    weather = load(file, map=map, kind="state", value="temp double", branch="nightly")
+    check(weather, "select * from weather where temp > 60", finds_nothing=True)
+    check(weather, rows_min=1, rows_max=100, changes_max=10, name="few")
+    warm = sql("select count(*) as warm from {weather}", weather=weather)
+    python(meddled, "nightly", when=meddle == True)
+    weather.merge(into="main")
+    notify("stream:etl/nightly", rows=weather.rows)
+
+
+@pipeline
+def published(file: str):
+    done = publish(
+        load(file, map="weather", kind="state", value="temp double"),
+        checks=["select * from weather where temp > 60", check(rows_min=2, name="enough")],
+    )
+    sql("select key from {weather}", weather=done)
+    notify("stream:etl/nightly", rows=done.rows)
+
+
+@pipeline
+def begun(file: str, anew: bool = False):
+    fix = branch("nightly")
+    load(file, map="weather", branch=fix)
+    fix.merge()
+"""
+RUN = """
+import sys
+from millpond.cli.main import main
+from millpond.testing import faults
+armed = faults.arm()
+main()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "nightly.py").write_text(NIGHTLY)
+    for name, temp in (("good", 39.0), ("hot", 99.0), ("better", 40.0)):
+        (tmp_path / f"{name}.csv").write_text(f"key,temp\nJFK,{temp}\nLGA,0.5\n")
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("weather", kind="state", value="temp double", store="layers")
+        pond.create_map("sharded", kind="state", value="temp double", store="shard")
+        pond.map("weather").load([{"key": "JFK", "temp": 1.0}])
+    return tmp_path
+
+
+def ran(folder: Path, name: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files"), **variables}
+    return subprocess.run(
+        [sys.executable, "-c", RUN, "pipeline", "run", "nightly.py", "--pipeline", name, *words, "--pond", "pond"],
+        cwd=folder, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False,
+    )  # fmt: skip
+
+
+def temps(pond: Any) -> list[float | None]:
+    return [None if row is None else row["temp"] for row in pond.map("weather").lookup(["JFK", "LGA"]).to_pylist()]
+
+
+def merges(pond: millpond.Pond) -> int:
+    return sum(commit.message.startswith("Merge") for commit in pond.refs.log("main", first_parent=True))
+
+
+def test_a_branch_is_loaded_checked_and_merged_and_left_when_a_check_fails(folder: Path) -> None:
+    done = ran(folder, "nightly", "file=hot.csv")
+    assert done.returncode != 0
+    assert "check: the check finds rows: {'key': 'JFK', 'temp': 99.0}; the branch nightly stays" in done.stderr
+    assert "attempt" not in done.stderr, "it is not tried again"
+    with millpond.open(folder / "pond") as pond:
+        assert (temps(pond), temps(pond.branch("nightly"))) == ([1.0, None], [99.0, 0.5])
+    done = ran(folder, "begun", "file=good.csv")
+    assert done.returncode != 0 and "the branch nightly has changes that were not merged" in done.stderr, done.stderr
+    done = ran(folder, "nightly", "file=good.csv", "map=sharded")
+    assert done.returncode != 0 and "a map with branches is in layers" in done.stderr, done.stderr
+    # What is loaded over it mends it: all that is on the branch is checked.
+    done = ran(folder, "nightly", "file=good.csv")
+    assert done.returncode == 0, done.stderr
+    with millpond.open(folder / "pond") as pond:
+        assert (temps(pond), merges(pond)) == ([39.0, 0.5], 1)
+        pond.map("weather").load([{"key": "JFK", "temp": 2.0}])
+    done = ran(folder, "nightly", "file=good.csv", "--id", "conflict", "meddle=true")
+    assert done.returncode != 0 and "changed after the last step of this run on it" in done.stderr, done.stderr
+    with millpond.open(folder / "pond") as pond:
+        pond.map("weather").load([{"key": "JFK", "temp": 3.0}])
+    done = ran(folder, "nightly", "file=better.csv", "--id", "conflict-2")
+    assert done.returncode != 0 and "both nightly and main changed maps/weather/JFK" in done.stderr, done.stderr
+    with millpond.open(folder / "pond") as pond:
+        assert (temps(pond), temps(pond.branch("nightly")), merges(pond)) == ([3.0, 0.5], [40.0, 0.5], 1)
+
+
+def kill_at_moments(folder: Path, name: str, number: int) -> None:
+    """Kill a run at sampled moments of its steps; by the same command it ends as one that was not killed."""
+    whole = folder / "whole"
+    whole.mkdir()
+    for file in folder.glob("*.*"):
+        (whole / file.name).write_bytes(file.read_bytes())
+    done = ran(whole, name, "file=good.csv", **{STEPS_LOG: str(folder / "log")})
+    assert done.returncode == 0, done.stderr
+    moments = occurrences(folder / "log")
+    first = next(at for at, moment in enumerate(moments) if moment.startswith("refs."))
+    for place, moment in drawn(list(enumerate(moments[max(0, first - 10) :])), number, name=f"pipeline {name}"):
+        own = folder / str(place)
+        own.mkdir()
+        for file in folder.glob("*.*"):
+            (own / file.name).write_bytes(file.read_bytes())
+        killed = ran(own, name, "file=good.csv", **{KILL_AT: moment})
+        assert killed.returncode in (-signal.SIGKILL, 0), (moment, killed.stderr)
+        again = ran(own, name, "file=good.csv")
+        assert again.returncode == 0, (moment, again.stderr)
+        assert_published_once(own, moment)
+
+
+def assert_published_once(folder: Path, moment: str = "", loads: int = 1) -> None:
+    with millpond.open(folder / "pond") as pond:
+        assert temps(pond) == [39.0, 0.5], moment
+        assert merges(pond) == 1, (moment, [commit.message for commit in pond.refs.log("main")])
+        (event,) = pond.events.read("etl", "nightly")
+        assert json.loads(event.payload) == {"rows": 2}, moment
+        entries = [entry for entry in pond.log.entries(0) if entry.kind == "load" and entry.body.get("branch")]
+        assert len(entries) == loads, moment
+        assert pond.verify(full=True).ok, moment
+
+
+def test_a_run_that_is_killed_at_any_moment_merges_once(folder: Path) -> None:
+    kill_at_moments(folder, "nightly", 3)
+
+
+def test_a_published_load_is_killed_at_any_moment(folder: Path) -> None:
+    kill_at_moments(folder, "published", 3)
+
+
+def test_what_is_published_is_checked_first_and_its_branch_goes(folder: Path) -> None:
+    done = ran(folder, "published", "file=hot.csv")
+    assert done.returncode != 0 and "publish_check: the check finds rows" in done.stderr, done.stderr
+    with millpond.open(folder / "pond") as pond:
+        assert temps(pond) == [1.0, None]
+        [left] = [own.name for own in pond.refs.states.repository.branches().results if own.name != "main"]
+        assert temps(pond.branch(left)) == [99.0, 0.5]
+        pond.refs.delete_branch(left)
+    done = ran(folder, "published", "file=good.csv")
+    assert done.returncode == 0, done.stderr
+    assert_published_once(folder, loads=2)
+    with millpond.open(folder / "pond") as pond:
+        assert [own.name for own in pond.refs.states.repository.branches().results] == ["main"]
+
+
+# -- declared -----------------------------------------------------------------------------------------
+
+
+def planned(body: Any) -> list[tuple[str, str, tuple[str, ...]]]:
+    plan = pipeline(body, name="declared").plan
+    return [(step.name, step.kind, step.takes()) for step in plan.steps]
+
+
+def test_publish_puts_its_branch_before_its_loads_and_lets_checks_read_them() -> None:
+    def body() -> None:
+        sql("select 1 as a")
+        publish(
+            load("a.csv", map="a"), load("b.csv", map="b"),
+            checks=[check("select * from a where value is null"), "select * from b where value is null"],
+        )  # fmt: skip
+
+    assert planned(body) == [
+        ("sql", "sql", ()),
+        ("publish_branch", "branch", ("run",)),
+        ("load", "load", ("publish_branch",)),
+        ("load2", "load", ("publish_branch",)),
+        ("check", "check", ("load", "load2")),
+        ("publish_check2", "check", ("load", "load2")),
+        ("publish", "merge", ("load", "load2", "publish_branch", "check", "publish_check2")),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (lambda: publish(), "publish takes loads"),
+        (lambda: publish(sql("select 1")), "that name no branch"),
+        (lambda: publish(load("a", map="a", branch="b")), "no branch"),
+        (lambda: publish(load("a", map="a"), checks=[sql("select 1")]), "publish takes checks"),
+        (lambda: publish(load("a", map="a"), checks=["select a form b"]), "not understood"),
+        (lambda: check(load("a", map="a")), "a check has a query"),
+        (lambda: check(), "a query, or limits"),
+        (lambda: merge("fix", anew=True), "option=anew"),
+    ],
+)
+def test_groups_that_cannot_work_are_refused_when_they_are_declared(body: Any, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        planned(body)
+
+
+def test_a_branch_is_a_value_that_loads_and_merges_take() -> None:
+    def body() -> None:
+        fix = branch("fix", from_="v1", anew=True)
+        load("a.csv", map="a", branch=fix)
+        fix.merge(into="main", strategy="source-wins")
+
+    assert [(name, takes) for name, _, takes in planned(body)] == [
+        ("branch", ()), ("load", ("branch",)), ("merge", ("branch", "load")),
+    ]  # fmt: skip
