@@ -39,4 +39,4 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
         assert "not found" in millpond(*words, code=3).err
     assert "name one" in millpond("get", "w", "JFK", "--ref", "fix", "--branch", "fix", code=5).err
     millpond("load", "w", "a.csv", "--time", "t", "--stage", code=5)
-    millpond("load", "w", "a.csv", "--time", "t", "--branch", "fix", "--spark", code=5)
+    millpond("load", "w", "a.csv", "--time", "t", "--branch", "fix", "--stage", "--spark", code=5)

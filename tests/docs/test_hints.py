@@ -61,12 +61,14 @@ EVERY_OPTION = set().union(*KNOWN.values()) | {"--help"}
 
 def parameters() -> set[str]:
     """The names that the calls of Python take as keywords."""
-    from millpond import spark
+    from millpond import pipelines, spark
     from millpond.client.map import RemoteMap
     from millpond.client.pond import RemotePond
+    from millpond.pipelines.declare import Declared
     from millpond.spark.enrich import Lookup
 
-    calls: list[Any] = [millpond.open, spark.enrich, spark.register, Lookup, writer.write]
+    calls: list[Any] = [millpond.open, spark.enrich, spark.register, Lookup, writer.write, Declared]
+    calls += [getattr(pipelines, name) for name in pipelines.__all__ if inspect.isfunction(getattr(pipelines, name))]
     for owner in (millpond.Pond, Map, Snapshot, RemotePond, RemoteMap):
         calls += [act for name, act in inspect.getmembers(owner, callable) if not name.startswith("_")]
     return {name for call in calls for name in inspect.signature(call).parameters}
@@ -114,9 +116,8 @@ def check_parameter(module: str, name: str) -> None:
         assert name in Path(SOURCES / "spark/options.py").read_text()
     elif not module.startswith("cli/"):
         assert name in PARAMETERS, f"no call takes {name}"
-        assert module.startswith(("spark/", "stores/", "ranges/", "maps/enrich")) or name in hints.OPTIONS, (
-            f"cli/terminal/hints.py lacks {name}"
-        )
+        alone = module.startswith(("spark/", "pipelines/", "stores/", "ranges/", "maps/enrich"))
+        assert alone or name in hints.OPTIONS, f"cli/terminal/hints.py lacks {name}"
 
 
 PARAMETERS = parameters() | {"condense", "retain"}

@@ -101,7 +101,9 @@ def test_a_primary_that_starts_with_another_past_waits_for_a_decision(
     assert (answer.status, answer.json()["kind"]) == (409, "log_forked")
     assert repaired(wrong, source=replicas[0].url, over=True)["state"] == "done"
     assert wrong.post("/v1/maps", {"name": "new", "kind": "state"}).status < 300
-    caught_up(replicas[0], load(wrong, "d"))
+    position = load(wrong, "d")
+    replicas[0].until(lambda: replicas[0].node.follower.soundness.fork is None)
+    caught_up(replicas[0], position)
     assert compared(wrong, replicas[0]).ok
     assert wrong.pond.map("m").get("x") is None
     assert wrong.pond.map("m").get("c") == 1

@@ -61,7 +61,7 @@ class BranchLoad:
         check_load_id(self.load_id)
         if not self.commit:
             raise Invalid("a load with an id is committed", kind="stage_load_id", load=self.load_id,
-                          hint="leave out load_id, or commit=False")  # fmt: skip
+                          hint="leave out its id, or do not stage it")  # fmt: skip
         with self.states.loading.space.read() as tx:
             load = remembered(tx, self.load_id, None)
             entry = None if load is None else entry_at(tx, load.position)
