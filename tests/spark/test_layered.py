@@ -165,7 +165,6 @@ def test_branches_and_refs_are_read_and_asked(spark: SparkSession, pond: Pond, t
     for refused in (
         lambda: answer(branch="fix", ref="main"),
         lambda: answer(branch="fix", known_at="2026-01-01T00:00:00Z"),
-        lambda: mp.load(counted(spark, 0, 3), fix, "numbers"),
     ):
         with pytest.raises(Invalid) as error:
             refused()
