@@ -20,6 +20,7 @@ import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
+from tests.rings.again import Again
 from tests.rings.ledger import UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
 from tests.rings.resources import RESOURCES, Resources
@@ -71,6 +72,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ledger", choices=("off", "compare", "strict", "write"), default="off",
         help="compare what the files of tests cost with tests/durations.json, or write it there",
     )  # fmt: skip
+    parser.addoption(
+        "--again", type=int, default=0, metavar="COUNT",
+        help="run tests that fail once more, alone, where no more than so many do",
+    )  # fmt: skip
 
 
 def _only_units(config: pytest.Config) -> bool:
@@ -84,7 +89,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEDGER] = Ledger(config.getoption("--ledger"))
     plugins = [config.stash[_LEDGER], Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
-        plugins.append(Keeper())
+        plugins += [Again(config.getoption("--again")), Keeper()]
     for plugin in plugins:
         config.pluginmanager.register(plugin)
 

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
@@ -21,6 +18,7 @@ from millpond.pipelines import check, item, load, notify, pipeline, python, reta
 from millpond.pipelines.plan import drawn, drawn_svg
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
+from tests.rings.forked import Command, run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
@@ -60,18 +58,24 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", *words, "--pond", "pond"], cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+def begun(folder: Path, *words: str) -> tuple[Command, IO[str]]:
+    """A run in a process, and what it says."""
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as errors:
+        command = Command(
+            ["pipeline", "run", "nightly.py", *words, "--pond", "pond"], cwd=folder, stderr=errors,
+            env={**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")},
+        )  # fmt: skip
+    return command, os.fdopen(reading)
 
 
 def ended(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = begun(folder, *words)
-    output, errors = process.communicate(timeout=SECONDS)
-    return process.returncode, output, errors
+    command, errors = begun(folder, *words)
+    with errors:
+        said = errors.read()
+    output, _ = command.communicate(timeout=SECONDS)
+    assert command.returncode is not None
+    return command.returncode, output, said
 
 
 def assert_done_once(folder: Path) -> None:
@@ -116,18 +120,16 @@ def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
 def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
     seen: list[str] = []
     for _ in range(12):
-        process = begun(folder, "day=2026-01-01")
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        while line and ": done" not in line and ": skipped" not in line:
-            line = process.stderr.readline()
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=SECONDS)
+        process, errors = begun(folder, "day=2026-01-01")
+        with errors:
+            line = next((line for line in errors if ": done" in line or ": skipped" in line), "")
+            process.kill()
+            process.communicate(timeout=SECONDS)
         if not line:
             break
         seen.append(line.partition(":")[0].split(" attempt ")[0])
-    code, output, errors = ended(folder, "day=2026-01-01")
-    assert code == 0 and "COMPLETED" in output, errors
+    code, output, said = ended(folder, "day=2026-01-01")
+    assert code == 0 and "COMPLETED" in output, said
     assert {"load", "check", "sql", "counted", "never", "shell"} <= set(seen)
     assert_done_once(folder)
 
@@ -135,33 +137,29 @@ def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder
 def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
     server = WorkflowServer(folder / "pond")
     server.start()
-    words = [sys.executable, "-m", "millpond"]
     at = ["--server", f"127.0.0.1:{server.grpc_port}"]
     log = folder / "worker.log"
     try:
         with log.open("w") as output:
-            worker = subprocess.Popen(
-                [*words, "worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
-                cwd=folder, stdout=output, stderr=output, env=server.environment(),
+            worker = Command(
+                ["worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
+                cwd=folder, stderr=output, env=server.environment(),
             )  # fmt: skip
-        deployed = subprocess.run(
-            [*words, "pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, text=True, check=True,
-            capture_output=True, timeout=SECONDS,
-        )  # fmt: skip
+        deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
         assert json.loads(deployed.stdout) == {"pipeline": "nightly", "version": "0.0", "schedule": "", "open_runs": 0}
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:
             request = RunWfRequest(wf_spec_name="nightly", id="n-1")
             request.variables["parameters"].json_obj = '{"day": "2026-01-01"}'
             stub.RunWf(request, timeout=SECONDS)
-            run = WfRunId(id="n-1")
-            wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status != LHStatus.RUNNING)
-            assert stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
+            done = WfRunId(id="n-1")
+            wait_for(lambda: stub.GetWfRun(done, timeout=SECONDS).status != LHStatus.RUNNING)
+            assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
         with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
             assert len(list(pond.events.read("etl", "nightly"))) == 1
     finally:
         worker.kill()
-        worker.wait()
+        worker.communicate(timeout=SECONDS)
         server.end()
 
 
