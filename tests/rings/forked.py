@@ -216,7 +216,7 @@ def _run(words: list[str]) -> int:
 
 
 def _run_program(words: list[str]) -> None:
-    """What the interpreter does with its words."""
+    """Run a program by its words, as the interpreter does."""
     sys.modules["__main__"] = program = types.ModuleType("__main__")
     if words[0] == "-c":
         sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
