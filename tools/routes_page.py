@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from millpond.server.console.pages import CONSOLE
 from millpond.server.dialect import OWN
 from millpond.server.dispatch import Route
 from millpond.server.lakefs.dialect import LAKEFS
@@ -44,6 +45,12 @@ Below `{PREFIX}`. The right is that of a [pair](../versions.md#over-http); on a 
 right.
 
 """
+_CONSOLE = """
+## Console
+
+The right is that of the token with which the caller signed in; pages show what it may see.
+
+"""
 
 
 def routes() -> tuple[Route, ...]:
@@ -57,8 +64,10 @@ def routes() -> tuple[Route, ...]:
 
 def page() -> str:
     """The page."""
-    own, versions = ([route for route in routes() if route.dialect is dialect] for dialect in (OWN, LAKEFS))
-    return OPENING + _HEAD + "".join(map(_row, own)) + _VERSIONS + _HEAD + "".join(map(_row, versions))
+    parts = ((OPENING, OWN), (_VERSIONS, LAKEFS), (_CONSOLE, CONSOLE))
+    shown = routes()
+    tables = ("".join(_row(route) for route in shown if route.dialect is dialect) for _, dialect in parts)
+    return "".join(words + _HEAD + table for (words, _), table in zip(parts, tables, strict=True))
 
 
 def _row(route: Route) -> str:

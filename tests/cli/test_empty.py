@@ -96,6 +96,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "events settings set": None,
     "events settings remove": None,
     "watch": None,
+    "console": None,
     "runs": None,
     "run start": None,
     "run show": None,

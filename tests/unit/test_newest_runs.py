@@ -10,8 +10,8 @@ pytest.importorskip("littlehorse")
 
 from littlehorse.model import SearchWfRunRequest, WfRunId, WfRunIdList
 
-from millpond.cli.workflows import newest
-from millpond.cli.workflows.newest import FIRST_MS, newest_runs
+from millpond.workflows import newest
+from millpond.workflows.newest import FIRST_MS, newest_runs
 
 NOW = 1_800_000_000_000
 times = st.one_of(st.integers(0, NOW + 5_000), st.integers(NOW - 9 * FIRST_MS, NOW), st.just(NOW - FIRST_MS))

@@ -232,6 +232,7 @@ Done in {seconds:.0f} s. All flights are in {folder}/flights.parquet. Try next:
   millpond get weather JFK --at 2013-02-08T18:00Z
   millpond get ipv4_country 134744072
   millpond query "select key, avg(temp) as mean from weather group by key"
+  millpond console
 """
     )
 

@@ -66,6 +66,7 @@ _MODULES = {
     "principal": "workflows.tenancy",
     "quota": "workflows.tenancy",
     "serve": "serve",
+    "console": "console",
     "config": "serve",
     "token": "tokens",
     "parts": "parts",

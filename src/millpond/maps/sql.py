@@ -17,7 +17,9 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -39,7 +41,7 @@ if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
     from millpond.maps.predicates.predicate import Where
 
-__all__ = ("QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
+__all__ = ("Bounds", "QueryablePond", "QueryableMap", "QueryableTable", "Lookups", "query")
 
 _LOCKED: dict[str, str | bool | int | float | list[str]] = {
     "enable_external_access": "false", "autoload_known_extensions": "false", "autoinstall_known_extensions": "false",
@@ -82,6 +84,15 @@ class QueryableTable(Protocol):
     def scan(self, where: pc.Expression | None, columns: Sequence[str] | None) -> pa.RecordBatchReader: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """The bounds of a query: the rows of its answer, of which no more are made; its time; the memory of DuckDB."""
+
+    rows_max: int
+    seconds_max: float
+    memory_bytes_max: int
+
+
 class QueryablePond(Protocol):
     """A pond as SQL needs it."""
 
@@ -90,17 +101,19 @@ class QueryablePond(Protocol):
     def maps(self) -> Sequence[QueryableMap]: ...
 
 
-def query(pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = ()) -> pa.Table:
+def query(
+    pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = (), bounds: Bounds | None = None
+) -> pa.Table:  # fmt: skip
     """The answer to a query over the maps of a pond, and its other tables.
 
     Raises:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
-        Unavailable: it needs more memory than there is.
+        Unavailable: it needs more memory than there is, or more time than its bounds give it.
     """
     if not is_utf8(text):
         raise Invalid("the query is no text", kind="sql", query=shown(text))
     maps = {pond_map.name: pond_map for pond_map in pond.maps()}
-    with duckdb.connect(config=_LOCKED) as connection:
+    with duckdb.connect(config=_LOCKED) as connection, _bounded(connection, bounds):
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()))
         try:
@@ -110,11 +123,38 @@ def query(pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = ())
             connection.execute("set lock_configuration = true")
             if kind == "SELECT" and run.looks_up:
                 check_plan(connection, text, run.definition)
-            table = connection.sql(text).to_arrow_table()
+            relation = connection.sql(text)
+            if bounds is not None and kind == "SELECT":
+                relation = relation.limit(bounds.rows_max)
+            table = relation.to_arrow_table()
             return table.rename_columns([_as_written(name) for name in table.column_names])
         except duckdb.Error as error:
             # What went wrong within a scan or a lookup is raised as it was, not as DuckDB words it.
             raise (run.failures[0] if run.failures else _as_ours(error, maps)) from error
+
+
+@contextmanager
+def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> Iterator[None]:
+    """Keep a connection to bounds: what it does when its time is over is interrupted."""
+    if bounds is None:
+        yield
+        return
+    connection.execute(f"set memory_limit = '{bounds.memory_bytes_max}B'")
+    ended, seconds_max = threading.Event(), bounds.seconds_max
+
+    def interrupt() -> None:
+        wait = seconds_max
+        while not ended.wait(wait):
+            connection.interrupt()
+            wait = 0.1  # once more: nothing may have run at that moment
+
+    watching = threading.Thread(target=interrupt, name="millpond-query-bound")
+    watching.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watching.join()  # it must not interrupt a connection that is closed
 
 
 def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
@@ -133,6 +173,10 @@ def _check_statement(connection: duckdb.DuckDBPyConnection, text: str) -> str:
 def _as_ours(error: duckdb.Error, maps: Mapping[str, QueryableMap]) -> MillpondError:
     lines = [line.strip() for line in str(error).split("\n\nLINE")[0].splitlines() if line.strip()]
     reason = _as_written(" ".join(lines[:3])) or type(error).__name__
+    if isinstance(error, duckdb.InterruptException):
+        return Unavailable(
+            "the query takes longer than one may", kind="question_slow", hint="ask for less: bound keys or times"
+        )
     if isinstance(error, duckdb.OutOfMemoryException):
         return Unavailable("the query needs more memory than there is", kind="sql_memory", reason=reason)
     if isinstance(error, duckdb.PermissionException | duckdb.IOException):

@@ -28,6 +28,7 @@ __all__ = (
     "bearer_of",
     "caller_in",
     "may_read_all",
+    "need_right",
     "note_change",
     "put_caller",
     "share_in",
@@ -60,6 +61,15 @@ def admit(request: Request, needs: RouteNeeds) -> None:
     put_caller(request, caller)
     if needs.work is not Work.ADMINISTRATION:
         take_turn(request.scope, caller, node.rate_limits)
+    need_right(request, caller, needs)
+
+
+def need_right(request: Request, caller: Caller, needs: RouteNeeds) -> None:
+    """Insist on the right that a route needs on what the request names.
+
+    Raises: `Denied`.
+    """
+    assert needs.right is not None
     match needs.on:
         case On.POND:
             caller.need(needs.right)

@@ -16,6 +16,8 @@ from millpond.server import metrics, pages
 from millpond.server.armada.means import make_means
 from millpond.server.armada.watching import Watching
 from millpond.server.connections import ConnectionLimits
+from millpond.server.console import inventory, overview, runs, sign_in, sql, streams, versions
+from millpond.server.console.pages import CONSOLE
 from millpond.server.dispatch import Application
 from millpond.server.lakefs.api import ROUTES
 from millpond.server.lakefs.dialect import LAKEFS, LISTING
@@ -59,6 +61,13 @@ _ROUTES = (
     jobs,
     nodes,
     declared,
+    sign_in,
+    overview,
+    inventory,
+    versions,
+    streams,
+    runs,
+    sql,
 )
 
 
@@ -80,6 +89,7 @@ def make_app(node: Node) -> Application:
     app = Application(partial(_with_grpc, node, lifespan))
     app.state.node = node
     app.state.begun, app.state.failed = threading.Event(), None
+    app.state.tickets, app.state.front = {}, None
     app.state.memory = MemoryBudget(
         node.settings.server.max_request_memory, queued_max=node.limits.requests_queued_max,
         queue_seconds=node.limits.queue_seconds,
@@ -93,7 +103,7 @@ def make_app(node: Node) -> Application:
     routers = [module.routes(node) for module in _ROUTES]
     routers += [metrics.routes(node, app.state.metrics), pages.routes(app)]
     own = [route for router in routers for route in router.routes]
-    app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS})
+    app.serve([*own, *ROUTES], {f"/api/|{LISTING}": LAKEFS, "/console(/|$)": CONSOLE})
     return app
 
 
@@ -104,7 +114,7 @@ async def _with_grpc(node: Node, lifespan: Lifespan[Application], app: Applicati
         await stack.enter_async_context(lifespan(app))
         if node.settings.server.grpc_port != "off":
             connections_max = ConnectionLimits.of(node.settings, node.limits).connections_max
-            front = Front(node, app.state.memory, app.state.metrics)
+            front = app.state.front = Front(node, app.state.memory, app.state.metrics)
             served = serving_grpc(front, app.state.job_sets, int(node.settings.server.grpc_port), connections_max)
             try:
                 await stack.enter_async_context(served)

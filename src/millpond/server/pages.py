@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from html import escape
 from typing import Any
 
-from starlette.responses import HTMLResponse, RedirectResponse
+from starlette.responses import HTMLResponse
 
 from millpond.json_forms import to_json
 from millpond.server.description import described
@@ -43,10 +43,6 @@ def routes(app: Application) -> Routes:
     @router.get("/docs/versions", EVERYBODY, hidden=True)
     def docs_of_versions() -> HTMLResponse:
         return HTMLResponse("".join(_page(openapi_of_versions(), "/openapi-versions.json")))
-
-    @router.get("/", EVERYBODY, hidden=True)
-    async def front() -> RedirectResponse:
-        return RedirectResponse("/docs")
 
     return router
 

@@ -9,10 +9,18 @@ former.py    the names that settings had before
 from __future__ import annotations
 
 from millpond.settings.groups import SETTINGS, Settings
-from millpond.settings.load import CONFIG, Explained, explain, in_words, load_settings, unknown_in_environment
+from millpond.settings.load import (
+    CONFIG,
+    Explained,
+    all_in_words,
+    explain,
+    in_words,
+    load_settings,
+    unknown_in_environment,
+)
 from millpond.settings.types import TokenSetting, duration_in_words
 
 __all__ = (
-    "CONFIG", "SETTINGS", "Explained", "Settings", "TokenSetting", "duration_in_words", "explain", "in_words",
-    "load_settings", "unknown_in_environment",
+    "CONFIG", "SETTINGS", "Explained", "Settings", "TokenSetting", "all_in_words", "duration_in_words", "explain",
+    "in_words", "load_settings", "unknown_in_environment",
 )  # fmt: skip

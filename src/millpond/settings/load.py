@@ -30,7 +30,9 @@ from millpond.settings.groups import GROUPS, SETTINGS, Settings
 from millpond.settings.types import Unit, duration_in_words
 from millpond.sizes import size_in_words
 
-__all__ = ("CONFIG", "Explained", "explain", "in_words", "load_settings", "unknown_in_environment")
+__all__ = (
+    "CONFIG", "Explained", "all_in_words", "explain", "in_words", "load_settings", "unknown_in_environment",
+)  # fmt: skip
 
 CONFIG = "MILLPOND_CONFIG"
 """The environment variable that names the file."""
@@ -87,6 +89,11 @@ def explain(
         )
         for name, field in SETTINGS.items()
     ]  # fmt: skip
+
+
+def all_in_words(settings: Settings) -> dict[str, Any]:
+    """Every setting as one would write it in the file, secrets masked."""
+    return {name: in_words(name, _value(settings, name)) for name in SETTINGS}
 
 
 def unknown_in_environment() -> list[str]:

@@ -40,9 +40,9 @@ def runs(
     """List runs of workflows: their status, when they began and how long they took."""
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
-    from millpond.cli.workflows.newest import newest_runs
     from millpond.clock import SystemClock
     from millpond.workflows.engine import run_path
+    from millpond.workflows.newest import newest_runs
 
     request = SearchWfRunRequest()
     if workflow is not None:

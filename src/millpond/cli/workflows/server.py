@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from millpond.workflows.newest import every_result
+
 if TYPE_CHECKING:
     import grpc
 
@@ -101,16 +103,6 @@ def _understood(error: Any, server: str, *, changes: bool) -> MillpondError:
                            hint="--server names its port of gRPC, not of HTTP; start it: millpond serve")  # fmt: skip
     cls = class_of_grpc(error.code().name)
     return cls(error.details() or error.code().name, kind=str(kind or "workflows_server"))
-
-
-def every_result(call: Any, method: str, request: Any) -> Iterator[Any]:
-    """The results of all pages of a search."""
-    while True:
-        page = call(method, request)
-        yield from page.results
-        if not page.HasField("bookmark"):
-            return
-        request.bookmark = page.bookmark
 
 
 def plain_message(message: Any) -> Any:

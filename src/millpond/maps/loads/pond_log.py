@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 
 from millpond.errors import Conflict
@@ -12,7 +13,7 @@ from millpond.maps.layered.maintenance import carry_out
 from millpond.maps.loads.load import AppliedWait, wait_applied, wait_for
 from millpond.maps.loads.loading import Loading
 from millpond.maps.loads.maintenance_orders import ORDERS, order_maintenance
-from millpond.maps.log.log import Entry, entries_after, head_of
+from millpond.maps.log.log import Entry, entries_after, head_of, newest_first
 from millpond.maps.log.queue import applied_position
 from millpond.maps.model.catalogue import find_map
 from millpond.maps.model.keyspaces import POND_ID
@@ -67,6 +68,11 @@ class PondLog:
         """
         with self._loading.space.read() as tx:
             return entries_after(tx, after, limit)
+
+    def newest(self, limit: int) -> list[Entry]:
+        """The last entries that are retained, the newest first."""
+        with self._loading.space.read() as tx:
+            return list(islice(newest_first(tx), limit))
 
     def enter(self, entry: Entry, parts: Mapping[str, Path]) -> None:
         """Follow the primary: append its next entry; the folders of its parts are checked and moved.

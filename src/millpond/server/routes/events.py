@@ -20,7 +20,7 @@ id for each stream.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 __all__ = (
     "AppendedResponse", "CompressRequest", "DayResponse", "DeletedResponse", "ExpireRequest", "IndexResponse",
     "MaintenanceOfEvents", "PlaceResponse", "SegmentResponse", "StreamResponse", "StreamsResponse", "WatchRequest",
-    "WatchedStream", "routes",
+    "Watched", "WatchedStream", "entered", "place_after", "routes",
 )  # fmt: skip
 
 NDJSON = "application/x-ndjson"
@@ -251,11 +251,11 @@ def _add_read(router: Routes, node: Node) -> None:
         """The events after an id; all of them by default. With `follow` the answer ends when the reader goes away."""
         matching = filter_of_pairs(pair for pair in request.query_params.multi_items() if is_filter(pair[0]))
         stream, watchers = StreamName(queue, job_set).check(), node.pond.events.watchers
-        with _entered(request, 1 if follow else 0) as begun:
-            place = await run_sync(lambda: _place(node, stream, after))
+        with entered(request, 1 if follow else 0) as begun:
+            place = await run_sync(lambda: place_after(node, stream, after))
             watch = watchers.watch(stream, place, matching, follow=follow)
             begun.callback(watch.close)
-            return _Lines(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
+            return Watched(_lines(request, watch, follow=follow, filtered=matching != ALL), begun.pop_all())
 
     @router.post(
         "/watch", read(On.ANY_STREAM, JSON_BYTES_MAX, memory_bytes=EVENTS_BYTES),
@@ -270,19 +270,20 @@ def _add_read(router: Routes, node: Node) -> None:
             need_stream(caller, "read", StreamName(*place))
         matching = filter_of(request_body.filters)
         follow, watchers = request_body.follow, node.pond.events.watchers
-        with _entered(request, len(places) if follow else 0) as begun:
-            starts = await run_sync(lambda: places_of(places, partial(_place, node)))
+        with entered(request, len(places) if follow else 0) as begun:
+            starts = await run_sync(lambda: places_of(places, partial(place_after, node)))
             watch = ManyWatch(watchers, starts, matching, follow=follow)
             begun.callback(watch.close)
             lines = _lines_of_many(request, watch, follow=follow, filtered=matching != ALL)
-            return _Lines(lines, begun.pop_all())
+            return Watched(lines, begun.pop_all())
 
 
-def _place(node: Node, stream: StreamName, after: str) -> int:
+def place_after(node: Node, stream: StreamName, after: str) -> int:
+    """The place in a stream that a text names."""
     return start_place(after, lambda: node.pond.events.store.index(stream))
 
 
-def _entered(request: Request, streams: int) -> ExitStack:
+def entered(request: Request, streams: int) -> ExitStack:
     """A place among the watchers of the node, for one who follows so many streams; to be given back with its watch.
 
     Raises: as `Watching.entered`.
@@ -354,11 +355,14 @@ async def _lines_of_many(request: Request, watch: ManyWatch, *, follow: bool, fi
             yield to_json({"error": {"kind": shown.kind, "message": str(shown)}}) + b"\n"
 
 
-class _Lines(StreamingResponse):
-    """Lines, and what they hold: it is given back when the reader has gone away, also before the first was made."""
+class Watched(StreamingResponse):
+    """The lines of a watch, and its means: given back when the reader has gone away, also before the first line."""
 
-    def __init__(self, lines: AsyncIterator[bytes], begun: ExitStack) -> None:
-        super().__init__(lines, media_type=NDJSON)
+    def __init__(
+        self, lines: AsyncIterator[bytes], begun: ExitStack, media_type: str = NDJSON,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(lines, headers=headers, media_type=media_type)
         self._begun = begun
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:

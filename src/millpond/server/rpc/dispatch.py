@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from millpond.nodes.node import Node
     from millpond.server.memory import MemoryBudget
     from millpond.server.metrics import Metrics
+    from millpond.server.workflows.service import WorkflowService
 
 __all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
 
@@ -119,6 +120,8 @@ class Front:
     def __init__(self, node: Node, memory: MemoryBudget, metrics: Metrics) -> None:
         self.node, self.metrics, self._memory = node, metrics, memory
         self.calls = Shares(node.limits.threads + node.limits.requests_queued_max)
+        self.workflows: Service[WorkflowService] | None = None
+        """The methods of workflows, for pages that show runs; None on a node that serves none."""
         self._rooms = {Work.CALL: self.calls, Work.POLL: Shares(POLLS_MAX)}
 
     def handler(self, service: Service[Any]) -> grpc.GenericRpcHandler:

@@ -144,7 +144,8 @@ def _workflows(front: Front) -> tuple[WorkflowService | None, list[Service[Any]]
         workflows = shared = SharedWorkflows(front.node)
         services.append(peer_methods(shared))
     front.metrics.registry.register(WorkflowMetrics(workflows))
-    return workflows, [*services, workflow_methods(workflows)]
+    front.workflows = workflow_methods(workflows)
+    return workflows, [*services, front.workflows]
 
 
 async def _resume(workflows: WorkflowService) -> None:

@@ -10,12 +10,10 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from millpond.cli.workflows.server import every_result
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("newest_runs",)
+__all__ = ("every_result", "newest_runs")
 
 FIRST_MS = 60_000
 LONGER = 8
@@ -24,9 +22,10 @@ PAGE = 1_000
 
 
 def newest_runs(call: Any, request: Any, limit: int, now_ms: int) -> list[Any]:
-    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants."""
+    """The ids of the `limit` newest runs that a `SearchWfRunRequest` wants; its `latest_start` is kept to."""
     ids: list[Any] = []
-    span, since, until = FIRST_MS, now_ms - FIRST_MS, None
+    until = request.latest_start.ToMilliseconds() if request.HasField("latest_start") else None
+    span, since = FIRST_MS, (now_ms if until is None else until) - FIRST_MS
     while True:
         window = deque(_ids(call, request, max(0, since), until), maxlen=limit - len(ids))
         ids.extend(reversed(window))
@@ -45,3 +44,13 @@ def _ids(call: Any, search_request: Any, since: int, until: int | None) -> Itera
     if until is not None:
         request.latest_start.FromMilliseconds(until)
     return every_result(call, "SearchWfRun", request)
+
+
+def every_result(call: Any, method: str, request: Any) -> Iterator[Any]:
+    """The results of all pages of a search."""
+    while True:
+        page = call(method, request)
+        yield from page.results
+        if not page.HasField("bookmark"):
+            return
+        request.bookmark = page.bookmark

@@ -1,0 +1,68 @@
+"""`millpond console`: the pages of a pond in a browser, without a node that serves it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.serve import UMASK, send_log
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+
+if TYPE_CHECKING:
+    from millpond.server.run import Service
+
+__all__ = ("show_console",)
+
+
+@verb("console", "millpond console data/pond", "millpond console data/pond --no-browser --port 8080")
+def show_console(
+    folder: Annotated[
+        Path, typer.Argument(metavar="POND", help="The pond's folder.", envvar="MILLPOND_POND", show_default="./pond")
+    ] = Path("pond"),
+    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="Port to listen on; 0: any.")] = 0,
+    browser: Annotated[bool, typer.Option("--browser/--no-browser", help="Open the page in a browser.")] = True,
+    json: Json = False,
+) -> None:
+    """Look at a pond in a browser, until interrupted: its maps, versions, events and runs.
+
+    The folder is served to this machine alone, and to whoever opens the address that is printed: it counts once. The
+    pages of a pond that a node serves are at the node's own address.
+    """
+    from millpond.clock import SystemClock
+    from millpond.errors import NotFound
+    from millpond.nodes.tokens import draw_token, hash_token
+    from millpond.server.run import Service
+    from millpond.settings import load_settings
+
+    if not (folder / "pond.json").is_file():
+        raise NotFound("there is no pond", kind="pond_not_found", folder=folder, hint="millpond init makes one")
+    token, ticket = draw_token(SystemClock()), draw_token(SystemClock())
+    reader = {"name": "console", "sha256": hash_token(token), "rights": {"admin": ["*"]}}
+    settings = load_settings(
+        server_data=str(folder), server_host="127.0.0.1", server_port=port, server_tokens=[reader],
+        server_log_level="warning",
+    )  # fmt: skip
+    os.umask(UMASK)
+    send_log(settings)
+    with Service(settings) as service:
+        service.app.state.tickets[ticket] = token
+        service.run(lambda: _begin(service, ticket, browser=browser, as_json=json))
+
+
+def _begin(service: Service, ticket: str, *, browser: bool, as_json: bool) -> None:
+    import sys
+    import webbrowser
+
+    url = f"{service.node.url}/console/sign-in?ticket={ticket}"
+    if as_json:
+        console.print_json({"url": url})
+    else:
+        console.say(f"the console is at {url}\nthis address opens it once; end with Ctrl-C")
+    sys.stdout.flush()
+    if browser:
+        webbrowser.open(url)

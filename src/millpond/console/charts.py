@@ -1,0 +1,108 @@
+"""Drawings: bars over time, and commits with their lanes. SVG whose colours the style sheet gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+__all__ = ("Dot", "bars", "commit_graph", "lanes")
+
+_WIDTH, _HEIGHT = 160, 28
+_ROW, _LANE = 36, 14
+_LANES_MAX = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Dot:
+    """A commit in its lane, and the lanes of its parents, which it is joined to in the row of each."""
+
+    row: int
+    lane: int
+    parents: tuple[tuple[int, int], ...]
+    """The row and the lane of each parent; a row past the last for one that is not shown."""
+
+
+def bars(values: Sequence[float], label: str) -> Markup:
+    """Bars of a few numbers, in their order."""
+    from markupsafe import Markup
+
+    top, width = max(values, default=0) or 1, _WIDTH / max(len(values), 1)
+    drawn = Markup("").join(
+        Markup('<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>').format(
+            place * width, _HEIGHT - height, max(width - 1, 0.5), height
+        )
+        for place, height in enumerate(max(1.0, _HEIGHT * value / top) if value else 0 for value in values)
+        if height
+    )
+    return Markup('<svg class="bars" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>').format(
+        _WIDTH, _HEIGHT, label, drawn
+    )
+
+
+def lanes(commits: Sequence[tuple[str, Sequence[str]]]) -> list[Dot]:
+    """The places of commits, each with its id and those of its parents, children before parents.
+
+    >>> [dot.lane for dot in lanes([("m", ["a", "b"]), ("a", ["r"]), ("b", ["r"]), ("r", [])])]
+    [0, 0, 1, 0]
+    """
+    rows = {commit: row for row, (commit, _) in enumerate(commits)}
+    open_lanes: list[str | None] = []
+    lane_of: dict[str, int] = {}
+    for commit, parents in commits:
+        lane = _lane(open_lanes, commit)
+        lane_of[commit] = lane
+        # Other lanes that led to this commit end here.
+        open_lanes[:] = [None if other == commit else other for other in open_lanes]
+        for place, parent in enumerate(parents):
+            if parent not in open_lanes:
+                open_lanes[lane if place == 0 else _free(open_lanes)] = parent
+        for parent in parents:
+            lane_of.setdefault(parent, open_lanes.index(parent))
+    return [
+        Dot(rows[commit], lane_of[commit], tuple((rows.get(parent, len(rows)), lane_of[parent]) for parent in parents))
+        for commit, parents in commits
+    ]
+
+
+def _lane(open_lanes: list[str | None], commit: str) -> int:
+    return open_lanes.index(commit) if commit in open_lanes else _free(open_lanes)
+
+
+def _free(open_lanes: list[str | None]) -> int:
+    if None in open_lanes:
+        return open_lanes.index(None)
+    open_lanes.append(None)
+    return len(open_lanes) - 1
+
+
+def commit_graph(commits: Sequence[tuple[str, Sequence[str]]]) -> Markup:
+    """The drawing beside a list of commits, whose rows are as high as those of the list."""
+    from markupsafe import Markup
+
+    dots = lanes(commits)
+    width = _LANE * (min(max((dot.lane for dot in dots), default=0), _LANES_MAX) + 2)
+    return Markup('<svg class="graph" width="{}" height="{}" aria-hidden="true">{}</svg>').format(
+        width, _ROW * len(dots), Markup("").join(_marks(dots))
+    )
+
+
+def _marks(dots: Sequence[Dot]) -> Iterator[Markup]:
+    from markupsafe import Markup
+
+    for dot in dots:
+        x, y = _place(dot.row, dot.lane)
+        for row, lane in dot.parents:
+            below, under = _place(row, lane)
+            path = f"M{x} {y}C{x} {y + _ROW // 2} {below} {y + _ROW // 2} {below} {y + _ROW}V{under}"
+            yield Markup('<path class="lane{}" d="{}"/>').format(lane % 6, path)
+    for dot in dots:
+        x, y = _place(dot.row, dot.lane)
+        yield Markup('<circle class="lane{}" cx="{}" cy="{}" r="4"/>').format(dot.lane % 6, x, y)
+
+
+def _place(row: int, lane: int) -> tuple[int, int]:
+    return _LANE * (min(lane, _LANES_MAX) + 1), _ROW * row + _ROW // 2

@@ -1,0 +1,147 @@
+"""Pages from templates, and the files that they name.
+
+A template gets what `Accept: application/json` would get, so that a page shows nothing that a program cannot have.
+
+Invariants:
+* every value is escaped, for `autoescape` is on and no template says `safe`; drawings are built by `charts.py`;
+* no template has a script, a style or an address of another machine: the policy in `server/console/pages.py` holds.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from functools import cache, lru_cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlencode
+
+from millpond.json_forms import to_json
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+__all__ = ("asset", "link", "rendered", "segment")
+
+_TYPES = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_TEXT_MAX = 2_000
+"""The letters of one value that a page shows; JSON has all of it."""
+
+
+def rendered(template: str, values: Mapping[str, Any]) -> str:
+    """The page of a template."""
+    return _environment().get_template(f"{template}.html").render(values)
+
+
+@lru_cache(maxsize=16)
+def asset(name: str) -> tuple[bytes, str, str] | None:
+    """A file of the console, its media type, and its hash; None for a name that it has not."""
+    ending = name.rpartition(".")[2]
+    file = files("millpond.console") / "static" / name
+    if ending not in _TYPES or "/" in name or not file.is_file():
+        return None
+    data = file.read_bytes()
+    return data, _TYPES[ending], hashlib.sha256(data).hexdigest()[:16]
+
+
+def _hash_of(name: str) -> str:
+    """The hash of a file, which makes its address another whenever it changes."""
+    file = asset(name)
+    return "" if file is None else file[2]
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    environment = Environment(
+        loader=PackageLoader("millpond.console"), autoescape=True, undefined=StrictUndefined, trim_blocks=True,
+        lstrip_blocks=True,
+    )  # fmt: skip
+    environment.filters.update(
+        moment=_moment, size=_size, segment=segment, value=_value, number=_number, span=_span,
+    )  # fmt: skip
+    environment.globals.update(link=link, hash_of=_hash_of)
+    return environment
+
+
+def _moment(millis: int | None) -> str:
+    """An instant in UTC, to the second.
+
+    >>> _moment(1_767_225_600_000), _moment(None)
+    ('2026-01-01 00:00:00 UTC', '')
+    """
+    if millis is None:
+        return ""
+    try:
+        return f"{_EPOCH + timedelta(milliseconds=millis):%Y-%m-%d %H:%M:%S} UTC"
+    except OverflowError:
+        return str(millis)
+
+
+def segment(name: str) -> str:
+    """A name as one segment of a path.
+
+    >>> segment("a/b <c>")
+    'a%2Fb%20%3Cc%3E'
+    """
+    return quote(name, safe="")
+
+
+def link(path: str, **query: Any) -> str:
+    """A path with a query; parameters without a value are left out.
+
+    >>> link("/console/maps", after="a&b", prefix="")
+    '/console/maps?after=a%26b'
+    """
+    stated = {name: value for name, value in query.items() if value not in (None, "")}
+    return f"{path}?{urlencode(stated)}" if stated else path
+
+
+def _value(shown: Any) -> str:
+    """A value as text of bounded length.
+
+    >>> _value({"a": 1}), _value(None), _value("x")
+    ('{"a":1}', 'null', 'x')
+    """
+    text = shown if isinstance(shown, str) else to_json(shown).decode()
+    return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
+
+
+def _number(shown: int | None) -> str:
+    """A number with its thousands apart.
+
+    >>> _number(1234567)
+    '1,234,567'
+    """
+    return "" if shown is None else f"{shown:,}"
+
+
+def _span(millis: int | None) -> str:
+    """A time between two instants.
+
+    >>> _span(1_500), _span(90_000), _span(7_200_000)
+    ('1.5 s', '1.5 min', '2 h')
+    """
+    if millis is None:
+        return ""
+    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
+        if millis >= length:
+            return f"{millis / length:.3g} {unit}"
+    return f"{millis} ms"
+
+
+def _size(shown: int | None) -> str:
+    """A number of bytes.
+
+    >>> _size(999), _size(1_500_000)
+    ('999 B', '1.5 MB')
+    """
+    if shown is None:
+        return ""
+    for unit, length in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if shown >= length:
+            return f"{shown / length:.3g} {unit}"
+    return f"{shown} B"

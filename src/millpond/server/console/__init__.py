@@ -1,0 +1,1 @@
+"""The routes of the console: each answers one URL, as a page for people and as JSON for programs."""

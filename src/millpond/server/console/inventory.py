@@ -1,0 +1,155 @@
+"""Pages of maps, and of what the node does by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import bars, link
+from millpond.errors import Invalid, NotFound
+from millpond.json_forms import plain
+from millpond.nodes.tokens import Caller
+from millpond.server.console.loads import by_hour, loads_of
+from millpond.server.console.pages import PAGE_ROWS, answered, pages
+from millpond.server.console.tables import shown_rows
+from millpond.server.lakefs.access import may as may_repository
+from millpond.server.routes.table import MONITOR, SCAN_BYTES, On, read
+from millpond.server.wire import relative
+from millpond.settings import all_in_words
+from millpond.versions.paging import CommonPrefix
+
+if TYPE_CHECKING:
+    from millpond.maps.map import Map
+    from millpond.nodes.node import Node
+    from millpond.server.dispatch import Routes
+
+__all__ = ("routes",)
+
+_HISTORY_MAX = 200
+_BRANCHES = "pond"
+
+
+def routes(node: Node) -> Routes:
+    """The routes of maps and of jobs."""
+    router = pages("/console")
+
+    @router.get("/maps", read(On.ANY_MAP), summary="Maps")
+    def list_maps(request: Request, caller: Caller, prefix: str = "", after: str = "") -> Response:
+        """A page of the maps that the caller may read, by name."""
+        names = [definition.name for definition in node.pond.catalogue.list()]
+        readable = (name for name in names if name > after and name.startswith(prefix) and caller.may("read", name))
+        page = list(islice(readable, PAGE_ROWS + 1))
+        shown, now_ms = page[:PAGE_ROWS], node.clock.now_ms()
+        loads = loads_of(node, shown)
+        maps = [
+            _facts(opened) | {"loaded_ms": next((load["time_ms"] for load in loads[name]), None)}
+            for name in shown if (opened := _opened(node, name)) is not None
+        ]  # fmt: skip
+        more = link("/console/maps", prefix=prefix, after=shown[-1]) if len(page) > PAGE_ROWS else None
+        drawn = {name: bars(by_hour(loads[name], now_ms), f"rows loaded by hour into {name}") for name in shown}
+        return answered(request, "maps", {"maps": maps, "prefix": prefix, "next": more}, {"loads": drawn})
+
+    @router.get("/maps/{name}", read(On.MAP, memory_bytes=SCAN_BYTES, when_ready=True), summary="A map")
+    def show_map(
+        request: Request, caller: Caller, name: str, key: str | None = None, at: str | None = None,
+        known_at: str | None = None,
+    ) -> Response:  # fmt: skip
+        """Its facts, loads, layers and branches; with a key its value, and the key's history."""
+        opened = node.pond.map(name)
+        question: dict[str, str | None] = {"key": key or None, "at": at or None, "known_at": known_at or None}
+        values = {
+            "map": _facts(opened), "question": question, "answer": None, "history": None, "problem": None,
+            "loads": loads_of(node, [opened.name])[opened.name][:PAGE_ROWS],
+            "layers": _layers(opened), "branches": _branches(node, caller, opened),
+        }  # fmt: skip
+        try:
+            values |= _answer(node, opened, question)
+        except Invalid as error:
+            values["problem"] = {"message": error.message, "hint": error.hint}
+        return answered(request, "map", values)
+
+    @router.get("/jobs", MONITOR, summary="Jobs and nodes")
+    def show_jobs(request: Request, caller: Caller) -> Response:
+        """Its own work, the nodes of its pond, parts that are not merged, and settings."""
+        values = {
+            "node": node.facts(), "jobs": plain(node.scheduler.status()),
+            "parts": [
+                plain(part) for part in islice(
+                    (part for part in node.pond.parts.list() if part.state != "retained"), PAGE_ROWS
+                )
+            ],
+        }  # fmt: skip
+        shown = relative(values, node.pond.folder)
+        shown["settings"] = all_in_words(node.settings) if caller.may("admin") else {}
+        return answered(request, "jobs", shown)
+
+    return router
+
+
+def _opened(node: Node, name: str) -> Map | None:
+    try:
+        return node.pond.map(name)
+    except NotFound:  # it was dropped meanwhile
+        return None
+
+
+def _facts(opened: Map) -> dict[str, Any]:
+    info = opened.info()
+    names = ("name", "kind", "store", "rows", "shard_bytes", "position", "parts_queued")
+    value = opened.definition.value
+    return plain({name: info[name] for name in names}) | {"value": None if value is None else str(value)}
+
+
+def _answer(node: Node, opened: Map, question: Mapping[str, str | None]) -> dict[str, Any]:
+    """The answer to a question, and the history of its key.
+
+    Raises: `Invalid` for a key or a time that the map cannot have.
+    """
+    key, at, known_at = (question[name] for name in ("key", "at", "known_at"))
+    if key is None:
+        return {}
+    answer = node.lookups.get(opened, key, at, known_at)
+    answer["shown"] = _without_types(answer["value"])
+    where = [("key", "=", key)] if opened.kind.keyed else [("key_start", "<=", int(key)), ("key_end", ">", int(key))]
+    rows = node.lookups.scan(opened.name, where, None, known_at)
+    return {"answer": answer, "history": shown_rows(rows, _HISTORY_MAX)}
+
+
+def _without_types(value: Any) -> Any:
+    """The value of a struct without the types of its fields."""
+    if isinstance(value, dict):
+        return {name: field["value"] if isinstance(field, dict) and "type" in field else field
+                for name, field in value.items()}  # fmt: skip
+    return value
+
+
+def _layers(opened: Map) -> list[dict[str, Any]]:
+    layers = opened.layers
+    manifest = None if layers is None else layers.head().manifest
+    if manifest is None:
+        return []
+    return [
+        {"layer": layer.index[:12], "groups": layer.groups, "bytes": layer.size, "mode": str(layer.mode.value)}
+        for layer in manifest.layers
+    ]  # fmt: skip
+
+
+def _branches(node: Node, caller: Caller, opened: Map) -> list[str]:
+    """The branches of the pond's maps, a page of them."""
+    if opened.layers is None or not may_repository(caller, "read", _BRANCHES):
+        return []
+    return list(_names(node))
+
+
+def _names(node: Node) -> Iterator[str]:
+    try:
+        page = node.pond.repository(_BRANCHES).branches(amount=PAGE_ROWS)
+    except NotFound:
+        return
+    for branch in page.results:
+        if not isinstance(branch, CommonPrefix) and branch.name != "main":
+            yield branch.name

@@ -1,0 +1,89 @@
+"""The newest loads, read from what the pond reports about its own work: the stream `load/MAP` of the queue `millpond`.
+
+Invariant: of a map so many loads are shown at most; when there are more, a shorter time is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from millpond.events.ids import format_id, id_time_ms, place_before
+from millpond.events.names import StreamName
+from millpond.events.reports import QUEUE
+from millpond.maps.loads.load import load_job_set
+
+if TYPE_CHECKING:
+    from millpond.events.index import StreamIndex
+    from millpond.nodes.node import Node
+
+__all__ = ("HOUR_MS", "by_hour", "loads_of", "newest_loads")
+
+HOUR_MS = 3_600_000
+_SPANS_MS = (24 * HOUR_MS, HOUR_MS, HOUR_MS // 12, 0)
+_LOADS_MAX = 2_000
+_ENTRIES_MAX = 500
+_MAPS_MAX = 50
+"""The maps whose loads the first page adds up: those that were loaded last."""
+_ENDED = {"kind": ["succeeded", "failed"]}
+
+
+def loads_of(node: Node, names: Iterable[str]) -> dict[str, list[dict[str, Any]]]:
+    """The loads of some maps in the last day, else of the newest day that had some; the newest first."""
+    entries = node.pond.log.newest(_ENTRIES_MAX)
+    sources = {entry.position: str(entry.body["source"]) for entry in entries if entry.kind == "load"}
+    return {name: _read(node, name, sources) for name in names}
+
+
+def newest_loads(node: Node, names: Sequence[str]) -> list[dict[str, Any]]:
+    """The loads of the maps that were loaded last, the newest first."""
+    store = node.pond.events.store
+    indexes = ((store.index(_stream(name)), name) for name in names)
+    recent = sorted(((index.last_id, name) for index, name in indexes if index is not None), reverse=True)
+    loads = loads_of(node, [name for _, name in recent[:_MAPS_MAX]])
+    return sorted((load for some in loads.values() for load in some), key=lambda load: load["time_ms"], reverse=True)
+
+
+def by_hour(loads: Iterable[Mapping[str, Any]], now_ms: int) -> list[int]:
+    """The rows of loads in each of the last 24 hours, the oldest first."""
+    hours = [0] * 24
+    for load in loads:
+        ago = max(0, (now_ms - load["time_ms"]) // HOUR_MS)
+        if ago < len(hours):
+            hours[-1 - ago] += load["rows"]
+    return hours
+
+
+def _stream(name: str) -> StreamName:
+    return StreamName(QUEUE, load_job_set([name]))
+
+
+def _read(node: Node, name: str, sources: Mapping[int, str]) -> list[dict[str, Any]]:
+    stream, events = _stream(name), node.pond.events
+    index = events.store.index(stream)
+    if index is None or not index.days():
+        return []
+    for span_ms in _SPANS_MS:
+        start = _place(index, node.clock.now_ms() - span_ms)
+        ended = list(islice(events.read(*stream, start, filters=_ENDED), _LOADS_MAX + 1))
+        if len(ended) <= _LOADS_MAX:
+            break
+    return [_load(name, event, sources) for event in reversed(ended[:_LOADS_MAX])]
+
+
+def _place(index: StreamIndex, since_ms: int) -> str:
+    """The id from which to read: of an instant, or before the newest day when that is older."""
+    if id_time_ms(index.last_id) >= since_ms:
+        return format_id(min(place_before(max(0, since_ms)), index.last_id))
+    return format_id(index.days()[-1][0].first_id - 1)
+
+
+def _load(name: str, event: Any, sources: Mapping[int, str]) -> dict[str, Any]:
+    headers = event.headers
+    position = int(headers.get("position", 0))
+    error = "" if event.kind == "succeeded" else f"{headers.get('error', '')} {headers.get('reason', '')}".strip()
+    return {
+        "time_ms": event.time_ms, "map": name, "rows": int(headers.get("rows", 0)),
+        "rejected": int(headers.get("rejected", 0)), "source": sources.get(position, ""), "error": error or None,
+    }  # fmt: skip

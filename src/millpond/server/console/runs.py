@@ -1,0 +1,187 @@
+"""Pages of runs of workflows: the newest first, and one with its steps, their attempts and errors.
+
+They call the methods of the service of workflows, with the rights and the access lists of those.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+from anyio import from_thread
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import link
+from millpond.errors import Unavailable
+from millpond.json_forms import to_json
+from millpond.nodes.tokens import Caller
+from millpond.server.console.pages import PAGE_ROWS, SIGNED_IN, answered, pages
+from millpond.server.dispatch import Routes
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.rpc.dispatch import Front
+
+__all__ = ("routes",)
+
+_STEPS_MAX = 200
+_ABSENT = "This node serves no workflows: it has no port for gRPC, or not the extra millpond[workflows]."
+_TENANT = "default"
+CallMethod = Callable[[str, Any], Any]
+
+
+def routes(node: Node) -> Routes:
+    """The routes of runs."""
+    router = pages("/console/runs")
+
+    @router.get("", SIGNED_IN, summary="Runs")
+    def list_runs(
+        request: Request, caller: Caller, workflow: str = "", status: str = "", tenant: str = _TENANT, before: int = 0,
+        skip: int = 0,
+    ) -> Response:  # fmt: skip
+        """A page of runs, the newest first; of one workflow, in one state."""
+        call = _calling(request, caller, tenant)
+        values: dict[str, Any] = {
+            "workflow": workflow or None, "status": status or None, "tenant": tenant, "runs": [], "statuses": [],
+            "next": None, "absent": _ABSENT,
+        }  # fmt: skip
+        if call is not None:
+            from littlehorse.model import LHStatus
+
+            runs = _newest(call, (workflow, status), node.clock.now_ms(), before, skip)
+            values |= {"runs": runs[:PAGE_ROWS], "absent": None, "statuses": list(LHStatus.keys())}
+            if len(runs) > PAGE_ROWS:
+                last = runs[PAGE_ROWS - 1]["began_ms"]
+                same = sum(run["began_ms"] == last for run in runs[:PAGE_ROWS]) + (skip if last == before else 0)
+                values["next"] = link(
+                    "/console/runs", workflow=workflow, status=status, tenant=tenant, before=last, skip=same
+                )
+        return answered(request, "runs", values)
+
+    @router.get("/run", SIGNED_IN, summary="A run")
+    def show_run(request: Request, caller: Caller, id: str, tenant: str = _TENANT, after: str = "") -> Response:
+        """Its inputs, and a page of its steps."""
+        call = _calling(request, caller, tenant)
+        if call is None:
+            raise Unavailable("no workflows are served here", kind="workflows_absent", hint=_ABSENT)
+        return answered(request, "run", {"tenant": tenant, **_run(call, id, tenant, after)})
+
+    return router
+
+
+def _calling(request: Request, caller: Caller, tenant: str) -> CallMethod | None:
+    """The function that calls a method of workflows for a caller; None where there are none."""
+    front: Front | None = request.app.state.front
+    if front is None or front.workflows is None:
+        return None
+    from millpond.server.rpc.dispatch import Call
+
+    service = front.workflows
+
+    async def called(method: str, message: Any) -> Any:
+        row = service.rows[method]
+        call = Call(service.about, method, row.right, caller, {"tenantid": tenant})
+        await service.admit(call)
+        return await row.handler(call, message)
+
+    def call(method: str, message: Any) -> Any:
+        from littlehorse.model import service_pb2
+
+        answer = from_thread.run(called, method, message)
+        described = service_pb2.DESCRIPTOR.services_by_name["LittleHorse"].methods_by_name[method]
+        return _parsed(described.output_type, answer) if isinstance(answer, bytes) else answer
+
+    return call
+
+
+def _parsed(output_type: Any, answer: bytes) -> Any:
+    from google.protobuf.message_factory import GetMessageClass
+
+    return GetMessageClass(output_type).FromString(answer)
+
+
+def _newest(call: CallMethod, conditions: tuple[str, str], now_ms: int, before: int, skip: int) -> list[dict[str, Any]]:
+    """One run more than a page shows, if there are as many."""
+    from littlehorse.model import LHStatus, SearchWfRunRequest
+
+    from millpond.workflows.newest import newest_runs
+
+    workflow, status = conditions
+    request: Any = SearchWfRunRequest()
+    if workflow:
+        request.wf_spec_name = workflow
+    if status in LHStatus.keys():  # noqa: SIM118, it is no dictionary
+        request.status = LHStatus.Value(status)
+    if before:
+        request.latest_start.FromMilliseconds(before)
+    names = newest_runs(call, request, PAGE_ROWS + 1 + skip, now_ms)
+    return [_facts(call("GetWfRun", name)) for name in names[skip:]]
+
+
+def _facts(run: Any) -> dict[str, Any]:
+    from littlehorse.model import LHStatus
+
+    from millpond.workflows.engine import run_path
+
+    return {
+        "id": run_path(run.id), "workflow": run.wf_spec_id.name, "status": LHStatus.Name(run.status),
+        **_times(run, "start_time", "end_time"),
+    }  # fmt: skip
+
+
+def _times(row: Any, start: str, end: str) -> dict[str, int | None]:
+    began = getattr(row, start).ToMilliseconds() if row.HasField(start) else None
+    took = getattr(row, end).ToMilliseconds() - began if began is not None and row.HasField(end) else None
+    return {"began_ms": began, "took_ms": took}
+
+
+def _run(call: CallMethod, id: str, tenant: str, after: str) -> dict[str, Any]:
+    from littlehorse.model import ListNodeRunsRequest, ListTaskRunsRequest, ListVariablesRequest
+
+    from millpond.workflows.engine import run_id
+    from millpond.workflows.engine.values.conversions import plain
+
+    name = run_id(id)
+    facts = _facts(call("GetWfRun", name))
+    request = ListNodeRunsRequest(wf_run_id=name, limit=_STEPS_MAX)
+    if after:
+        request.bookmark = bytes.fromhex(after)
+    nodes = call("ListNodeRuns", request)
+    tasks = call("ListTaskRuns", ListTaskRunsRequest(wf_run_id=name, limit=_STEPS_MAX)).results
+    variables = call("ListVariables", ListVariablesRequest(wf_run_id=name, limit=_STEPS_MAX)).results
+    attempts = {task.id.task_guid: task.attempts for task in tasks}
+    more = nodes.bookmark.hex() if nodes.HasField("bookmark") else ""
+    return facts | {
+        "variables": {variable.id.name: plain(variable.value) for variable in variables},
+        "steps": [_step(node, attempts) for node in nodes.results],
+        "next": link("/console/runs/run", id=id, tenant=tenant, after=more) if more else None,
+    }
+
+
+def _step(node: Any, attempts: dict[str, Iterable[Any]]) -> dict[str, Any]:
+    from littlehorse.model import LHStatus
+
+    task = node.task.task_run_id.task_guid if node.WhichOneof("node_type") == "task" else ""
+    failures = "; ".join(f"{failure.failure_name} {failure.message}".strip() for failure in node.failures)
+    return {
+        "thread": node.id.thread_run_number, "position": node.id.position, "name": node.node_name,
+        "status": LHStatus.Name(node.status), **_times(node, "arrival_time", "end_time"),
+        "error": failures or node.error_message, "attempts": [_attempt(attempt) for attempt in attempts.get(task, ())],
+    }  # fmt: skip
+
+
+def _attempt(attempt: Any) -> dict[str, Any]:
+    from littlehorse.model import TaskStatus
+
+    from millpond.workflows.engine.values.conversions import plain
+
+    result = attempt.WhichOneof("result")
+    words = to_json(plain(attempt.output)).decode() if result == "output" else ""
+    words = attempt.error.message if result == "error" else words
+    words = f"{attempt.exception.name} {attempt.exception.message}" if result == "exception" else words
+    status = TaskStatus.Name(attempt.status).removeprefix("TASK_")
+    return {"status": status, "worker": attempt.task_worker_id, "words": words, **_times(attempt, *_ATTEMPT)}
+
+
+_ATTEMPT = "start_time", "end_time"

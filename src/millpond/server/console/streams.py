@@ -1,0 +1,142 @@
+"""Pages of streams of events: the queues and job sets, the events of each, and those that come, as they come.
+
+A live stream is Server-Sent Events: each `event` is a row of the table, written by the same template as the page.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from anyio.to_thread import run_sync
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import link, rendered
+from millpond.errors import MillpondError, NotFound
+from millpond.events.filters import Filters, filter_of
+from millpond.events.ids import format_id
+from millpond.events.index_ndjson import shown_index
+from millpond.events.names import StreamName
+from millpond.nodes.tokens import Caller
+from millpond.server.console.pages import HEADERS, PAGE_ROWS, answered, pages
+from millpond.server.dispatch import Routes
+from millpond.server.memory import room_of
+from millpond.server.routes.events import Watched, entered, place_after
+from millpond.server.routes.table import EVENTS_BYTES, On, read
+from millpond.server.stream_rights import may_stream
+
+if TYPE_CHECKING:
+    from millpond.events.event import Event
+    from millpond.events.index import StreamIndex
+    from millpond.events.watchers import Watch
+    from millpond.nodes.node import Node
+
+__all__ = ("routes",)
+
+_ALIVE_SECONDS = 15.0
+_PAYLOAD_MAX = 4_000
+
+
+def routes(node: Node) -> Routes:
+    """The routes of streams."""
+    router = pages("/console/events")
+
+    @router.get("", read(On.ANY_STREAM), summary="Streams of events")
+    def list_streams(
+        request: Request, caller: Caller, queue: str = "", after_queue: str = "", after_job_set: str = ""
+    ) -> Response:
+        """A page of the streams that the caller may read, of one queue or of all."""
+        store = node.pond.events.store
+        after = StreamName(after_queue, after_job_set).check() if after_queue else None
+        page = store.streams(queue or None, after, limit=PAGE_ROWS)
+        indexes = (store.index(stream) for stream in page if may_stream(caller, "read", stream))
+        streams = [_summary(index) for index in indexes if index is not None]
+        more = None
+        if len(page) == PAGE_ROWS:
+            last = page[-1]
+            more = link("/console/events", queue=queue, after_queue=last.queue, after_job_set=last.job_set)
+        return answered(request, "streams", {"streams": streams, "queue": queue or None, "next": more})
+
+    @router.get("/stream", read(On.STREAM, memory_bytes=EVENTS_BYTES), summary="A stream of events")
+    def show_stream(
+        request: Request, queue: str, job_set: str, kind: str = "", job: str = "", after: str | None = None
+    ) -> Response:
+        """A page of its events, from the newest day on, and its days."""
+        stream = StreamName(queue, job_set).check()
+        index = node.pond.events.store.index(stream)
+        if index is None:
+            raise NotFound("there is no such stream", kind="stream_not_found", queue=queue, job_set=job_set)
+        start = _newest_day(index) if after is None else after
+        events = list(islice(node.pond.events.read(queue, job_set, start, filters=_filters(kind, job)), PAGE_ROWS + 1))
+        here = {"queue": queue, "job_set": job_set, "kind": kind, "job": job}
+        more = None
+        if len(events) > PAGE_ROWS:
+            more = link("/console/events/stream", **here, after=events[PAGE_ROWS - 1].id)
+        values = {
+            "queue": queue, "job_set": job_set, "kind": kind or None, "job": job or None, "after": after or "",
+            "events": [_shown(event) for event in events[:PAGE_ROWS]], "segments": shown_index(index)["segments"],
+            "live": link("/console/events/live", **here), "next": more,
+        }  # fmt: skip
+        return answered(request, "stream", values)
+
+    @router.get("/live", read(On.STREAM, memory_bytes=EVENTS_BYTES), summary="The events that come")
+    async def watch(request: Request, queue: str, job_set: str, kind: str = "", job: str = "") -> Response:
+        """Server-Sent Events, from now on, until the reader goes away; one that comes again goes on where it was."""
+        stream, matching = StreamName(queue, job_set).check(), filter_of(_filters(kind, job))
+        with entered(request, 1) as begun:
+            after = request.headers.get("last-event-id") or "newest"
+            place = await run_sync(lambda: place_after(node, stream, after))
+            watching = node.pond.events.watchers.watch(stream, place, matching, follow=True)
+            begun.callback(watching.close)
+            headers = {**HEADERS, "X-Accel-Buffering": "no"}
+            return Watched(_rows(request, watching), begun.pop_all(), "text/event-stream", headers)
+
+    return router
+
+
+async def _rows(request: Request, watch: Watch) -> AsyncIterator[bytes]:
+    """The events that come, each with its id; a comment while none does."""
+    with watch:
+        room_of(request).keep(0)  # it shares the memory of all watches
+        yield b": watching\n\n"
+        try:
+            while True:
+                events = await watch.next_batch_async(_ALIVE_SECONDS)
+                yield b"".join(map(_message, events)) or b": alive\n\n"
+        except MillpondError:
+            return  # the browser comes again, and is told then
+
+
+def _message(event: Event) -> bytes:
+    row = rendered("event", {"event": _shown(event)})
+    lines = "".join(f"data: {line}\n" for line in row.splitlines())
+    return f"id: {event.id}\nevent: event\n{lines}\n".encode()
+
+
+def _filters(kind: str, job: str) -> Filters:
+    return {name: [value] for name, value in (("kind", kind), ("job", job)) if value}
+
+
+def _newest_day(index: StreamIndex) -> str:
+    """The id before the first event of the newest day."""
+    days = index.days()
+    return format_id(days[-1][0].first_id - 1) if days else ""
+
+
+def _summary(index: StreamIndex) -> dict[str, Any]:
+    days = index.days()
+    shown = shown_index(index)
+    return {
+        "queue": index.stream.queue, "job_set": index.stream.job_set, "events": index.count, "days": len(days),
+        "stored_bytes": index.stored_bytes, "last_day": shown["last_day"],
+    }  # fmt: skip
+
+
+def _shown(event: Event) -> dict[str, Any]:
+    payload = event.payload[:_PAYLOAD_MAX].decode(errors="replace")
+    return {
+        "id": event.id, "time_ms": event.time_ms, "kind": event.kind, "headers": dict(event.headers),
+        "payload": payload,
+    }  # fmt: skip

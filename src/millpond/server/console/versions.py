@@ -1,0 +1,149 @@
+"""Pages of repositories: their branches, commits, objects and differences."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from millpond.console import commit_graph, link, segment
+from millpond.json_forms import plain
+from millpond.nodes.tokens import Caller
+from millpond.refs.face import POND
+from millpond.server.console.pages import PAGE_ROWS, answered, pages
+from millpond.server.console.tables import shown_rows
+from millpond.server.lakefs.access import may as may_repository
+from millpond.server.routes.table import SCAN_BYTES, On, read
+from millpond.versions.paging import CommonPrefix
+
+if TYPE_CHECKING:
+    from millpond.nodes.node import Node
+    from millpond.server.dispatch import Routes
+    from millpond.versions.graph.commits import Commit
+    from millpond.versions.paging import Page
+    from millpond.versions.repository import Named
+
+__all__ = ("routes",)
+
+_PATHS = 200
+
+
+def routes(node: Node) -> Routes:
+    """The routes of repositories."""
+    router = pages("/console/versions")
+    _add_lists(router, node)
+    _add_contents(router, node)
+    return router
+
+
+def _add_lists(router: Routes, node: Node) -> None:
+    @router.get("", read(On.ANY_REPOSITORY), summary="Repositories")
+    def list_repositories(request: Request, caller: Caller, after: str = "") -> Response:
+        """A page of the repositories that the caller may read."""
+        page = node.pond.repositories.list(after=after, amount=PAGE_ROWS)
+        shown = [
+            {"name": item.name, "default_branch": item.default_branch, "created": item.created,
+             "namespace": item.namespace}
+            for item in page.results if not isinstance(item, CommonPrefix) and may_repository(caller, "read", item.name)
+        ]  # fmt: skip
+        more = link("/console/versions", after=page.next_offset) if page.has_more else None
+        return answered(request, "repositories", {"repositories": shown, "next": more})
+
+    @router.get("/{repository}", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="A repository")
+    def show_repository(
+        request: Request, repository: str, ref: str = "", after: str = "", after_tag: str = ""
+    ) -> Response:
+        """Its branches and tags, and the commits back from a ref."""
+        opened, base = node.pond.repository(repository), f"/console/versions/{segment(repository)}"
+        record = next(
+            item for item in node.pond.repositories.list(repository, amount=1).results
+            if not isinstance(item, CommonPrefix)
+        )  # fmt: skip
+        ref = ref or record.default_branch
+        commits = list(islice(opened.ref(ref).log(), PAGE_ROWS))
+        lists = {
+            "branches": _named(opened.branches(after=after, amount=PAGE_ROWS), base, "after", ref),
+            "tags": _named(opened.tags(after=after_tag, amount=PAGE_ROWS), base, "after_tag", ref),
+        }
+        values = {
+            "repository": {"name": record.name, "default_branch": record.default_branch}, "ref": ref, **lists,
+            "commits": [_commit(commit) for commit in commits], "further": _further(commits),
+        }  # fmt: skip
+        graph = commit_graph([(commit.id, commit.parents) for commit in commits])
+        return answered(request, "repository", values, {"graph": graph})
+
+
+def _add_contents(router: Routes, node: Node) -> None:
+    @router.get("/{repository}/objects", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="Objects at a ref")
+    def list_objects(request: Request, repository: str, ref: str, prefix: str = "", after: str = "") -> Response:
+        """A page of the objects, and of the folders, below a prefix."""
+        page = node.pond.repository(repository).ref(ref).list(prefix, delimiter="/", after=after, amount=PAGE_ROWS)
+        objects = [
+            {"path": item.path, "size": None} if isinstance(item, CommonPrefix)
+            else {"path": item.path, "size": item.size, "mtime": item.mtime, "content_type": item.content_type}
+            for item in page.results
+        ]  # fmt: skip
+        here = f"/console/versions/{segment(repository)}/objects"
+        more = link(here, ref=ref, prefix=prefix, after=page.next_offset) if page.has_more else None
+        values = {"repository": repository, "ref": ref, "prefix": prefix, "objects": objects, "next": more}
+        return answered(request, "objects", values)
+
+    @router.get("/{repository}/diff", read(On.REPOSITORY, memory_bytes=SCAN_BYTES), summary="Differences of two refs")
+    def show_diff(
+        request: Request, caller: Caller, repository: str, left: str, right: str, map: str = "", after: str = "",
+    ) -> Response:  # fmt: skip
+        """The changes from `left` to `right`: in the pond's own repository keys of maps, in others paths."""
+        values: dict[str, Any] = {
+            "repository": repository, "left": left, "right": right, "map": map or None, "keys": None, "paths": None,
+            "next": None,
+        }  # fmt: skip
+        if repository == POND:
+            values["keys"] = _key_differences(node, caller, left, right, map)
+        else:
+            page = node.pond.repository(repository).diff(
+                left, right, three_dots=False, after=after, amount=PAGE_ROWS
+            )  # fmt: skip
+            values["paths"] = [
+                {"type": item.type, "path": item.path, "before": None if item.left is None else item.left.size,
+                 "after": None if item.right is None else item.right.size}
+                for item in page.results if not isinstance(item, CommonPrefix)
+            ]  # fmt: skip
+            here = f"/console/versions/{segment(repository)}/diff"
+            values["next"] = link(here, left=left, right=right, after=page.next_offset) if page.has_more else None
+        return answered(request, "diff", values)
+
+
+def _key_differences(node: Node, caller: Caller, left: str, right: str, map: str) -> dict[str, Any]:
+    """The addresses that differ, of the maps that the caller may read.
+
+    Raises: `Denied` for a map that the caller may not read; as `Refs.diff`.
+    """
+    if map:
+        caller.need("read", map)
+    differing = shown_rows(node.pond.refs.diff(left, right, map=map or None, limit=_PATHS + 1), _PATHS)
+    if not map:
+        place = differing["columns"].index("map")
+        differing["rows"] = [row for row in differing["rows"] if caller.may("read", row[place])]
+    return differing
+
+
+def _named(page: Page[Named], base: str, field: str, ref: str) -> dict[str, Any]:
+    named = [
+        {"name": item.name, "commit_id": item.commit_id}
+        for item in page.results if not isinstance(item, CommonPrefix)
+    ]  # fmt: skip
+    more = link(base, ref=ref, **{field: page.next_offset}) if page.has_more else None
+    return {"results": named, "next": more}
+
+
+def _commit(commit: Commit) -> dict[str, Any]:
+    names = ("id", "parents", "committer", "message", "created", "metadata")
+    return {name: plain(getattr(commit, name)) for name in names}
+
+
+def _further(commits: list[Commit]) -> list[str]:
+    """The commits that those shown lead to, each the beginning of a further page."""
+    shown = {commit.id for commit in commits}
+    return list(dict.fromkeys(parent for commit in commits for parent in commit.parents if parent not in shown))

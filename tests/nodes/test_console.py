@@ -1,0 +1,323 @@
+"""The console from the other side of HTTP: pages with 0, 1 and many things, hostile names, rights, signing in."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from html.parser import HTMLParser
+from typing import Any
+from urllib.parse import quote, urlencode
+
+import pytest
+
+from millpond.console.charts import lanes
+from millpond.console.rendering import asset
+from millpond.errors import Unavailable
+from millpond.events.event import NewEvent
+from millpond.maps.sql import Bounds, query
+from millpond.nodes.tokens import hash_token
+from millpond.server.console.loads import loads_of
+from millpond.server.console.pages import CONSOLE, COOKIE, PAGE_ROWS
+from millpond.server.console.sql import ROWS_MAX
+from tests.nodes.conftest import BEGIN, Answer, Served
+
+SCRIPT = "<script>alert(1)</script>"
+HOSTILE = [SCRIPT, "\u202eevil \u05e9\u05dc\u05d5\u05dd", "k" * 1_000, "a/b?c=d&e#f", '" onload="alert(1)']
+RIGHTS = {
+    "everything": {"read": ["*"]}, "operator": {"admin": ["*"]}, "ours": {"read": ["ours"]},
+    "etl": {"read": ["stream:etl/*"]}, "flights": {"read": ["repo:flights"]},
+}  # fmt: skip
+TOKENS = [{"name": name, "sha256": hash_token(name), "rights": rights} for name, rights in RIGHTS.items()]
+JSON = {"Accept": "application/json"}
+
+
+class _Page(HTMLParser):
+    """The tags of a page with their attributes, and what breaks the policy of content."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    @property
+    def faults(self) -> list[str]:
+        """Scripts, styles and handlers in the page itself, and addresses of other machines."""
+        faults = [tag for tag, attributes in self.tags if tag == "script" and "src" not in attributes]
+        faults += [tag for tag, _ in self.tags if tag == "style"]
+        for tag, attributes in self.tags:
+            faults += [f"{tag} {name}" for name in attributes if name == "style" or name.startswith("on")]
+            targets = (attributes.get(name) or "" for name in ("src", "href", "action", "hx-get", "sse-connect"))
+            faults += [target for target in targets if target.startswith("//") or ":" in target.split("?")[0]]
+        return faults
+
+    @property
+    def links(self) -> set[str]:
+        return {attributes["href"] or "" for tag, attributes in self.tags if tag == "a" and "href" in attributes}
+
+
+def page_of(answer: Answer, status: int = 200) -> _Page:
+    assert answer.status == status, answer.body[:300]
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "script-src 'self';" in answer.headers["content-security-policy"]
+    page = _Page(answer.body)
+    assert not page.faults
+    return page
+
+
+def fill(node: Served) -> None:
+    """One or more of everything, with names that would be tags."""
+    pond = node.pond
+    layered = pond.create_map("ours", kind="temporal_state", value="double", store="layers")
+    for day in (1, 2):
+        layered.load([{"key": "JFK", "effective_time": BEGIN + day, "value": float(day)}], source=SCRIPT)
+    with pond.branch("fix", source="main") as branch:
+        branch.map("ours").load([{"key": "JFK", "effective_time": BEGIN, "value": 9.0}])
+    pond.create_map("theirs", kind="state").load([{"key": key, "value": key} for key in HOSTILE])
+    pond.create_map("ranges", kind="ranged_state", value="string").load([{"key_start": 1, "key_end": 9, "value": "DE"}])
+    pond.repositories.create("flights")
+    main = pond.repository("flights").branch("main")
+    main.put(f"data/{SCRIPT}.csv", b"a")
+    main.commit(SCRIPT)
+    main.put("data/b.csv", b"bb")
+    main.commit("second")
+    for job_set in HOSTILE[:3]:
+        events = [NewEvent(BEGIN + place, SCRIPT.encode(), "failed", {"job_id": "j"}) for place in range(PAGE_ROWS + 5)]
+        pond.events.append("etl", job_set, events)
+
+    for name in ("ours", "theirs"):  # what is compiled, or imported, at the first question
+        pond.map(name).get("JFK")
+        pond.map(name).scan().read_all()
+    pond.sql("select key from theirs")
+    names = ("ours", "ranges", "theirs")
+    node.until(lambda: all(loads_of(node.node, names).values()) and len(loads_of(node.node, ["ours"])["ours"]) > 1)
+
+
+PATHS = [
+    "/", "/console/maps", "/console/versions", "/console/events", "/console/runs", "/console/jobs", "/console/sql",
+    "/console/find?q=nothing+here",
+]  # fmt: skip
+
+
+def deep_paths() -> list[str]:
+    """The pages of single things."""
+    streams = [urlencode({"queue": "etl", "job_set": job_set}) for job_set in HOSTILE[:3]]
+    return [
+        "/console/maps/ours?key=JFK", "/console/maps/ranges?key=5", "/console/maps/ours?key=JFK&at=nonsense",
+        *(f"/console/maps/theirs?{urlencode({'key': key})}" for key in HOSTILE),
+        "/console/versions/pond", "/console/versions/flights", "/console/versions/flights?ref=main~1",
+        "/console/versions/flights/objects?ref=main", "/console/versions/flights/objects?ref=main&prefix=data/",
+        "/console/versions/flights/diff?left=main~1&right=main", "/console/versions/pond/diff?left=main&right=fix",
+        "/console/versions/pond/diff?left=main&right=fix&map=ours",
+        *(f"/console/events/stream?{stream}" for stream in streams),
+        *(f"/console/events/stream?{stream}&kind=failed&job=j&after=" for stream in streams),
+        "/console/sql?q=select+key+from+theirs+order+by+key", "/console/sql?q=drop+table+ours",
+    ]  # fmt: skip
+
+
+def test_pages_of_an_empty_pond_say_so_and_break_no_policy(serve: Callable[..., Served]) -> None:
+    node = serve()
+    for path in PATHS:
+        page_of(node.get(path), 404 if "find" in path else 200)
+        assert json.loads(node.get(path, headers=JSON).body) is not None
+    page_of(node.get("/console/maps/no-such-map"), 404)
+    for store in ("layers", "shard"):
+        node.pond.create_map(store, kind="state", store=store)
+        page_of(node.get(f"/console/maps/{store}"))
+    assert len(node.get("/console/maps", headers=JSON).json()["maps"]) == 2
+    page_of(node.get("/console/no/such/page"), 404)
+
+
+def test_pages_of_hostile_things_escape_them_and_lead_to_pages_that_are_there(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    fill(node)
+    seen: set[str] = set()
+    for path in [*PATHS, *deep_paths()]:
+        answer = node.get(path)
+        page = page_of(answer, 404 if "find" in path else 200)
+        assert SCRIPT.encode() not in answer.body
+        seen |= page.links
+    for link in sorted(link for link in seen if link.startswith("/")):
+        assert node.get(link).status in (200, 303), link
+
+
+def test_the_same_url_gives_its_data_as_json(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    fill(node)
+
+    def data(path: str) -> Any:
+        answer = node.get(path, headers=JSON)
+        assert answer.headers["content-type"] == "application/json"
+        return answer.json()
+
+    assert {load["map"] for load in data("/")["loads"]} == {"ours", "theirs", "ranges"}
+    assert [shown["name"] for shown in data("/console/maps")["maps"]] == ["ours", "ranges", "theirs"]
+    shown = data("/console/maps/ours?key=JFK")
+    assert (shown["answer"]["value"], len(shown["history"]["rows"]), shown["branches"]) == (2.0, 2, ["fix"])
+    assert {(load["rows"], load["rejected"], load["error"]) for load in shown["loads"]} == {(1, 0, None)}
+    assert SCRIPT in {load["source"] for load in shown["loads"]} <= {SCRIPT, ""}
+    assert data(f"/console/maps/ours?key=JFK&at={BEGIN + 1}")["answer"]["value"] == 1.0
+    assert "nothing was known" in data(f"/console/maps/ours?key=JFK&known_at={BEGIN - 1}")["problem"]["message"]
+    changes = data("/console/versions/pond/diff?left=main&right=fix")["keys"]
+    assert [row[changes["columns"].index("key")] for row in changes["rows"]] == ["JFK"]
+    assert [change["path"] for change in data("/console/versions/flights/diff?left=main~1&right=main")["paths"]] == [
+        "data/b.csv"
+    ]
+    assert data("/console/sql?q=select+count(*)+as+n+from+theirs")["result"]["rows"] == [[len(HOSTILE)]]
+    assert "only reads" in data("/console/sql?q=drop+table+ours")["error"]
+
+
+def test_lists_are_paged_without_leaving_anything_out(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    fill(node)
+    for number in range(PAGE_ROWS + 2):
+        node.pond.create_map(f"map_{number:03}", kind="state")
+        node.pond.repositories.create(f"repository-{number:03}")
+
+    def walk(path: str, field: str, name: str) -> list[str]:
+        shown = []
+        next_path: str | None = path
+        while next_path:
+            page = node.get(next_path, headers=JSON).json()
+            assert len(page[field]) <= PAGE_ROWS
+            shown += [row[name] for row in page[field]]
+            next_path = page["next"]
+        return shown
+
+    maps = walk("/console/maps", "maps", "name")
+    assert maps == sorted(definition.name for definition in node.pond.catalogue.list())
+    names = walk("/console/versions", "repositories", "name")
+    assert (
+        names == sorted({*names}) and len([name for name in names if name.startswith("repository-")]) == PAGE_ROWS + 2
+    )
+    stream = urlencode({"queue": "etl", "job_set": SCRIPT})
+    ids = walk(f"/console/events/stream?{stream}", "events", "id")
+    assert len(ids) == PAGE_ROWS + 5 and ids == sorted({*ids})
+
+
+def test_a_page_shows_what_its_token_may_see(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS, events_reports=True)
+    fill(node)
+
+    def get(token: str, path: str, **headers: str) -> Answer:
+        return node.get(path, headers={"Cookie": f"{COOKIE}={token}", **headers})
+
+    def names(token: str) -> list[str]:
+        return [shown["name"] for shown in get(token, "/console/maps", **JSON).json()["maps"]]
+
+    assert names("everything") == ["ours", "ranges", "theirs"]
+    assert names("ours") == ["ours"]
+    assert {load["map"] for load in get("ours", "/", **JSON).json()["loads"]} == {"ours"}
+    page_of(get("ours", "/console/maps/theirs"), 403)
+    assert get("ours", "/console/sql?q=select+1+from+theirs", **JSON).json()["error"]
+    for token, path in (("ours", "/console/jobs"), ("ours", "/console/events"), ("etl", "/console/maps"),
+                        ("etl", "/console/versions/flights"), ("flights", "/console/versions/pond")):  # fmt: skip
+        page_of(get(token, path), 403)
+    assert "/console/jobs" not in page_of(get("ours", "/")).links
+    assert "/console/events" in page_of(get("etl", "/")).links
+    assert get("everything", "/console/jobs", **JSON).json()["settings"] == {}
+    assert "server.port" in get("operator", "/console/jobs", **JSON).json()["settings"]
+    assert [shown["name"] for shown in get("flights", "/console/versions", **JSON).json()["repositories"]] == [
+        "flights"
+    ]
+    for q in ("theirs", "flights", "etl/x"):
+        assert get("ours", f"/console/find?q={quote(q)}").status == 404
+    # Each route of the console is refused without a token, but for those of signing in.
+    routes = [route for route in node.service.app.state.routes if route.dialect is CONSOLE]
+    for route in routes:
+        path = re.sub(r"{.*?}", "x", route.path)
+        if route.needs.right is not None:
+            assert node.request(route.method, path, headers=JSON).status == 401, path
+        assert route.method == "GET" or not route.needs.audited
+
+
+def test_signing_in_keeps_the_token_where_no_script_reads_it(serve: Callable[..., Served]) -> None:
+    node = serve(server_tokens=TOKENS)
+    answer = node.pool.request("GET", f"{node.url}/console/maps?prefix=a", redirect=False)
+    assert answer.status == 303
+    assert answer.headers["location"] == "/console/sign-in?next=%2Fconsole%2Fmaps%3Fprefix%3Da"
+    page_of(node.get(answer.headers["location"]))
+
+    def sign_in(token: str, target: str = "/console/maps", **headers: str) -> Any:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", **headers}
+        body = urlencode({"token": token, "next": target})
+        return node.pool.request("POST", f"{node.url}/console/sign-in", body=body, headers=headers, redirect=False)
+
+    assert sign_in("wrong").status == 401
+    assert sign_in("ours", Origin="https://evil.example").status == 403
+    for target, led_to in (("/console/maps", "/console/maps"), ("//evil.example", "/"), ("https://evil.example", "/")):
+        signed_in = sign_in("ours", target, Origin=node.url)
+        assert (signed_in.status, signed_in.headers["location"]) == (303, led_to)
+    cookie = signed_in.headers["set-cookie"]
+    assert {"HttpOnly", "SameSite=lax", "Path=/"} <= {*re.split("; ?", cookie)}
+    signed = {"Cookie": cookie.split(";")[0]}
+    page_of(node.get("/console/maps", headers=signed))
+    assert node.get("/v1/maps", headers=signed).status == 401  # a cookie opens pages, and nothing that changes
+    node.service.app.state.tickets["once"] = "ours"
+    ways = [node.pool.request("GET", f"{node.url}/console/sign-in?ticket=once", redirect=False) for _ in range(2)]
+    assert [way.status for way in ways] == [303, 200]
+    assert (
+        node.pool.request("POST", f"{node.url}/console/sign-out", redirect=False)
+        .headers["set-cookie"]
+        .count("Max-Age=0")
+    )
+
+
+def test_events_that_come_are_sent_as_rows(serve: Callable[..., Served]) -> None:
+    node = serve(events_reports=True)
+    fill(node)
+    path = f"/console/events/live?{urlencode({'queue': 'etl', 'job_set': SCRIPT, 'kind': 'new'})}"
+    answer = node.pool.request("GET", node.url + path, preload_content=False)
+    assert answer.headers["content-type"].startswith("text/event-stream")
+    assert answer.readline() == b": watching\n"
+    other, new = (NewEvent(BEGIN, b"<b>\n\n2", kind, {}) for kind in ("old", "new"))
+    node.pond.events.append("etl", SCRIPT, [other, new])
+    lines: list[bytes] = []
+    while not lines or lines[-1] != b"\n" or b"event: event\n" not in lines:
+        lines.append(answer.readline())
+    answer.close()
+    assert any(line.startswith(b"id: ") for line in lines)
+    row = b"".join(line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: "))
+    assert b"&lt;b&gt;" in row and b"<b>" not in row and row.count(b"<tr>") == 1
+
+
+def test_a_query_has_a_bound_in_time_rows_and_memory(serve: Callable[..., Served]) -> None:
+    node = serve()
+    bounds = Bounds(3, 0.3, 64 << 20)
+    assert query(node.pond, "select * from range(1000000000000)", (), bounds).num_rows == 3
+    with pytest.raises(Unavailable, match="longer than one may"):
+        query(node.pond, "select sum(range * range) from range(100000000000000)", (), bounds)
+    with pytest.raises(Unavailable, match="more memory than there is"):
+        query(node.pond, "select list(range) from range(100000000)", (), Bounds(3, 60, 64 << 20))
+    shown = node.get("/console/sql?q=select+*+from+range(10000)", headers=JSON).json()["result"]
+    assert (len(shown["rows"]), shown["more"]) == (ROWS_MAX, True)
+
+
+def test_files_are_what_their_licences_say() -> None:
+    import hashlib
+    from importlib.resources import files
+
+    static = files("millpond.console") / "static"
+    vendored = [line.split() for line in (static / "LICENSES.txt").read_text().splitlines() if ".min.js  " in line]
+    assert {line[0] for line in vendored} == {"htmx.min.js", "htmx-sse.min.js"}
+    for line in vendored:
+        digest = hashlib.sha256((static / line[0]).read_bytes()).hexdigest()
+        assert digest in line
+    sent = (asset(name) for name in ("console.css", "console.js", "icon.svg", *(line[0] for line in vendored)))
+    assert sum(len(data[0]) for data in sent if data is not None) < 100_000
+    assert asset("../rendering.py") is None and asset("nothing.js") is None
+
+
+@pytest.mark.parametrize(
+    ("commits", "expected"),
+    [
+        ([("c", ["b"]), ("b", ["a"]), ("a", [])], [0, 0, 0]),
+        ([("m", ["a", "b"]), ("a", ["r"]), ("b", ["r"]), ("r", [])], [0, 0, 1, 0]),
+        ([("o", ["a", "b", "c"]), ("c", []), ("b", []), ("a", [])], [0, 2, 1, 0]),
+    ],
+)
+def test_lanes(commits: list[tuple[str, list[str]]], expected: list[int]) -> None:
+    assert [dot.lane for dot in lanes(commits)] == expected
