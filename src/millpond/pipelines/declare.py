@@ -26,7 +26,6 @@ from typing import Any, get_type_hints
 from millpond.errors import Invalid
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, template_of
-from millpond.workflows.engine.schedules import next_instant
 
 __all__ = (
     "Declared", "check", "condense", "enrich", "item", "load", "notify", "pipeline", "python", "retain", "shell",
@@ -40,7 +39,7 @@ item = Value(("item",))
 
 
 def today(instant: datetime) -> date:
-    """The day on which a run begins; as a default of a parameter."""
+    """The day on which a run begins, in the zone of its pipeline; as a default of a parameter."""
     return instant.date()
 
 
@@ -93,12 +92,10 @@ class Declared:
     """A pipeline: its plan, and the functions that its steps call. Called within another one, its steps join that."""
 
     def __init__(
-        self, function: Callable[..., Any], *, name: str = "", schedule: str = "",
+        self, function: Callable[..., Any], *, name: str = "", schedule: str = "", time_zone: str = "",
         on_failure: Callable[[Value], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
-        if schedule:
-            next_instant(schedule, 0)  # refused when it never fires
         parameters = tuple(_parameters(function))
         recording, failed = _Recording(), _Recording()
         _recorded(recording, function, **{parameter.name: Value((parameter.name,)) for parameter in parameters})
@@ -107,7 +104,7 @@ class Declared:
         self.functions = recording.functions | failed.functions
         self.plan = check_plan(Plan(
             name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
-            on_failure=tuple(failed.steps), schedule=schedule,
+            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone,
             doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
@@ -132,7 +129,8 @@ class Declared:
 def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a pipeline: a function of steps. It is checked here.
 
-    `schedule` is a cron expression of five fields, in UTC; `on_failure` a function of steps, which gets the failure.
+    `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC; `on_failure` a
+    function of steps, which gets the failure.
 
     Raises: `Invalid` for a step that cannot work.
     """

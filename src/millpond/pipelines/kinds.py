@@ -19,6 +19,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
+from millpond.pipelines.attempt_logs import current_log
 from millpond.pipelines.declare import COMPUTED
 from millpond.pipelines.programs import pipelines_of
 from millpond.pipelines.queries import is_table, query_rows, write_rows
@@ -26,6 +27,7 @@ from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
+from millpond.workflows.engine.cron import zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -80,8 +82,9 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
         if name not in parameters:
             raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
                           hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
-    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, UTC)
-    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.isoformat()}}
+    zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
+    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, zone)
+    values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
     for name, own in parameters.items():
         if name in inputs:
             values[name] = _of_type(name, own["type"], inputs[name])
@@ -238,6 +241,8 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
             words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             timeout=planned["timeout_ms"] / 1000,
         )  # fmt: skip
+        if (log := current_log()) is not None:
+            log.write(done.stdout)
         output = done.stdout[-_OUTPUT_CHARACTERS:]
         if done.returncode:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "")

@@ -14,6 +14,7 @@ from typing import Any
 
 from millpond.errors import Invalid
 from millpond.pipelines.values import names_in
+from millpond.workflows.engine.cron import Cron, next_instant, parse_cron, zone_of
 
 __all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "drawn", "drawn_svg")
 
@@ -61,7 +62,24 @@ class Plan:
     steps: tuple[PlannedStep, ...] = ()
     on_failure: tuple[PlannedStep, ...] = ()
     schedule: str = ""
+    time_zone: str = ""
     doc: str = field(default="")
+
+    def cron(self) -> Cron | None:
+        """The expression of the instants at which its runs begin by themselves.
+
+        Raises: `Invalid` when that is never.
+        """
+        if self.time_zone:
+            zone_of(self.time_zone)
+        if not self.schedule:
+            return None
+        cron = Cron(self.schedule, self.time_zone)
+        next_instant(cron.text(), 0)
+        if parse_cron(cron.text()) != cron:
+            raise Invalid("a schedule has five fields alone", kind="pipeline_plan", schedule=self.schedule,
+                          hint="its zone is time_zone=…")  # fmt: skip
+        return cron
 
 
 def check_plan(plan: Plan) -> Plan:
@@ -75,6 +93,7 @@ def check_plan(plan: Plan) -> Plan:
     if not plan.steps:
         raise Invalid("the pipeline has no steps", kind="pipeline_plan", pipeline=plan.name,
                       hint="call load, check, enrich, sql, python, … in its function")  # fmt: skip
+    plan.cron()
     there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
     for step in (*plan.steps, *plan.on_failure):
         if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):
@@ -95,7 +114,7 @@ def drawn(plan: Plan) -> Iterator[str]:
     """The plan and its graph, as lines for a terminal."""
     yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
     if plan.schedule:
-        yield f"  at {plan.schedule} UTC"
+        yield f"  at {plan.schedule} {plan.time_zone or 'UTC'}"
     for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
         if plan.on_failure and number == len(plan.steps) + 1:
             yield "  on failure"

@@ -1,4 +1,4 @@
-"""Schedules: runs that start by themselves at the instants of a cron expression, in UTC.
+"""Schedules: runs that start by themselves at the instants of a cron expression, see `cron`.
 
 Invariants:
 
@@ -7,13 +7,11 @@ Invariants:
   `PASSED_MAX` only the first has a run, or a clock that jumps two days ahead would start thousands.
 * A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
+* A schedule that is off has no timer; on again, it begins with the next instant.
 """
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
-
-from cronsim import CronSim, CronSimError
 from google.protobuf.empty_pb2 import Empty
 from littlehorse.model import (
     DeleteScheduledWfRunRequest,
@@ -26,16 +24,14 @@ from littlehorse.model import (
 
 from millpond.errors import Invalid
 from millpond.workflows.engine.commands import ScheduleDue
+from millpond.workflows.engine.cron import next_instant, parse_cron
 from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("delete_schedule", "next_instant", "put_schedule", "run_due")
+__all__ = ("delete_schedule", "put_schedule", "run_due")
 
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_FIELDS = 5
-_CHARACTERS_MAX = 300
 PASSED_MAX = 100
 """The instants that passed, while the server was down or its clock behind, that runs are started for."""
 
@@ -69,7 +65,7 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
 def run_due(work: Work, request: ScheduleDue) -> None:
     """Start the run of an instant of a schedule, of the version that is the newest now unless one was named."""
     schedule = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
-    if schedule is None:
+    if schedule is None or parse_cron(schedule.cron_expression).paused:
         return
     if request.at > work.now:  # the timer was set by a clock that was ahead
         _set_timer(work, schedule, work.now, request.major, request.revision)
@@ -97,7 +93,9 @@ def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
 
 def _set_timer(work: Work, schedule: ScheduledWfRun, after: int, major: int, revision: int) -> None:
     at = next_instant(schedule.cron_expression, after)
-    if at is not None:
+    if at is None:
+        work.cancel_timer(_timer_name(schedule.id))
+    else:
         work.set_timer(_timer_name(schedule.id), at, ScheduleDue(schedule.id, at, major, revision))
 
 
@@ -110,27 +108,6 @@ def _caught_up(expression: str, at: int, now: int) -> int:
             return at
         passed = following
     return now
-
-
-def next_instant(expression: str, after: int) -> int | None:
-    """The first instant of a cron expression after another one, in milliseconds; None beyond the calendar's end.
-
-    Raises:
-        Invalid: it is no expression of five fields, or none of its instants comes within 50 years.
-    """
-    problem = f"a cron expression has {_FIELDS} fields"
-    if len(expression) <= _CHARACTERS_MAX and len(expression.split()) == _FIELDS:
-        try:
-            next_time = next(CronSim(expression, _EPOCH + timedelta(milliseconds=after)))
-            return int((next_time - _EPOCH).total_seconds()) * 1000
-        except CronSimError as error:
-            problem = str(error)
-        except StopIteration:
-            problem = "no such instant comes within 50 years"
-        except OverflowError:
-            return None
-    hint = "minute hour day month weekday, in UTC, as in '0 6 * * 1-5'"
-    raise Invalid("not a cron expression", kind="cron", expression=expression[:80], problem=problem, hint=hint)
 
 
 def _timer_name(name: ScheduledWfRunId) -> Key:

@@ -1,0 +1,160 @@
+"""Cron expressions: five fields, and before them what a schedule is told besides, as `NAME=VALUE`.
+
+    CRON_TZ=Europe/Paris PAUSED=true 0 3 * * *
+
+Invariants, where the zone changes its offset:
+
+* a local time that does not exist fires at the first instant after it, and one that exists twice fires once, the first
+  time;
+* where the hour is `*`, every instant fires whose local time matches: no hour has two runs for one, or none.
+
+The text is what the protocol carries, so that a schedule has no other place for them. Processes that share a log need
+the same edition of the zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+from functools import lru_cache
+from zoneinfo import ZoneInfo
+
+from cronsim import CronSim, CronSimError
+
+from millpond.errors import Invalid
+
+__all__ = ("Cron", "next_instant", "parse_cron", "zone_of")
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_FIELDS = 5
+_CHARACTERS_MAX = 300
+_DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
+_TRUTHS = {"true": True, "false": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    """An expression: its fields, the zone of their times (UTC without one), and True when it is off."""
+
+    fields: str
+    time_zone: str = ""
+    paused: bool = False
+
+    def text(self) -> str:
+        """The expression as schedules hold it."""
+        options = (f"CRON_TZ={self.time_zone}" * bool(self.time_zone), "PAUSED=true" * self.paused)
+        return " ".join([*filter(None, options), self.fields])
+
+    def switched(self, *, paused: bool) -> Cron:
+        """The same, off or on."""
+        return replace(self, paused=paused)
+
+
+def parse_cron(expression: str) -> Cron:
+    """The parts of an expression.
+
+    Raises: `Invalid` for an option or a zone that there is not; fields are looked at by `next_instant`.
+    """
+    words = expression.split() if len(expression) <= _CHARACTERS_MAX else []
+    cron = Cron("")
+    while words and "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        if name == "CRON_TZ":
+            zone_of(value)
+            cron = replace(cron, time_zone=value)
+        elif name == "PAUSED" and value in _TRUTHS:
+            cron = replace(cron, paused=_TRUTHS[value])
+        else:
+            raise _wrong(expression, f"{name[:40]}={value[:40]} is no option: CRON_TZ=ZONE or PAUSED=true")
+    if len(words) != _FIELDS:
+        raise _wrong(expression, f"a cron expression has {_FIELDS} fields")
+    return replace(cron, fields=" ".join(words))
+
+
+@lru_cache(maxsize=100)
+def zone_of(name: str) -> ZoneInfo:
+    """The time zone of a name.
+
+    Raises: `Invalid`.
+    """
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):
+        raise Invalid("no such time zone", kind="time_zone", time_zone=name[:80],
+                      hint="a name of the IANA data base, such as Europe/Paris") from None  # fmt: skip
+
+
+def next_instant(expression: str, after: int) -> int | None:
+    """The first instant of an expression after another one, in milliseconds; None when it is off, or beyond the
+    calendar's end.
+
+    Raises:
+        Invalid: it is no expression, or none of its instants comes within 50 years.
+    """
+    cron, start = parse_cron(expression), _EPOCH + timedelta(milliseconds=after)
+    try:
+        if not cron.time_zone:
+            following = next(CronSim(cron.fields, start))
+        elif cron.fields.split()[1] == "*":
+            following = _matching(cron.fields, zone_of(cron.time_zone), start)
+        else:
+            instants = _local(cron.fields, zone_of(cron.time_zone), start)
+            following = next(instant for instant in instants if instant > start)
+    except CronSimError as error:
+        raise _wrong(expression, str(error)) from None
+    except StopIteration:
+        raise _wrong(expression, "no such instant comes within 50 years") from None
+    except OverflowError:
+        return None
+    return None if cron.paused else int((following - _EPOCH).total_seconds()) * 1000
+
+
+def _local(fields: str, zone: ZoneInfo, start: datetime) -> Iterator[datetime]:
+    """The instants of local times from that of `start` on, in their order; the first may be before it."""
+    for naive in CronSim(fields, start.astimezone(zone).replace(tzinfo=None)):
+        local = naive.replace(tzinfo=zone)
+        instant = local.astimezone(UTC)
+        if instant.astimezone(zone).replace(tzinfo=None) == naive:
+            yield instant
+        else:  # fold 1 takes the later offset, and so lies before the change; fold 0 lies behind it
+            yield _change(zone, local.replace(fold=1).astimezone(UTC), instant)
+
+
+def _matching(fields: str, zone: ZoneInfo, start: datetime) -> datetime:
+    """The first instant after `start` whose local time matches: sought from one change of the offset to the next."""
+    first = start.replace(microsecond=0) + _SECOND
+    while True:
+        offset = _offset(zone, first)
+        naive = next(CronSim(fields, (first + offset - _SECOND).replace(tzinfo=None)))
+        instant = (naive - offset).replace(tzinfo=UTC)
+        before = day = first
+        while day < instant and _offset(zone, day) == offset:
+            before, day = day, min(day + _DAY, instant)
+        if _offset(zone, day) == offset:
+            return instant
+        first = _change(zone, before, day)
+
+
+def _change(zone: ZoneInfo, before: datetime, after: datetime) -> datetime:
+    """The first whole second between two instants at which the offset is that of the later one."""
+    stop = _offset(zone, after)
+    low, high = 0, int((after - before).total_seconds())
+    while low < high:
+        middle = (low + high) // 2
+        if _offset(zone, before + timedelta(seconds=middle)) == stop:
+            high = middle
+        else:
+            low = middle + 1
+    return before + timedelta(seconds=low)
+
+
+def _offset(zone: ZoneInfo, instant: datetime) -> timedelta:
+    offset = instant.astimezone(zone).utcoffset()
+    assert offset is not None
+    return offset
+
+
+def _wrong(expression: str, problem: str) -> Invalid:
+    hint = "minute hour day month weekday, as in '0 6 * * 1-5'"
+    return Invalid("not a cron expression", kind="cron", expression=expression[:80], problem=problem, hint=hint)
