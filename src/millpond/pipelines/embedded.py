@@ -153,9 +153,9 @@ class EmbeddedRuns:
         with suppress(AlreadyExists):
             self._send(RunWfRequest(wf_spec_name=pipeline, id=run, variables=variables))
 
-    def work(self, wanted: Callable[[], bool]) -> None:
-        """Carry out steps of all runs, while that is wanted."""
-        asyncio.run(self._until(wanted))
+    def work(self, goes_on: Callable[[], bool]) -> None:
+        """Carry out steps of all runs, while `goes_on` says so."""
+        asyncio.run(self._until(goes_on))
 
     def status(self, run: str) -> str:
         """The status of a run; nothing when there is none."""
@@ -181,14 +181,14 @@ class EmbeddedRuns:
             if end.worker is not None and isinstance(end.reply, ScheduledTask) and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._handed.put_nowait, end.reply)
 
-    async def _until(self, wanted: Callable[[], bool]) -> None:
+    async def _until(self, goes_on: Callable[[], bool]) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
         idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
         for worker in idle:
             self._processor.workers.wait(worker)
         try:
-            while wanted():
+            while goes_on():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.2):
                         scheduled = await self._handed.get()

@@ -79,11 +79,11 @@ def backfill(
     name: Annotated[
         str, typer.Argument(metavar="NAME", help="A pipeline of a node, or a file (.py) that runs in this process.")
     ],
+    first: Annotated[str, typer.Option("--from", metavar="TIME", help="The first partition.")],
+    last: Annotated[str, typer.Option("--to", metavar="TIME", help="The last partition.")],
     inputs: Annotated[
         list[str] | None, typer.Argument(metavar="NAME=VALUE", help="More parameters of each run.", show_default=False)
     ] = None,
-    first: Annotated[str, typer.Option("--from", metavar="TIME", help="The first partition.")] = ...,  # type: ignore[assignment]
-    last: Annotated[str, typer.Option("--to", metavar="TIME", help="The last partition.")] = ...,  # type: ignore[assignment]
     every: Annotated[str, typer.Option("--every", metavar="STEP", help="hour, day, week or month.")] = "day",
     parameter: Annotated[
         str, typer.Option("--parameter", metavar="NAME", help="The parameter that is the partition.")
