@@ -99,7 +99,7 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
                        hint=f"those that began: {', '.join(dict.fromkeys(names))}")  # fmt: skip
     rows = [
         {"step": name, "attempt": number, "status": TaskStatus.Name(attempt.status).removeprefix("TASK_").lower(),
-         "log": attempt.log_output.str}
+         "reason": attempt.exception.message or attempt.error.message, "log": attempt.log_output.str}
         for name, task in zip(names, tasks, strict=True) if step in (None, name)
         for number, attempt in enumerate(task.attempts)
     ]  # fmt: skip
@@ -107,8 +107,10 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
         console.print_json_list(rows)
         return
     for row in rows:
-        if row["log"]:
-            console.say(f"── {row['step']} attempt {row['attempt']}  {row['status']}\n{row['log'].rstrip()}")
+        reason = row["reason"].strip().splitlines()[-1:]
+        if row["log"] or reason:
+            console.say("  ".join([f"── {row['step']} attempt {row['attempt']}", row["status"], *reason]))
+            console.say(row["log"].rstrip())
 
 
 def _step_of(task: Any) -> str:
