@@ -20,6 +20,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Internal, Invalid, MillpondError, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
+from millpond.pipelines.attempt_logs import current_log
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, stays
 from millpond.pipelines.declare import COMPUTED
 from millpond.pipelines.programs import pipelines_of
@@ -294,6 +295,8 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
             words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             timeout=planned["timeout_ms"] / 1000,
         )  # fmt: skip
+        if (log := current_log()) is not None:
+            log.write(done.stdout)
         output = done.stdout[-_OUTPUT_CHARACTERS:]
         if done.returncode:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
