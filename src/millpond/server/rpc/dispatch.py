@@ -11,6 +11,9 @@ iterator of messages.
 Invariants:
 * nothing of a request is received before its caller is known, and parsed before there is room for it. So every method
   is one of streams to the server of gRPC: of another one it receives the message, of any caller, before it tells;
+* a message that is not there at once takes the room of the largest until it is; what lasts begins with a small one.
+  The library of gRPC looks at the length of a message only when it has it all (grpc/grpc#43012), so messages that come
+  end when the process has grown by more than all requests may take;
 * the right is that of the row. `Service.admit` asks for it before the request is parsed, where the metadata name what
   it is about; else the handler does, before anything else;
 * a change is one line of the audit log, also if its caller goes away.
@@ -22,10 +25,12 @@ import asyncio
 import base64
 import binascii
 import inspect
+import mmap
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
@@ -45,8 +50,14 @@ if TYPE_CHECKING:
     from millpond.server.memory import MemoryBudget
     from millpond.server.metrics import Metrics
 
-__all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
+__all__ = ("MESSAGE_BYTES_MAX", "POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
 
+MESSAGE_BYTES_MAX = 16 << 20
+LASTING_BYTES_MAX = 64 << 10
+"""The largest message of a call that lasts: of a watcher, or in the stream of a worker."""
+_AT_ONCE_SECONDS = 0.25
+_OTHERS_BYTES = 64 << 20
+"""By so much more than requests may take the process may grow while a message comes."""
 POLLS_MAX = 10_000
 """The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
 _TIMER_SHARE = 0.1
@@ -133,7 +144,7 @@ class Front:
 
         async def unary(_requests: AsyncIterator[bytes], context: _Context) -> bytes:
             async def act(call: Call[S]) -> bytes:
-                request = await self._received(context)
+                request = await self._received(call, context)
                 with self._memory.room(share_of(call.caller)) as room:
                     room.need(_MESSAGE_MEMORY * len(request))
                     if waits:
@@ -144,7 +155,7 @@ class Front:
 
         async def streaming(_requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
-                request = await self._received(context)
+                request = await self._received(call, context)
                 await self._send_all(context, handler(call, _parsed(row, request)))
 
             await self._through(service, name, context, act)
@@ -223,21 +234,38 @@ class Front:
                 )  # fmt: skip
             yield
 
-    async def _received(self, context: _Context) -> bytes:
+    async def _received(self, call: Call[Any], context: _Context) -> bytes:
         """The message of a call that has one.
 
         Raises:
-            Unavailable: it does not come in the time of a body.
+            Unavailable: it does not come in the time of a body; or not at once, and there is no room for the largest.
             Invalid: the call ends without it.
         """
-        seconds = self.node.limits.body_seconds
+        loop, seconds, bytes_max = asyncio.get_running_loop(), self.node.limits.body_seconds, self._memory.bytes_max
+        refused: list[Unavailable] = []
+        late: asyncio.TimerHandle
+
+        def hold(before: int | None = None) -> None:
+            nonlocal late
+            now = _process_bytes()
+            late = loop.call_later(_AT_ONCE_SECONDS, hold, now if before is None else before)
+            try:
+                room.need(min(MESSAGE_BYTES_MAX, bytes_max))
+                _need_growth_within(now - (before or now), bytes_max + _OTHERS_BYTES)
+            except Unavailable as error:
+                refused.append(error)
+                limit.reschedule(loop.time())
+
         try:
-            async with asyncio.timeout(seconds):
-                request = await context.read()
+            with self._memory.room(share_of(call.caller)) as room:
+                async with asyncio.timeout(seconds) as limit:
+                    late = loop.call_later(_AT_ONCE_SECONDS, hold)
+                    try:
+                        request = await context.read()
+                    finally:
+                        late.cancel()
         except TimeoutError:
-            raise Unavailable(
-                "the message does not come", kind="message_late", seconds=seconds, hint="send it again, or less at once"
-            ) from None
+            raise (refused or [_late(seconds)])[0] from None
         if request is grpc.aio.EOF:
             raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
         return cast(bytes, request)
@@ -283,7 +311,34 @@ def _bytes_of(response: Message | bytes | None) -> bytes:
     return response or b""
 
 
+def _process_bytes() -> int:
+    """The memory of this process; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def _need_growth_within(grown: int, bytes_max: int) -> None:
+    if grown > bytes_max:
+        raise Unavailable(
+            "messages take more memory than they may", kind="request_memory_full", bytes=grown, bytes_max=bytes_max,
+            hint="send it again in a moment, or less at once",
+        )  # fmt: skip
+
+
+def _late(seconds: float) -> Unavailable:
+    return Unavailable(
+        "the message does not come", kind="message_late", seconds=seconds, hint="send it again, or less at once"
+    )
+
+
 def _parsed(row: Row[Any, Any], request: bytes) -> Any:
+    if row.work is not Work.CALL and len(request) > LASTING_BYTES_MAX:
+        raise Invalid(
+            "the request is not understood", kind="request_invalid", reason="it is too long for one that lasts",
+            bytes=len(request), bytes_max=LASTING_BYTES_MAX, hint="send the message of this method",
+        )  # fmt: skip
     if row.message is None:
         return request
     try:

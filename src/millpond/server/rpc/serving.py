@@ -35,7 +35,7 @@ from millpond.server.armada.means import SURFACE
 from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
-from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
+from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Service
 from millpond.server.rpc.health import Health
 
 if TYPE_CHECKING:
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
-MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all that a node has."""
 METADATA_BYTES_MAX = 16 << 10
