@@ -334,3 +334,25 @@ def test_a_load_with_an_id_is_entered_once_on_its_branch(pond: Pond, tmp_path: P
         fix.map("m").load(rows, load_id="nightly-4", commit=False)
     (entry,) = [entry for entry in pond.log.entries(0) if entry.body.get("load") == "nightly-1"]
     assert (entry.maps, entry.body["branch"], entry.body["commit"]) == ((), "fix", first.commit)
+
+
+def test_rows_are_deleted_on_a_branch_as_one_commit(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a", "b", "c")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 9, "d", commit=False)
+    report = fix.map("m").delete("key = 'a' or value = 9")
+    assert (report.rows_removed, report.rows_after, report.purged) == (2, 2, False)
+    head = next(pond.refs.log("fix"))
+    assert (head.id, head.metadata["rows_removed"], head.metadata["where"]) == (
+        report.commit, "2", "key = 'a' or value = 9",
+    )  # fmt: skip
+    assert values(fix.map("m"), "a", "b", "d") == [None, 1, None]
+    assert values(pond.map("m"), "a") == [1], "others do not see it"
+    assert fix.map("m").delete("key = 'a'").commit == "", "no such rows, no commit"
+    put(pond.map("m"), 5, "b")
+    fix.merge()
+    assert values(pond.map("m"), "a", "b", "c") == [None, 5, 1]
+    with pytest.raises(Invalid, match="a ref is only read"):
+        pond.at("main~1").map("m").delete("key = 'a'")
+    with pytest.raises(Invalid, match="a purge is of main"):
+        fix.map("m").delete("key = 'b'", now=True)

@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.zones import time_form
+from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
+from millpond.maps.loads.deletion import DeleteReport
 from millpond.maps.loads.load import LoadResult, write_data
+from millpond.maps.log.log import head_of
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
 from millpond.refs.layers import RefLayers, ref_unsupported
 from millpond.refs.loads import BranchLoad
+from millpond.refs.rewrites import delete_rows, maintain_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.layered.past import Past
-    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.shard.shard import ShardStats
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
     from millpond.refs.states import RefStates
@@ -40,6 +44,18 @@ class MapAtRef:
     state: Callable[[], MapEntry]
     states: RefStates | None = None
 
+    def branch(self, name: str) -> RefStates:
+        """The states, to change the map there.
+
+        Raises: `Invalid`, kind `ref_read_only`, at a ref that is no branch.
+        """
+        if self.states is None:
+            raise Invalid(
+                "a ref is only read", kind="ref_read_only", map=name, ref=self.ref,
+                hint="change the map on a branch: pond.branch('fix').map(…)",
+            )  # fmt: skip
+        return self.states
+
 
 class _RefRows(LayeredRows):
     """The rows of a map at a ref."""
@@ -49,17 +65,27 @@ class _RefRows(LayeredRows):
         snapshot: Callable[[], Snapshot], at: MapAtRef,
     ) -> None:  # fmt: skip
         super().__init__(definition, loading, objects, snapshot)
+        self._at = at
         self.snapshots = RefLayers(
             space=loading.space, clock=loading.clock, objects=objects(), definition=definition,
             memory_max=loading.memory_max, history_ms=loading.history_ms, ref=at.ref, state_now=at.state,
         )  # fmt: skip
 
-    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
-        """Refuse.
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes; counted each time, for a branch that was reset gives a version again."""
+        self._counted = -1, 0
+        return super().stats()
 
-        Raises: `Invalid`.
+    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        """Condense or retain the map on the branch, as one commit.
+
+        Raises: `Invalid` at a ref that is no branch; `NotFound` when the branch is gone.
         """
-        raise ref_unsupported(self.definition.name, what)
+        states = self._at.branch(self.definition.name)
+        return maintain(
+            self._loading, self.layers, what, before_ms, self.stats,
+            lambda: maintain_rows(states, self.layers, what, before_ms),
+        )  # fmt: skip
 
     def compact(self) -> MaintenanceReport:
         """Refuse.
@@ -77,11 +103,30 @@ class _RefRows(LayeredRows):
         raise ref_unsupported(self.definition.name, "known_at")
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Refuse.
+        """Delete the rows on the branch, as one commit.
 
-        Raises: `Invalid`.
+        Raises: `Invalid` for `now`, and at a ref that is no branch; `NotFound` when the branch is gone.
         """
-        raise ref_unsupported(self.definition.name, "delete")
+        clock, states = self._loading.clock, self._at.branch(self.definition.name)
+        if now:
+            raise Invalid(
+                "a purge is of main", kind="ref_unsupported", map=self.definition.name, ref=self._at.ref,
+                operation="delete now", hint="delete here, merge, and then delete on main with --now",
+            )  # fmt: skip
+        began = clock.monotonic()
+        commit, gone = delete_rows(states, self.layers, where)
+        with self._loading.space.read() as tx:
+            position = head_of(tx).position
+        return DeleteReport(
+            map=self.definition.name, rows_removed=gone, rows_after=self.stats().rows, position=position,
+            purged=False, left=(), seconds=clock.monotonic() - began, commit="" if commit is None else commit.id,
+        )  # fmt: skip
+
+    @property
+    def layers(self) -> RefLayers:
+        """The layers of the map at the ref."""
+        assert isinstance(self.snapshots, RefLayers), "a map at a ref is layered"
+        return self.snapshots
 
 
 class RefMap(Map):
@@ -90,7 +135,7 @@ class RefMap(Map):
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
         self.at = at
         super().__init__(definition, loading, None, folder)
-        self.rows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
+        self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
@@ -132,18 +177,13 @@ class RefMap(Map):
 
         Raises: as `Map.load`; `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
-        if self.at.states is None:
-            raise Invalid(
-                "a ref is only read", kind="ref_read_only", map=self.name, ref=self.at.ref,
-                hint="load on a branch: pond.branch('fix').map(…).load(…)",
-            )  # fmt: skip
         clock = self.loading.clock
         began = clock.monotonic()
-        load = BranchLoad(states=self.at.states, branch=self.at.ref, source=source, again=again, commit=commit,
-                          load_id=load_id)  # fmt: skip
+        load = BranchLoad(states=self.at.branch(self.name), branch=self.at.ref, source=source, again=again,
+                          commit=commit, load_id=load_id)  # fmt: skip
         if (earlier := load.earlier()) is not None:
             return earlier
-        writer = LayerWriter(self._layers_at_ref)
+        writer = LayerWriter(self.rows.layers)
         try:
             brought, rejected = write_data(
                 writer, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
@@ -155,10 +195,3 @@ class RefMap(Map):
             writer.close()
         named = result.load or (written[0].id if written else "")
         return replace(result, load=named, maps={self.name: result.rows}, seconds=clock.monotonic() - began)
-
-    @property
-    def _layers_at_ref(self) -> RefLayers:
-        """The layers of the map at the ref."""
-        layers = self.rows.snapshots
-        assert isinstance(layers, RefLayers), "a map at a ref is layered"
-        return layers

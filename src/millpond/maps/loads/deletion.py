@@ -67,7 +67,8 @@ LOCK_SECONDS = 600.0
 class DeleteReport(ShownAsTable):
     """The result of a delete. `position`: of its entry in the log, or of the last one when there were no such rows.
 
-    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them.
+    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them. `commit`: of
+    a delete on a branch.
     """
 
     map: str
@@ -77,6 +78,7 @@ class DeleteReport(ShownAsTable):
     purged: bool
     left: tuple[str, ...]
     seconds: float
+    commit: str = ""
 
 
 def condition_text(definition: MapDefinition, where: Where) -> str:
