@@ -81,14 +81,14 @@ class RefPond(PondFace):
     def _place(self, entry: MapEntry) -> MapAtRef:
         return MapAtRef(self.ref, lambda: entry)  # a commit never changes
 
-    def sql(self, text: str) -> pa.Table:
+    def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query in DuckDB's SQL over the maps at the ref, as `Pond.sql`.
 
-        Raises: `Invalid` when the query is not understood.
+        Raises: `Invalid` when the query is not understood, and for `known_at`, which is of main.
         """
         from millpond.maps.sql import query
 
-        return query(self, text)
+        return query(self, text, known_at=known_at)
 
     def close(self) -> None:
         """Let go of the maps that were opened here."""
