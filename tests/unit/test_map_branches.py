@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -356,3 +356,74 @@ def test_rows_are_deleted_on_a_branch_as_one_commit(pond: Pond) -> None:
         pond.at("main~1").map("m").delete("key = 'a'")
     with pytest.raises(Invalid, match="a purge is of main"):
         fix.map("m").delete("key = 'b'", now=True)
+
+
+@pytest.mark.usefixtures("process")
+def test_fields_change_on_a_branch_and_come_by_its_merge(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    weather = pond.map("w")
+    weather.load([{"key": "a", "temp": 1, "visib": 1.5}, {"key": "b", "temp": 2, "visib": 2.5}])
+    fix = pond.branch("fix", source="main")
+    handle = fix.map("w")
+    fix.alter_map("w", add={"gust": "long"}, default={"gust": 7}, drop=["visib"])
+    assert next(pond.refs.log("fix")).message == "Alter w: add, default, drop"
+    assert handle.get("a") == {"temp": 1, "gust": 7}, "a handle takes it on"
+    assert weather.get("a") == {"temp": 1, "visib": 1.5}, "others do not see it"
+    handle.load([{"key": "b", "temp": 3, "gust": 8}])
+    pond.alter_map("w", widen={"temp": "double"}, add={"wind": "string"})
+    weather.load([{"key": "c", "temp": 0.5, "visib": 3.5, "wind": "n"}])
+    table = pond.refs.diff("main", "fix", map="w")
+    assert table["old"].to_pylist()[-1] == {"temp": 0.5, "gust": 7}, "with the fields of the new side"
+    fix.merge()
+    assert str(pond.map("w").definition.value) == "temp double, wind string, gust long"
+    assert weather.lookup(["a", "b", "c"]).to_pylist() == [
+        {"temp": 1.0, "wind": None, "gust": 7}, {"temp": 3.0, "wind": None, "gust": 8},
+        {"temp": 0.5, "wind": "n", "gust": 7},
+    ]  # fmt: skip
+    handle.load([{"key": "d", "temp": 4, "gust": 9}])
+    fix.merge()
+    assert weather.get("d") == {"temp": 4.0, "wind": None, "gust": 9}
+    assert pond.verify(full=True).ok
+
+
+def test_the_same_field_added_on_both_sides_is_one_and_others_of_its_name_are_refused(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    pond.map("w").load([{"key": "a", "temp": 1, "visib": 1.5}])
+    fix = pond.branch("fix", source="main")
+    fix.map("w").load([{"key": "b", "temp": 2, "visib": 2.5, "gust": 8}], extra="add")
+    pond.map("w").load([{"key": "c", "temp": 3, "visib": 3.5, "gust": 9}], extra="add")
+    fix.merge()
+    assert [row["gust"] for row in pond.map("w").lookup(["a", "b", "c"]).to_pylist()] == [None, 8, 9]
+    apart: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"add": {"rain": "long"}}, {"add": {"rain": "double"}}),
+        ({"widen": {"temp": "double"}}, {"widen": {"temp": "string"}}),
+        ({"rename": {"temp": "t"}}, {"rename": {"temp": "degrees"}}),
+        ({"drop": ["gust"]}, {"rename": {"gust": "gusts"}}),
+        ({"overwrite": False}, {"maintenance_suspended": True}),
+    ]  # fmt: skip
+    for number, (ours, theirs) in enumerate(apart):
+        left = pond.branch(f"left-{number}", source="main")
+        right = pond.branch(f"right-{number}", source="main")
+        left.alter_map("w", **ours)
+        right.alter_map("w", **theirs, commit=False)
+        right.commit()
+        with pytest.raises(Invalid, match="both sides changed what the map is") as refused:
+            left.merge(into=right.ref)
+        assert {"ours", "theirs"} <= set(refused.value.values)
+    with pytest.raises(Invalid, match="no such field"):
+        fix.alter_map("w", drop=["nothing"])
+
+
+def test_a_field_that_was_dropped_does_not_come_back_by_a_revert(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    pond.map("w").load([{"key": "a", "temp": 1, "visib": 1.5}])
+    fix = pond.branch("fix", source="main")
+    fix.alter_map("w", add={"gust": "long"})
+    pond.refs.revert("fix", "fix")
+    assert fix.map("w").get("a") == {"temp": 1, "visib": 1.5}
+    fix.alter_map("w", drop=["visib"])
+    fix.map("w").load([{"key": "b", "temp": 2}])
+    with pytest.raises(Invalid, match="both sides changed what the map is"):
+        pond.refs.revert("fix~1", "fix")
+    pond.refs.restore("fix~2", "fix", maps=["w"])
+    assert fix.map("w").get("a") == {"temp": 1, "visib": 1.5}

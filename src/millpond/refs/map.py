@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
@@ -141,13 +142,20 @@ class RefMap(Map):
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
 
     def _follow(self) -> None:
-        """Nothing: a map at a ref has the fields that it has there."""
+        """Take on the definition that the map has on the branch by now; at another ref it stays."""
+        self._defined(self.at.state().definition)
+
+    def _defined(self, current: MapDefinition) -> None:
+        if current != self.definition:
+            self.definition, self._held = current, None
+            self.rows = _RefRows(current, self.loading, lambda: self.objects, self._whole, self.at)
 
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot
 
-        held = None if self._held is None else self._held[0]
         state = self.at.state()
+        self._defined(state.definition)
+        held = None if self._held is None else self._held[0]
         if held is None or held.closed or held.manifest.id != state.manifest:
             held = Snapshot.open(self.objects, self.freeze())
             self._held = held, None
@@ -177,16 +185,23 @@ class RefMap(Map):
 
         Raises: as `Map.load`; `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
+        self._follow()
         clock = self.loading.clock
         began = clock.monotonic()
         load = BranchLoad(states=self.at.branch(self.name), branch=self.at.ref, source=source, again=again,
                           commit=commit, load_id=load_id)  # fmt: skip
         if (earlier := load.earlier()) is not None:
             return earlier
+        mapping, states, ref = mapping_of(columns, extra), self.at.branch(self.name), self.at.ref
+        data, _ = with_fields(
+            data, self.definition, mapping,
+            lambda missing: states.alter_map(ref, self.name, {"add": missing}, commit=commit),
+        )  # fmt: skip
+        self._follow()
         writer = LayerWriter(self.rows.layers)
         try:
             brought, rejected = write_data(
-                writer, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
+                writer, self.definition, data, columns=mapping, max_rejects=max_rejects,
                 rejects=rejects, times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
             written = [layer for layer in brought if isinstance(layer, WrittenLayer)]

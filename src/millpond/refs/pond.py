@@ -12,7 +12,7 @@ from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files
+from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files, with_file_fields
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
@@ -136,6 +136,10 @@ class BranchPond(RefPond):
                           commit=commit, load_id=load_id)  # fmt: skip
         if (earlier := load.earlier()) is not None:
             return earlier
+        states = self.refs.states
+        reading = with_file_fields(
+            reading, listed, lambda name, changes: states.alter_map(self.ref, name, changes, commit=commit)
+        )
         with ExitStack() as held:
             folder = writer_folder(loading.folder, loading.clock)
             held.callback(remove_tree, folder)
@@ -176,6 +180,14 @@ class BranchPond(RefPond):
         )  # fmt: skip
         self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
+
+    def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> Map:
+        """Change settings or fields of a map on the branch, as `Pond.alter_map`; without `commit` that is staged.
+
+        Raises: `Invalid`; `NotFound`.
+        """
+        self.refs.states.alter_map(self.ref, check_name(name), settings, commit=commit)
+        return self.map(name)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged, of all maps, as one commit.
