@@ -164,6 +164,7 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
+                let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)

@@ -37,6 +37,7 @@ with millpond.open(sys.argv[1], events_reports=False) as pond:
         fix.merge()
     with suppress(Invalid):
         pond.refs.restore("fix", "fix", maps=["m"])
+    pond.map("m").delete("key = 'z'", now=True)
     print([pond.map(name).lookup(["a", "b", "c", "z"]).to_pylist() for name in "mn"], len(list(pond.refs.log("fix"))))
 """
 
@@ -70,7 +71,7 @@ def test_killed_at_any_step(tmp_path: Path) -> None:
     moments = occurrences(tmp_path / "log")
     names = {moment.partition(":")[0] for moment in moments}
     assert {"refs.staged", "refs.recorded", "refs.committed", "refs.published"} <= names
-    assert {"refs.rewritten", "alter.stored", "versions.built"} <= names
+    assert {"refs.rewritten", "refs.let_go", "alter.stored", "versions.built"} <= names
     first = next(at for at, moment in enumerate(moments) if moment.startswith(("refs.", "versions.")))
     for number, moment in drawn(list(enumerate(moments[first:])), 2, name="branches"):
         folder = tmp_path / str(number)

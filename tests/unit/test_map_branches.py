@@ -354,8 +354,53 @@ def test_rows_are_deleted_on_a_branch_as_one_commit(pond: Pond) -> None:
     assert values(pond.map("m"), "a", "b", "c") == [None, 5, 1]
     with pytest.raises(Invalid, match="a ref is only read"):
         pond.at("main~1").map("m").delete("key = 'a'")
-    with pytest.raises(Invalid, match="a purge is of main"):
-        fix.map("m").delete("key = 'b'", now=True)
+
+
+def test_a_purge_goes_through_branches_tags_and_past_commits(pond: Pond) -> None:
+    main = pond.map("m")
+    put(main, 1, "a", "b")
+    first = pond.refs.states.record().id
+    fix = pond.branch("fix", source="main")
+    put(main, 2, "b")
+    put(fix.map("m"), 3, "c")
+    pond.repository("pond").create_tag("v1", first)
+    report = main.delete("key = 'a'", now=True)
+    assert (report.rows_removed, report.purged) == (1, False)
+    assert {line.partition("; ")[2].partition(":")[0] for line in report.left} == {
+        f"a tag of commit {first[:12]}", "branch fix",
+    }  # fmt: skip
+    left = fix.map("m").delete("key = 'a'", now=True).left
+    assert ["a tag of" in line for line in left] == [True]
+    pond.repository("pond").delete_tag("v1")
+    (left,) = main.delete("key = 'a'", now=True).left
+    assert "the merge base of fix and main" in left
+    fix.merge()
+    assert main.delete("key = 'a'", now=True).purged
+    assert values(main, "a", "b", "c") == [None, 2, 3]
+    assert values(fix.map("m"), "a", "b", "c") == [None, 1, 3]
+    with pytest.raises(NotFound) as refused:
+        values(pond.at(first).map("m"), "a")
+    assert refused.value.kind == "ref_collected"
+    put(fix.map("m"), 4, "d")
+    fix.merge()
+    assert values(main, "b", "d") == [2, 4]
+    assert main.delete("key = 'c' and value = 9", now=True).rows_removed == 0
+
+
+def test_a_purge_of_hidden_rows_leaves_none_in_files(pond: Pond) -> None:
+    main = pond.map("m")
+    put(main, 1, "a")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "a")
+    put(main, 3, "a")
+    pond.refs.states.record()
+    fix.map("m").delete("value = 1", now=True)
+    report = main.delete("value = 1", now=True)
+    assert report.rows_removed == 0
+    assert ["the merge base" in line for line in report.left] == [True]
+    fix.merge(strategy="source-wins")
+    assert main.delete("value = 1", now=True).purged
+    assert values(main, "a") == [2]
 
 
 @pytest.mark.usefixtures("process")

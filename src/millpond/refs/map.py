@@ -12,7 +12,7 @@ from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
 from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
-from millpond.maps.loads.deletion import DeleteReport
+from millpond.maps.loads.deletion import DeleteReport, purge_layers
 from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.log.log import head_of
 from millpond.maps.map import Map
@@ -104,23 +104,23 @@ class _RefRows(LayeredRows):
         raise ref_unsupported(self.definition.name, "known_at")
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Delete the rows on the branch, as one commit.
+        """Delete the rows on the branch, as one commit; `now`: purge the map's files of them.
 
-        Raises: `Invalid` for `now`, and at a ref that is no branch; `NotFound` when the branch is gone.
+        Raises: `Invalid` at a ref that is no branch; `NotFound` when the branch is gone, and of `now` for a map that is
+        not on main.
         """
         clock, states = self._loading.clock, self._at.branch(self.definition.name)
+        began, shared = clock.monotonic(), states.layers_for(self.definition)
         if now:
-            raise Invalid(
-                "a purge is of main", kind="ref_unsupported", map=self.definition.name, ref=self._at.ref,
-                operation="delete now", hint="delete here, merge, and then delete on main with --now",
-            )  # fmt: skip
-        began = clock.monotonic()
-        commit, gone = delete_rows(states, self.layers, where)
+            shared.head()
+        commit, gone = delete_rows(states, self.layers, where, purge=now)
+        left = purge_layers(self._loading, shared, where) if now else ()
         with self._loading.space.read() as tx:
             position = head_of(tx).position
         return DeleteReport(
             map=self.definition.name, rows_removed=gone, rows_after=self.stats().rows, position=position,
-            purged=False, left=(), seconds=clock.monotonic() - began, commit="" if commit is None else commit.id,
+            purged=now and not left, left=left, seconds=clock.monotonic() - began,
+            commit="" if commit is None else commit.id,
         )  # fmt: skip
 
     @property

@@ -17,7 +17,7 @@ from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.retained import retained_rows
 from millpond.maps.layered.rows import count_layer, count_rows
 from millpond.maps.predicates.predicate import predicate
-from millpond.maps.snapshots.layers import LayerFold, substitute, write_layer
+from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import RefLayers, manifest_of
@@ -31,21 +31,28 @@ if TYPE_CHECKING:
 __all__ = ("delete_rows", "maintain_rows")
 
 Written = Callable[[RefLayers, "SnapshotManifest"], tuple["Layer | None", int]]
-"""The layer of the rows that are left, and the number of those that go."""
+"""The layer of the rows that are left, and the number of those that go; below 0: none do, and yet it is to count."""
 
 
-def delete_rows(states: RefStates, layers: RefLayers, where: str) -> tuple[Commit | None, int]:
-    """Delete the rows for which a condition holds; the commit, and how many there were.
+def delete_rows(
+    states: RefStates, layers: RefLayers, where: str, *, purge: bool = False
+) -> tuple[Commit | None, int]:  # fmt: skip
+    """Delete the rows for which a condition holds; the commit, and how many there were. `purge`: rows that others hide
+    go from the files, too.
 
     Raises: `Invalid` for a condition that the map cannot have; as `_rewritten`.
     """
 
     def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
         deletion = Deletion(layers, predicate(layers.definition, where))
-        return deletion.output(manifest), deletion.gone
+        output = deletion.output(manifest)
+        if not deletion.gone and purge and len(manifest.layers) > 1:
+            return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()).output, -1
+        return output, deletion.gone
 
     words = f"Delete {layers.definition.name} where {where}"
-    return _rewritten(states, layers, words, {"where": where}, written)
+    commit, gone = _rewritten(states, layers, words, {"where": where}, written)
+    return commit, max(gone, 0)
 
 
 def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: int) -> Commit | None:
@@ -87,7 +94,7 @@ def _rewritten(
             changed = substitute(here.objects, manifest, done, created_ms=now, spill=here.spill())
             changed = here.stored(replace(changed, shard_version=state.version + 1))
             change = StateChange(state, state.with_manifest(changed))
-            message = Message(words, metadata={**about, "rows_removed": str(gone)})
+            message = Message(words, metadata={**about, "rows_removed": str(max(gone, 0))})
             try:
                 return states.change(here.ref, [change], message, commit=True), gone
             except Conflict as error:
