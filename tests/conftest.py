@@ -20,6 +20,7 @@ import typer.testing
 from hypothesis import HealthCheck, Phase, settings
 
 from millpond.stores.objects import ObjectStore, open_objects
+from tests.rings.again import Again
 from tests.rings.ledger import UNIT_SECONDS_MAX, Ledger
 from tests.rings.order import Order
 from tests.rings.resources import RESOURCES, Resources
@@ -32,6 +33,9 @@ if TYPE_CHECKING:
     from tests.postgres_server import PostgresServer
     from tests.redis_servers import RedisCluster, RedisServer
 
+# Most tests of maps look into shards, or count their syncs and steps. Those over layers say so; the contract of maps
+# and the models run over both.
+os.environ.setdefault("MILLPOND_MAPS_STORE", "shard")
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
 # A JVM that lives for seconds is done before its second compiler has paid for itself.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1"
@@ -71,6 +75,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--ledger", choices=("off", "compare", "strict", "write"), default="off",
         help="compare what the files of tests cost with tests/durations.json, or write it there",
     )  # fmt: skip
+    parser.addoption(
+        "--again", type=int, default=0, metavar="COUNT",
+        help="run tests that fail once more, alone, where no more than so many do",
+    )  # fmt: skip
 
 
 def _only_units(config: pytest.Config) -> bool:
@@ -84,7 +92,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_LEDGER] = Ledger(config.getoption("--ledger"))
     plugins = [config.stash[_LEDGER], Sampling(), Resources(), Order()]  # the last one looks at the tests first
     if not hasattr(config, "workerinput"):
-        plugins.append(Keeper())
+        plugins += [Again(config.getoption("--again")), Keeper()]
     for plugin in plugins:
         config.pluginmanager.register(plugin)
 

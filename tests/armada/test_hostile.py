@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -38,6 +39,16 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
     """A server with few watchers, and no patience with them."""
     options = ("--set", "events.watchers_max=3", "--set", "client.read_timeout=1s")
     with serving(tmp_path_factory.mktemp("limited") / "pond", *options) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
+    """A server that wants tokens."""
+    folder, token = tmp_path_factory.mktemp("guarded") / "pond", draw_token(SystemClock())
+    millpond.open(str(folder)).close()
+    TokenFile(folder).add("admin", token, {"admin": ("*",)})
+    with serving(folder, token=token) as found:
         yield found
 
 
@@ -140,6 +151,29 @@ def test_compressed_messages_are_refused_before_they_are_unpacked(server: Armada
         server.channel.unary_unary(f"/{method}")(bomb, timeout=30, compression=grpc.Compression.Gzip)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert psutil.Process(server.pid).memory_info().rss - before < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        ("api.Submit/SubmitJobs", grpc.StatusCode.UNAUTHENTICATED),
+        ("api.Event/Watch", grpc.StatusCode.UNAUTHENTICATED),
+        ("littlehorse.LittleHorse/RunWf", grpc.StatusCode.UNAUTHENTICATED),
+        ("grpc.health.v1.Health/Check", grpc.StatusCode.DEADLINE_EXCEEDED),
+    ],
+)
+def test_nothing_waits_for_the_message_of_somebody_without_a_token(
+    guarded: ArmadaServer, method: str, code: grpc.StatusCode
+) -> None:
+    """Else each of any number of calls holds a message of 16 MiB that never ends."""
+    never = threading.Event()
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        try:
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.stream_unary(f"/{method}")((b"" for _ in iter(never.wait, True)), timeout=30)
+        finally:
+            never.set()
+    assert caught.value.code() is code and caught.value.details() != "Deadline Exceeded"
 
 
 def test_one_watcher_too_many_is_refused_over_grpc_and_http(limited: ArmadaServer) -> None:

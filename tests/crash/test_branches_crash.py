@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import millpond
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 CHILD = """
@@ -43,10 +42,7 @@ with millpond.open(sys.argv[1], events_reports=False) as pond:
 
 
 def run_child(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, str(folder)], env={**os.environ, **variables}, capture_output=True, text=True,
-        check=False,
-    )  # fmt: skip
+    return run_python("-c", CHILD, str(folder), **variables)
 
 
 def check_whole(folder: Path, moment: str) -> None:

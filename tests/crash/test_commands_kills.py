@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +15,7 @@ from millpond.workflows.keyspaces import COMMANDS, DEFINITION, FAILED, GROUP, QU
 from millpond.workflows.processor import Partition
 from millpond.workflows.store import initialize
 from tests.crash.commands_killed import commands
+from tests.rings.forked import run_python
 
 PROGRAM = Path(__file__).parent / "commands_killed.py"
 ALL = (COMMANDS, DEFINITION, FAILED, QUEUED, TIMER, TIMER_TIME, GROUP, TAG)
@@ -25,12 +23,8 @@ ALL = (COMMANDS, DEFINITION, FAILED, QUEUED, TIMER, TIMER_TIME, GROUP, TAG)
 
 def run(folder: Path, **environment: str) -> tuple[int, int]:
     """The exit code, and the number of commands that were acknowledged."""
-    path = os.pathsep.join([str(PROGRAM.parents[2]), *sys.path])
-    done = subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder)], env={**os.environ, "PYTHONPATH": path, **environment},
-        stdout=subprocess.PIPE, check=False,
-    )  # fmt: skip
-    return done.returncode, done.stdout.count(b"done")
+    done = run_python(str(PROGRAM), str(folder), **environment)
+    return done.returncode, done.stdout.count("done")
 
 
 def rows_of(space: LmdbSpace) -> list[tuple[bytes, bytes]]:

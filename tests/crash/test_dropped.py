@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +16,7 @@ from millpond.errors import NotFound
 from millpond.maps.snapshots.leases import pin
 from millpond.testing.faults import KILL_AT
 from tests.harness.contracts.dropped import CALLS, rows
+from tests.rings.forked import run_python
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,8 +62,7 @@ def held(pond: Pond) -> Map:
 
 
 def drop_elsewhere(pond: Pond, *anew: str, **environment: str) -> int:
-    script = [sys.executable, "-c", DROPPER, str(pond.folder), *anew]
-    return subprocess.run(script, env={**os.environ, **environment}, check=False).returncode
+    return run_python("-c", DROPPER, str(pond.folder), *anew, **environment).returncode
 
 
 def refused(held: Map, names: list[str] | None = None) -> None:

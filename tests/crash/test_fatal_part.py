@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,6 +11,7 @@ import millpond
 from millpond.clock import ManualClock
 from millpond.maps.loads.attempts import MergeAttempts
 from millpond.testing.rows import canonical_of
+from tests.rings.forked import run_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -37,8 +36,7 @@ def answers(pond: Pond) -> dict[str, object]:
 
 
 def merge_in_child(folder: Path, *step: str) -> int:
-    command = [sys.executable, "-m", "tests.crash.fatal_child", str(folder), "fatal", *step]
-    return subprocess.run(command, check=False).returncode
+    return run_python("-m", "tests.crash.fatal_child", str(folder), "fatal", *step).returncode
 
 
 def test_a_part_that_ends_the_process_twice_is_quarantined(tmp_path: Path) -> None:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -12,6 +9,7 @@ import pytest
 
 import millpond
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 if TYPE_CHECKING:
@@ -38,8 +36,7 @@ with arm(), millpond.open(sys.argv[1]) as pond:
 
 
 def load(folder: Path, **environment: str) -> int:
-    script = [sys.executable, "-c", LOADER, str(folder)]
-    return subprocess.run(script, env={**os.environ, **environment}, check=False).returncode
+    return run_python("-c", LOADER, str(folder), **environment).returncode
 
 
 def rows(folder: Path) -> list[tuple[object, ...]]:

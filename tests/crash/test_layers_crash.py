@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from millpond.maps.snapshots.manifest import list_manifests
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 from millpond.stores.objects import FolderObjects
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 CHILD = """
@@ -44,10 +43,7 @@ KINDS = ("temporal_state", "temporal_ranged_state")
 
 
 def run_child(folder: Path, kind: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, str(folder), kind], env=environment, capture_output=True, text=True, check=False
-    )
+    return run_python("-c", CHILD, str(folder), kind, **variables)
 
 
 def states(folder: Path) -> dict[str, list[dict[str, object]]]:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import shutil
 import signal
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -15,6 +13,7 @@ from millpond.clock import ManualClock
 from millpond.pond import open_pond
 from millpond.testing.faults import flip_byte
 from millpond.testing.rows import canonical_of
+from tests.rings.forked import run_python
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,8 +55,7 @@ def quarantine_first(pond: Pond, intact: Path) -> str:
 
 
 def killed(folder: Path, step: str) -> None:
-    command = [sys.executable, "-c", RETRIER, str(folder), step]
-    assert subprocess.run(command, check=False).returncode == -signal.SIGKILL, step
+    assert run_python("-c", RETRIER, str(folder), step).returncode == -signal.SIGKILL, step
 
 
 def answers(pond: Pond, *keys: str) -> list[object]:

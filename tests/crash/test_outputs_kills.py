@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
 from importlib.util import find_spec
 from pathlib import Path
@@ -25,6 +23,7 @@ from millpond.workflows.outputs import outputs_after
 from millpond.workflows.processor import Partition
 from millpond.workflows.store import initialize
 from tests.crash.outputs_killed import relay_to, turned
+from tests.rings.forked import run_python
 from tests.topic_records import committed
 
 PROGRAM = Path(__file__).parent / "outputs_killed.py"
@@ -33,10 +32,7 @@ Records = dict[tuple[str, str], list[bytes]]
 
 
 def run(*words: str, **environment: str) -> int:
-    path = os.pathsep.join([str(PROGRAM.parents[2]), *sys.path])
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), *words], env={**os.environ, "PYTHONPATH": path, **environment}, check=False
-    ).returncode
+    return run_python(str(PROGRAM), *words, **environment).returncode
 
 
 def expected(space: LmdbSpace) -> Records:

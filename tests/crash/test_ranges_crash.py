@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from millpond import ranges
 from millpond.stores.objects import FolderObjects, open_objects, sweep_partial
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 CHILD = """
@@ -39,10 +38,7 @@ print(merged.id)
 
 
 def run_child(folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, **variables}
-    return subprocess.run(
-        [sys.executable, "-c", CHILD, str(folder)], env=environment, capture_output=True, text=True, check=False
-    )
+    return run_python("-c", CHILD, str(folder), **variables)
 
 
 @pytest.fixture(scope="module")

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +16,7 @@ from millpond.stores.lmdb.space import LmdbSpace
 from millpond.testing.faults import KILL_AT, STEPS_LOG
 from millpond.workflows.store import Kind, RunReads, delete_run, migrate_store
 from tests.harness.contracts.run_stores import objects_of_run, put_all, put_legacy, rows_of, store_in
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 
 PROGRAM = Path(__file__).parent / "runs_killed.py"
@@ -26,9 +24,7 @@ NODES = 8
 
 
 def run(verb: str, folder: Path, **environment: str) -> int:
-    path = os.pathsep.join([str(PROGRAM.parents[2]), *sys.path])
-    command = [sys.executable, str(PROGRAM), verb, str(folder)]
-    return subprocess.run(command, env={**os.environ, "PYTHONPATH": path, **environment}, check=False).returncode
+    return run_python(str(PROGRAM), verb, str(folder), **environment).returncode
 
 
 def slices(verb: str, prepared: Path, tmp_path: Path) -> int:

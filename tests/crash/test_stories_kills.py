@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +19,7 @@ from millpond.workflows.keyspaces import STORY
 from millpond.workflows.processor import Partition
 from millpond.workflows.store import initialize
 from millpond.workflows.stories import stories_after
+from tests.rings.forked import run_python
 
 PROGRAM = Path(__file__).parent / "stories_killed.py"
 STEPS = ("workflows.batch_uncommitted", "workflows.batch_committed", "events.appended", "workflows.told")
@@ -30,10 +28,7 @@ Fact = tuple[str, str, tuple[tuple[str, str], ...]]
 
 
 def run(folder: Path, **environment: str) -> int:
-    path = os.pathsep.join([str(PROGRAM.parents[2]), *sys.path])
-    return subprocess.run(
-        [sys.executable, str(PROGRAM), str(folder)], env={**os.environ, "PYTHONPATH": path, **environment}, check=False
-    ).returncode  # fmt: skip
+    return run_python(str(PROGRAM), str(folder), **environment).returncode
 
 
 def expected(space: LmdbSpace, folder: Path) -> list[Fact]:

@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
 from tests.nodes import uploading
+from tests.rings.forked import run_python
 
 
 def run_child(folder: Path, log: Path, way: str, kill: str | None = None) -> int:
-    env = {**os.environ, STEPS_LOG: str(log)}
-    if kill is not None:
-        env[KILL_AT] = kill
-    command = [sys.executable, uploading.__file__, str(folder), way]
-    return subprocess.run(command, env=env, check=False, timeout=120).returncode
+    killed = {} if kill is None else {KILL_AT: kill}
+    return run_python(uploading.__file__, str(folder), way, **{STEPS_LOG: str(log)}, **killed).returncode
 
 
 ENDS = {

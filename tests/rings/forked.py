@@ -17,9 +17,11 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import itertools
 import json
 import os
 import pkgutil
+import runpy
 import select
 import selectors
 import signal
@@ -28,6 +30,7 @@ import subprocess
 import sys
 import threading
 import traceback
+import types
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -36,7 +39,7 @@ from typing import IO
 
 from tests.rings.servers import shared
 
-__all__ = ("Command", "python_of_spark", "run", "script", "start_daemons", "start_server")
+__all__ = ("Command", "python_of_spark", "run", "run_python", "script", "start_daemons", "start_server")
 
 ROOT = Path(__file__).parents[2]
 FORKED = Path(__file__).with_name("forked_command.py")
@@ -44,6 +47,8 @@ NOT_IMPORTED = ("millpond.spark", "millpond.testing", "millpond.__main__")
 """Spark is imported by few commands, and starts a thread."""
 WORKERS = ("pyspark.daemon", "pyspark.worker", "pyspark.sql.worker.", "pandas", "millpond.spark.", "millpond.maps.")
 """For the daemons of Spark; names that end in a dot are packages with all that is in them."""
+_MANY = 8
+"""A run that starts so many commands will start more: kernels are loaded for all of them."""
 
 
 def start_server(stack: ExitStack) -> str:
@@ -158,6 +163,13 @@ def run(
         return subprocess.CompletedProcess(list(words), code, output, errors.read())
 
 
+def run_python(
+    *words: str, cwd: Path | None = None, timeout: float = 300, **variables: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program: `-c`, its text and its words; `-m` and a module; or a file. Variables are added to those here."""
+    return run(["python", *words], cwd=cwd, env=os.environ | variables, timeout=timeout)
+
+
 def _import_all(kind: str) -> None:
     for name in ("millpond.",) if kind == "commands" else WORKERS:
         found = importlib.import_module(name.rstrip("."))
@@ -165,6 +177,18 @@ def _import_all(kind: str) -> None:
         for module in modules:
             if kind != "commands" or not module.name.startswith(NOT_IMPORTED):
                 importlib.import_module(module.name)
+    from numba.core.registry import cpu_target
+
+    cpu_target.target_context.refresh()  # else the first kernel of each child does it
+    cpu_target.typing_context.refresh()
+
+
+def _load_kernels() -> None:
+    """All that were compiled, once: a child that has them saves as long as the import of numba takes."""
+    from millpond.arrays import warming
+
+    for kernel in warming.kernel_types():
+        warming._compile_one(kernel)
 
 
 def _run(words: list[str]) -> int:
@@ -176,6 +200,8 @@ def _run(words: list[str]) -> int:
             sys.argv = words[1:]
             sys.path[:0] = [str(Path.cwd()), *filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))]
             manager()
+        elif words[:1] == ["python"]:
+            _run_program(words[1:])
         else:
             from millpond.cli.main import main
 
@@ -189,7 +215,21 @@ def _run(words: list[str]) -> int:
     return 0
 
 
-def _serve(listener: socket.socket) -> list[str]:
+def _run_program(words: list[str]) -> None:
+    """Run a program by its words, as the interpreter does."""
+    sys.modules["__main__"] = program = types.ModuleType("__main__")
+    if words[0] == "-c":
+        sys.argv, sys.path[:0] = ["-c", *words[2:]], [""]
+        exec(compile(words[1], "<string>", "exec"), program.__dict__)
+    elif words[0] == "-m":
+        sys.argv = words[1:]
+        runpy.run_module(words[1], run_name="__main__", alter_sys=True)
+    else:
+        sys.argv, sys.path[:0] = words, [str(Path(words[0]).parent)]
+        runpy.run_path(words[0], run_name="__main__")
+
+
+def _serve(listener: socket.socket, *, kernels: bool) -> list[str]:
     """Fork children until the process is ended; in a child, the words of its command."""
     woken, wake = os.pipe()
     for end in (woken, wake):
@@ -198,6 +238,7 @@ def _serve(listener: socket.socket) -> list[str]:
     signal.signal(signal.SIGCHLD, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
     commands: dict[int, socket.socket] = {}
+    forks = itertools.count(1)
     with selectors.DefaultSelector() as selector:
         selector.register(listener, selectors.EVENT_READ)
         selector.register(woken, selectors.EVENT_READ)
@@ -213,6 +254,8 @@ def _serve(listener: socket.socket) -> list[str]:
                     continue
                 connection, _address = listener.accept()
                 task, files = _received(connection)
+                if next(forks) == _MANY and kernels:
+                    _load_kernels()
                 pid = os.fork()
                 if not pid:
                     for other in (connection, listener, *commands.values()):
@@ -270,7 +313,7 @@ def main() -> None:
         listener.bind(sys.argv[1])
         listener.listen(64)
         os.write(1, b"ready\n")
-        words = _serve(listener)
+        words = _serve(listener, kernels=sys.argv[2] == "commands")
     code = _run(words)
     threading._shutdown()  # type: ignore[attr-defined]
     atexit._run_exitfuncs()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from tests.rings.again import Again
 from tests.rings.ledger import Cost, grown
 from tests.rings.sampling import Sampling, drawn
 
@@ -63,3 +66,21 @@ def test_of_a_file_some_tests_are_kept_beside_its_unit_tests(
     Sampling().pytest_collection_modifyitems(pytestconfig, left)
     assert len(set(left) & set(items)) == 2
     assert set(units) | set(full) <= set(left)
+
+
+@pytest.mark.parametrize(("failed", "passes", "exitstatus"), [(1, True, 0), (1, False, 1), (4, True, 1), (0, True, 1)])
+def test_a_few_failed_tests_have_a_second_run(failed: int, passes: bool, exitstatus: int) -> None:
+    tried: list[str] = []
+
+    def again(nodeids: Sequence[str]) -> bool:
+        tried.extend(nodeids)
+        return passes
+
+    plugin, session = Again(3, again), SimpleNamespace(exitstatus=1)
+    for number in range(failed):
+        for _ in range(2):  # of the call, and of what it leaves behind
+            plugin.pytest_runtest_logreport(SimpleNamespace(failed=True, nodeid=f"a.py::test_{number}"))  # type: ignore[arg-type]
+    plugin.pytest_sessionfinish(session)  # type: ignore[arg-type]
+    assert session.exitstatus == exitstatus
+    assert tried == (["a.py::test_0"] if failed == 1 else [])
+    assert plugin.unsteady == (("a.py::test_0",) if exitstatus == 0 else ())

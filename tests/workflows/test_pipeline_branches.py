@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import millpond
 from millpond.errors import Invalid
 from millpond.pipelines import branch, check, load, merge, pipeline, publish, sql
 from millpond.testing.faults import KILL_AT, STEPS_LOG, occurrences
+from tests.rings.forked import run_python
 from tests.rings.sampling import drawn
 from tests.workflows.conftest import SECONDS
 
@@ -77,10 +76,9 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ran(folder: Path, name: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files"), **variables}
-    return subprocess.run(
-        [sys.executable, "-c", RUN, "pipeline", "run", "nightly.py", "--pipeline", name, *words, "--pond", "pond"],
-        cwd=folder, capture_output=True, text=True, env=environment, timeout=SECONDS, check=False,
+    return run_python(
+        "-c", RUN, "pipeline", "run", "nightly.py", "--pipeline", name, *words, "--pond", "pond",
+        cwd=folder, timeout=SECONDS, MILLPOND_PIPELINE_FILES=str(folder / "files"), **variables,
     )  # fmt: skip
 
 

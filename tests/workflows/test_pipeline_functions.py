@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
 from littlehorse.model import LHStatus, RunWfRequest, WfRunId
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
 from millpond.pipelines.plan import drawn, drawn_svg
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.values import filled, template_of
+from tests.rings.forked import Command, run
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
 NIGHTLY = """
+import sys
 from datetime import date
 
 from millpond.pipelines import check, item, load, notify, pipeline, python, shell, sql
 
 
 def counted(rows, day):
+    print("counted", rows, "with password=hunter22")
+    print("x" * 100, file=sys.stderr)
     with open("counted.txt", "a") as lines:
         lines.write(f"{day}\\n")
     return {"twice": 2 * rows, "day": day}
@@ -60,18 +63,25 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def begun(folder: Path, *words: str) -> subprocess.Popen[str]:
-    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")}
-    return subprocess.Popen(
-        [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", *words, "--pond", "pond"], cwd=folder,
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment,
-    )  # fmt: skip
+def begun(folder: Path, *words: str) -> tuple[Command, IO[str]]:
+    """A run or a backfill in a process, and what it says."""
+    words = words if words[:1] == BACKFILL[:1] else ("run", "nightly.py", *words)
+    reading, writing = os.pipe()
+    with os.fdopen(writing, "w") as errors:
+        command = Command(
+            ["pipeline", *words, "--pond", "pond"], cwd=folder, stderr=errors,
+            env={**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")},
+        )  # fmt: skip
+    return command, os.fdopen(reading)
 
 
 def ended(folder: Path, *words: str) -> tuple[int, str, str]:
-    process = begun(folder, *words)
-    output, errors = process.communicate(timeout=SECONDS)
-    return process.returncode, output, errors
+    command, errors = begun(folder, *words)
+    with errors:
+        said = errors.read()
+    output, _ = command.communicate(timeout=SECONDS)
+    assert command.returncode is not None
+    return command.returncode, output, said
 
 
 def assert_done_once(folder: Path) -> None:
@@ -92,6 +102,11 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     assert "COMPLETED" in output and "never: skipped" in errors
     assert (folder / "items.txt").read_text() == "a of 2026-01-01\nb' of 2026-01-01\n"
     assert_done_once(folder)
+    run = output.split()[0]
+    (log,) = answers("run", "logs", run, "counted", "--pond", str(folder / "pond"))
+    assert log["status"] == "success" and "counted 1 with password=***" in log["log"] and "x" * 100 in log["log"]
+    shown = CliRunner().invoke(app, ["run", "logs", run, "warm", "--pond", str(folder / "pond")])
+    assert shown.exit_code != 0 and "counted" in shown.output
     code, again, errors = ended(folder, "day=2026-01-01")
     assert (code, again) == (0, output) and "has ended" in errors and ": done" not in errors
     code, _, errors = ended(folder, "day=2026-01-01", "most=10")
@@ -116,53 +131,131 @@ def test_what_a_step_says_steers_no_terminal(folder: Path) -> None:
 def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder: Path) -> None:
     seen: list[str] = []
     for _ in range(12):
-        process = begun(folder, "day=2026-01-01")
-        assert process.stderr is not None
-        line = process.stderr.readline()
-        while line and ": done" not in line and ": skipped" not in line:
-            line = process.stderr.readline()
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=SECONDS)
+        process, errors = begun(folder, "day=2026-01-01")
+        with errors:
+            line = next((line for line in errors if ": done" in line or ": skipped" in line), "")
+            process.kill()
+            process.communicate(timeout=SECONDS)
         if not line:
             break
         seen.append(line.partition(":")[0].split(" attempt ")[0])
-    code, output, errors = ended(folder, "day=2026-01-01")
-    assert code == 0 and "COMPLETED" in output, errors
+    code, output, said = ended(folder, "day=2026-01-01")
+    assert code == 0 and "COMPLETED" in output, said
     assert {"load", "check", "sql", "counted", "never", "shell"} <= set(seen)
     assert_done_once(folder)
+
+
+DAILY = """
+from datetime import date
+
+from millpond.pipelines import check, notify, pipeline, sql
+
+
+@pipeline
+def daily(day: date):
+    rows = sql("select {day} as day", day=day)
+    check("select * from {rows} where day(day::date) = 3", rows=rows)
+    notify("stream:etl/daily", day=day)
+"""
+BACKFILL = ("backfill", "daily.py", "--from", "2026-01-01", "--to", "2026-01-03", "--parallel", "2", "--json")
+
+
+def test_a_backfill_that_is_killed_goes_on_by_the_same_command(folder: Path) -> None:
+    (folder / "daily.py").write_text(DAILY)
+    for steps in (1, 3):
+        process, errors = begun(folder, *BACKFILL)
+        with errors:
+            for line in errors:
+                steps -= ": done" in line
+                if not steps:
+                    break
+            process.kill()
+            process.communicate(timeout=SECONDS)
+    for _ in range(2):
+        code, output, said = ended(folder, *BACKFILL)
+        report = json.loads(output)
+        assert code == 1, said
+        assert sorted(report["done"]) == ["2026-01-01", "2026-01-02"] and not report["left"], said
+        assert list(report["failed"]) == ["2026-01-03"]
+    with millpond.open(folder / "pond") as pond:
+        events = [json.loads(event.payload)["day"] for event in pond.events.read("etl", "daily")]
+    assert sorted(events) == sorted(report["done"])
 
 
 def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
     server = WorkflowServer(folder / "pond")
     server.start()
-    words = [sys.executable, "-m", "millpond"]
     at = ["--server", f"127.0.0.1:{server.grpc_port}"]
     log = folder / "worker.log"
     try:
         with log.open("w") as output:
-            worker = subprocess.Popen(
-                [*words, "worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
-                cwd=folder, stdout=output, stderr=output, env=server.environment(),
+            worker = Command(
+                ["worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", *at],
+                cwd=folder, stderr=output, env=server.environment(),
             )  # fmt: skip
-        deployed = subprocess.run(
-            [*words, "pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, text=True, check=True,
-            capture_output=True, timeout=SECONDS,
-        )  # fmt: skip
-        assert json.loads(deployed.stdout) == {"pipeline": "nightly", "version": "0.0", "schedule": "", "open_runs": 0}
+        deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
+        assert json.loads(deployed.stdout) == {
+            "pipeline": "nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False, "open_runs": 0,
+        }  # fmt: skip
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:
             request = RunWfRequest(wf_spec_name="nightly", id="n-1")
             request.variables["parameters"].json_obj = '{"day": "2026-01-01"}'
             stub.RunWf(request, timeout=SECONDS)
-            run = WfRunId(id="n-1")
-            wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status != LHStatus.RUNNING)
-            assert stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
+            done = WfRunId(id="n-1")
+            wait_for(lambda: stub.GetWfRun(done, timeout=SECONDS).status != LHStatus.RUNNING)
+            assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
         with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
             assert len(list(pond.events.read("etl", "nightly"))) == 1
+        assert_operated(folder, f"127.0.0.1:{server.grpc_port}")
     finally:
         worker.kill()
-        worker.wait()
+        worker.communicate(timeout=SECONDS)
         server.end()
+
+
+def answers(*words: str) -> list[Any]:
+    """The lines of a command with `--json`."""
+    result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def assert_operated(folder: Path, server: str) -> None:
+    """Its schedule is listed, switched off and on, and a deploy keeps it off."""
+    at = ("--server", server)
+    logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "nightly", *at)}
+    assert "counted 1 with password=***" in logs["counted"]
+    assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
+    (row,) = answers("pipeline", "list", *at)
+    assert (row["last_run"], row["last_status"], row["open_runs"], row["next"]) == ("n-1", "COMPLETED", 0, None)
+    refused = CliRunner().invoke(app, ["pipeline", "pause", "nightly", *at])
+    assert refused.exit_code != 0 and "has no schedule" in refused.output
+    refused = CliRunner().invoke(app, ["pipeline", "pause", "weekly", *at])
+    assert refused.exit_code != 0 and "there are: nightly" in refused.output
+    file = folder / "nightly.py"
+    schedule = 'schedule="0 3 1 1 *", time_zone="Europe/Paris"'
+    file.write_text(NIGHTLY.replace("on_failure=tell", f"on_failure=tell, {schedule}"))
+    answers("pipeline", "deploy", str(file), *at)
+    (row,) = answers("pipeline", "list", *at)
+    assert (row["version"], row["schedule"], row["time_zone"]) == ("0.1", "0 3 1 1 *", "Europe/Paris")
+    assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
+    answers("pipeline", "pause", "nightly", *at)
+    assert answers("pipeline", "deploy", str(file), *at)[0]["paused"]
+    (row,) = answers("pipeline", "list", *at)
+    assert row["paused"] and row["next"] is None
+    answers("pipeline", "resume", "nightly", *at)
+    (row,) = answers("pipeline", "list", *at)
+    assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
+    file.write_text(NIGHTLY)
+    answers("pipeline", "deploy", str(file), *at)
+    assert answers("pipeline", "list", *at)[0]["schedule"] == ""
+    days = ("--from", "2026-02-01", "--to", "2026-02-02", "--parallel", "2")
+    (report,) = answers("pipeline", "backfill", "nightly", *days, *at)
+    assert list(report["done"]) == ["2026-02-01", "2026-02-02"] and not report["failed"] and not report["left"]
+    assert answers("pipeline", "backfill", "nightly", *days, *at) == [report]
+    refused = CliRunner().invoke(app, ["pipeline", "backfill", "nightly", *days, "--parameter", "dya", *at])
+    assert refused.exit_code != 0 and "day, most, heights" in refused.output
 
 
 # -- declared -----------------------------------------------------------------------------------------
@@ -218,6 +311,10 @@ def test_a_step_takes_values_of_steps_before_it_alone() -> None:
         sql("select 1")
     with pytest.raises(MillpondError, match="not a cron expression"):
         pipeline(lambda: sql("select 1"), name="never", schedule="0 0 30 2 *")
+    with pytest.raises(Invalid, match="no such time zone"):
+        pipeline(lambda: sql("select 1"), name="mars", schedule="0 3 * * *", time_zone="Mars")
+    with pytest.raises(Invalid, match="five fields alone"):
+        pipeline(lambda: sql("select 1"), name="off", schedule="PAUSED=true 0 3 * * *")
 
 
 def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -24,6 +22,7 @@ from littlehorse.model import (
 from littlehorse.workflow import Workflow, WorkflowThread
 
 from millpond.clock import SystemClock
+from tests.rings.forked import Command
 from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
@@ -57,14 +56,14 @@ class Site:
         self.folder, self.server = folder, WorkflowServer(folder / "pond")
         (folder / "work_tasks.py").write_text(TASKS)
 
-    def worker(self, *words: str) -> subprocess.Popen[bytes]:
+    def worker(self, *words: str) -> Command:
         log = self.folder / "worker.log"
         with log.open("w") as output:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "millpond", "worker", "work_tasks", *words, "--server",
-                 f"127.0.0.1:{self.server.grpc_port}"],
-                stdout=output, stderr=output, env=self.server.environment(), cwd=self.folder,
+            process = Command(
+                ["worker", "work_tasks", *words, "--server", f"127.0.0.1:{self.server.grpc_port}"],
+                stderr=output, env=self.server.environment(), cwd=self.folder,
             )  # fmt: skip
+        process.stdout.close()  # all that it says is in the log
         wait_for(lambda: "working on" in log.read_text())
         return process
 

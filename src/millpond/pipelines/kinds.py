@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import re
 import subprocess
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
@@ -17,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import urllib3
 
 from millpond.clock import SystemClock
-from millpond.errors import Internal, Invalid, MillpondError, Unavailable
+from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
+from millpond.pipelines.attempt_logs import current_log
 from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, stays
-from millpond.pipelines.declare import COMPUTED
-from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.declare import COMPUTED, notified
+from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, write_rows
 from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
@@ -257,33 +255,15 @@ async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
 
 
 async def _python(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    function = pipelines_of(planned["program"])[planned["pipeline"]].functions[planned["name"]]
-
-    def work() -> Any:
-        try:
-            result = function(*inputs["arguments"])
-            return asyncio.run(result) if inspect.iscoroutine(result) else result
-        except MillpondError:
-            raise
-        except (ConnectionError, TimeoutError) as error:
-            raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
-                              function=planned["name"], reason=error) from error  # fmt: skip
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            raise Internal("a function of the pipeline failed", kind="pipeline_function", function=planned["name"],
-                           reason=f"{type(error).__name__}: {error}",
-                           line=f"{Path(frames[-1].filename).name}:{frames[-1].lineno}") from error  # fmt: skip
-
-    return _as_output(await step.once(work))
+    function = partial(call_function, planned["program"], planned["pipeline"], planned["name"], inputs["arguments"])
+    output: dict[str, Any] = await step.once(function)
+    return output
 
 
 async def _spark(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     arguments = {"program": planned["program"], "pipeline": planned["pipeline"], "step": planned["name"], **inputs}
-    return _as_output((await planned["job"](step, "function", arguments))["result"])
-
-
-def _as_output(result: Any) -> dict[str, Any]:
-    return result if isinstance(result, dict) else {"value": result}
+    output: dict[str, Any] = await planned["job"](step, "function", arguments)
+    return output
 
 
 async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -294,6 +274,8 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
             words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             timeout=planned["timeout_ms"] / 1000,
         )  # fmt: skip
+        if (log := current_log()) is not None:
+            log.write(done.stdout)
         output = done.stdout[-_OUTPUT_CHARACTERS:]
         if done.returncode:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
@@ -306,7 +288,7 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 
 async def _notify(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    place, body = inputs["place"], stable_json(inputs["fields"], compact=True)
+    place, body = notified(inputs["place"]), stable_json(inputs["fields"], compact=True)
 
     def append(pond: Pond | RemotePond) -> dict[str, Any]:
         queue, _, job_set = place.removeprefix("stream:").partition("/")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from millpond.clock import SystemClock
 from millpond.error_values import shown
 from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
+from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, collecting
 from millpond.pipelines.story import Story
 from millpond.workflows.engine.keys import run_path
 
@@ -81,12 +83,25 @@ class Step:
 
 
 async def attempt(
-    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], **about: str
+    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], *,
+    log_bytes: int = ATTEMPT_LOG_BYTES_MAX, **about: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make an attempt at a step, and tell its story; `about` are facts of all its events.
+    """Make an attempt at a step, tell its story, and keep its log; `about` are facts of all its events.
 
     Raises: `LHTaskException` where a repetition cannot help; else an error whose text is one sentence.
     """
+    log = AttemptLog(log_bytes)
+    try:
+        with collecting(log):
+            return await _attempt(context, work, log, about)
+    finally:
+        if text := log.text():
+            context.log(text)
+
+
+async def _attempt(
+    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], log: AttemptLog, about: Mapping[str, str]
+) -> dict[str, Any]:  # fmt: skip
     pond = os.environ.get("MILLPOND_POND", "pond")
     story: Story | None = None
     try:
@@ -107,6 +122,7 @@ async def attempt(
     except Exception as raised:
         error = understood(raised)
         retryable = _is_retryable(error)
+        log.write("".join(traceback.format_exception(raised)))
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
             raise RuntimeError(str(error)) from None

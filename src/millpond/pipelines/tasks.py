@@ -15,6 +15,7 @@ from littlehorse.worker import WorkerContext
 
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
+from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX
 from millpond.pipelines.driver import SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
@@ -98,7 +99,8 @@ async def step(
     async def work(own: Step) -> dict[str, Any]:
         return await carried_out(own, planned, values, program, _job)
 
-    return await attempt(context, work, pipeline_step=planned["name"])
+    log_bytes = planned.get("log_bytes", ATTEMPT_LOG_BYTES_MAX)  # a run of an earlier release names none
+    return await attempt(context, work, log_bytes=log_bytes, pipeline_step=planned["name"])
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

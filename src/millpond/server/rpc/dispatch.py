@@ -1,6 +1,6 @@
 """The way of a call through a node: from the bytes of its request to the handler of its row, and back.
 
-    bytes ─▶ row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ message ─▶ handler ─▶ bytes
+    row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ bytes ─▶ message ─▶ handler ─▶ bytes
       errors of any step ─▶ status, with the error's kind in the trailing metadata; a line of the audit log; metrics
 
 A service is a table: `{"CreateQueue": Row(pb.Queue, create, "write", audited=True), …}`. A handler takes the call and
@@ -9,7 +9,8 @@ groups of messages as bytes, each of which is sent before the next is made; that
 iterator of messages.
 
 Invariants:
-* nothing of a request is parsed before its caller is known, and there is room for it;
+* nothing of a request is received before its caller is known, and parsed before there is room for it. So every method
+  is one of streams to the server of gRPC: of another one it receives the message, of any caller, before it tells;
 * the right is that of the row. `Service.admit` asks for it before the request is parsed, where the metadata name what
   it is about; else the handler does, before anything else;
 * a change is one line of the audit log, also if its caller goes away.
@@ -25,7 +26,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, 
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 from anyio.to_thread import run_sync
@@ -130,8 +131,9 @@ class Front:
         handler = row.handler
         waits = inspect.iscoroutinefunction(handler)
 
-        async def unary(request: bytes, context: _Context) -> bytes:
+        async def unary(_requests: AsyncIterator[bytes], context: _Context) -> bytes:
             async def act(call: Call[S]) -> bytes:
+                request = await self._received(context)
                 with self._memory.room(share_of(call.caller)) as room:
                     room.need(_MESSAGE_MEMORY * len(request))
                     if waits:
@@ -140,8 +142,9 @@ class Front:
 
             return await self._through(service, name, context, act)
 
-        async def streaming(request: bytes, context: _Context) -> None:
+        async def streaming(_requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
+                request = await self._received(context)
                 await self._send_all(context, handler(call, _parsed(row, request)))
 
             await self._through(service, name, context, act)
@@ -154,11 +157,11 @@ class Front:
 
         match row.work:
             case Work.CALL:
-                return grpc.unary_unary_rpc_method_handler(unary)
+                return grpc.stream_unary_rpc_method_handler(unary)
             case Work.POLL:
                 return grpc.stream_stream_rpc_method_handler(polling)
             case Work.WATCH:
-                return grpc.unary_stream_rpc_method_handler(streaming)
+                return grpc.stream_stream_rpc_method_handler(streaming)
 
     async def _through(
         self, service: Service[S], name: str, context: _Context, act: Callable[[Call[S]], Awaitable[M]]
@@ -219,6 +222,25 @@ class Front:
                     hint="send it again in a moment",
                 )  # fmt: skip
             yield
+
+    async def _received(self, context: _Context) -> bytes:
+        """The message of a call that has one.
+
+        Raises:
+            Unavailable: it does not come in the time of a body.
+            Invalid: the call ends without it.
+        """
+        seconds = self.node.limits.body_seconds
+        try:
+            async with asyncio.timeout(seconds):
+                request = await context.read()
+        except TimeoutError:
+            raise Unavailable(
+                "the message does not come", kind="message_late", seconds=seconds, hint="send it again, or less at once"
+            ) from None
+        if request is grpc.aio.EOF:
+            raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
+        return cast(bytes, request)
 
     async def _send_all(self, context: _Context, responses: AsyncGenerator[Sequence[bytes], None]) -> None:
         async with aclosing(responses):

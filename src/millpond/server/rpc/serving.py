@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from millpond.errors import MillpondError, Unavailable
 from millpond.server.armada.events_api import EVENT_ROWS
@@ -36,6 +36,7 @@ from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
 from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
+from millpond.server.rpc.health import Health
 
 if TYPE_CHECKING:
     from millpond.server.armada.means import Means
@@ -106,11 +107,11 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     """
     node = front.node
     server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
-    states = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(states, server)
+    health = Health()
+    states = health.states
     workflows, services = _workflows(front)
     services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
-    server.add_generic_rpc_handlers([front.handler(service) for service in services])
+    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services)])
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:
