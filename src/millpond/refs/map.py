@@ -17,6 +17,7 @@ from millpond.maps.loads.load import LoadResult, write_data
 from millpond.maps.log.log import head_of
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
+from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers, ref_unsupported
 from millpond.refs.loads import BranchLoad
 from millpond.refs.rewrites import delete_rows, maintain_rows
@@ -195,7 +196,7 @@ class RefMap(Map):
         mapping, states, ref = mapping_of(columns, extra), self.at.branch(self.name), self.at.ref
         data, _ = with_fields(
             data, self.definition, mapping,
-            lambda missing: states.alter_map(ref, self.name, {"add": missing}, commit=commit),
+            lambda missing: alter_map(states, ref, self.name, {"add": missing}, commit=commit),
         )  # fmt: skip
         self._follow()
         writer = LayerWriter(self.rows.layers)

@@ -16,6 +16,7 @@ from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_f
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
+from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers
 from millpond.refs.loads import BranchLoad
 from millpond.refs.main import MAIN
@@ -138,7 +139,7 @@ class BranchPond(RefPond):
             return earlier
         states = self.refs.states
         reading = with_file_fields(
-            reading, listed, lambda name, changes: states.alter_map(self.ref, name, changes, commit=commit)
+            reading, listed, lambda name, changes: alter_map(states, self.ref, name, changes, commit=commit)
         )
         with ExitStack() as held:
             folder = writer_folder(loading.folder, loading.clock)
@@ -186,7 +187,7 @@ class BranchPond(RefPond):
 
         Raises: `Invalid`; `NotFound`.
         """
-        self.refs.states.alter_map(self.ref, check_name(name), settings, commit=commit)
+        alter_map(self.refs.states, self.ref, check_name(name), settings, commit=commit)
         return self.map(name)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:

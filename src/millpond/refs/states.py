@@ -3,22 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
-from millpond.maps.layered.fields import encoded_default, stored_change
-from millpond.maps.layered.head import Head, Layers
-from millpond.maps.model.catalogue import altered
+from millpond.errors import AlreadyExists, Invalid, NotFound
+from millpond.maps.layered.head import Layers
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.model.field_changes import CHANGES, FieldChanges, changed_fields
-from millpond.maps.model.snapshot_pointer import Pointer
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change
 from millpond.refs.face import POND
-from millpond.refs.layers import manifest_of
 from millpond.refs.main import MAIN, record_main
 from millpond.refs.map_entries import MapEntry, maps_of
 from millpond.stores.objects import open_objects
@@ -154,33 +149,6 @@ class RefStates:
             raise AlreadyExists("the map exists", kind="map_exists", map=definition.name, hint="choose another name")
         change = StateChange(None, MapEntry(definition))
         self.change(branch, [change], Message(f"Create {definition.name}"), commit=commit)
-
-    def alter_map(self, branch: str, name: str, settings: Mapping[str, Any], *, commit: bool) -> MapDefinition:
-        """Change settings or fields of a map on a branch, staged or as one commit: no row is rewritten.
-
-        Raises: `Invalid` naming the setting or field; `NotFound`.
-        """
-        fields = {change: settings[change] for change in CHANGES if settings.get(change)}
-        others = {setting: value for setting, value in settings.items() if setting not in CHANGES}
-        words = Message(f"Alter {name}: {', '.join(sorted({*fields, *others}))}")
-        while True:
-            state = self.map_at(branch, name)
-            before = altered(state.definition, others)
-            after = changed_fields(before, FieldChanges.of(fields, encoded_default)) if fields else before
-            if after == state.definition:
-                return after
-            layers = self.layers_for(state.definition)
-            with layers.writing():
-                head = Head(Pointer(), manifest_of(layers, state, branch))
-                manifest = stored_change(layers, head, state.definition, after)
-                change = StateChange(state, replace(state, definition=after).with_manifest(manifest))
-                try:
-                    self.change(branch, [change], words, commit=commit)
-                except Conflict as error:
-                    if error.kind != "head_moved":
-                        raise
-                    continue
-            return after
 
     def change(
         self, branch: str, changes: Sequence[StateChange], words: Message, *, commit: bool,

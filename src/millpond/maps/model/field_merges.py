@@ -102,7 +102,9 @@ def _chosen_fields(
 
 def _fields_of(definition: MapDefinition) -> Mapping[int, _Field]:
     assert definition.value is not None, "its fields are merged"
-    defaults = {} if definition.fields is None else {each.field: each.value for each in definition.fields.defaults}
+    defaults = (
+        {} if definition.fields is None else {default.field: default.value for default in definition.fields.defaults}
+    )
     return {
         id_: _Field(name, scalar, defaults.get(id_))
         for id_, (name, scalar) in zip(definition.field_ids, definition.value.parts, strict=True)
