@@ -109,7 +109,7 @@ def run(pond: Pond, kind: Kind, story: list[Act]) -> None:
         else:
             models[side] = merge(pond, side, base, models)
             base = dict(models[1 - side])
-        assert [held(each) for each in sides] == [shown(kind, model) for model in models], act
+        assert [held(target) for target in sides] == [shown(kind, model) for model in models], act
     pond.refs.delete_branch("fix")
     pond.drop_map("m")
 

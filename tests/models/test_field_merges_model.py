@@ -111,13 +111,13 @@ def merged_fields(base: dict[Id, Field], ours: dict[Id, Field], theirs: dict[Id,
                 outcome[id_] = mine or other
             continue
         assert before is not None
-        kept = {}
+        retained = {}
         for part in ("name", "type"):
             said = {getattr(side, part) for side in (mine, other)} - {getattr(before, part)}
             if len(said) > 1:
                 return None
-            kept[part] = said.pop() if said else getattr(before, part)
-        outcome[id_] = Field(**kept)
+            retained[part] = said.pop() if said else getattr(before, part)
+        outcome[id_] = Field(**retained)
     names = [field.name for field in outcome.values()]
     return outcome if names and len(set(names)) == len(names) else None
 

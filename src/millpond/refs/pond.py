@@ -43,16 +43,11 @@ class RefPond(PondFace):
     """A pond as it is at a ref, to read: maps, `sql` and `enrich`. It needs no closing."""
 
     def __init__(self, refs: Refs, ref: str) -> None:
-        self.refs, self.ref = refs, ref
+        self.refs, self.ref, self.clock = refs, ref, refs.clock
         self._maps: dict[str, RefMap] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.refs.folder)!r}, {self.ref!r})"
-
-    @property
-    def clock(self) -> Any:
-        """The clock of the pond."""
-        return self.refs.clock
 
     def map(self, name: str) -> Map:
         """A map as it is at the ref.

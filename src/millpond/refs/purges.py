@@ -49,11 +49,11 @@ def let_go(states: RefStates, definition: MapDefinition, manifests: Collection[s
         state = states.map(expression, definition.name)
         if state is not None and state.folder == folder and state.manifest in manifests:
             holders.setdefault(state.manifest, words)
-    kept = {NAMED.pack(folder, id_) for id_ in holders}
+    retained = {NAMED.pack(folder, id_) for id_ in holders}
 
     def act(tx: Transaction) -> None:
         for key, row in rows.items():
-            if row is not None and key not in kept and tx.get(key) == row:
+            if row is not None and key not in retained and tx.get(key) == row:
                 tx.delete(key)
 
     site.space.write(act)

@@ -22,8 +22,8 @@ from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
 
 __all__ = (
-    "ALTERABLE", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map", "in_store",
-    "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
+    "ALTERABLE", "altered", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map",
+    "in_store", "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
 )  # fmt: skip
 
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
