@@ -164,6 +164,7 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
+                let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -450,17 +451,18 @@ class Pond(PondFace, RefsFace):
 
     # -- questions to all maps ------------------------------------------------------------------------
 
-    def sql(self, text: str) -> pa.Table:
+    def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
         The table `events` has the events of all streams; where a map is named so, it is `millpond.events`.
+        `known_at` asks all maps of the query, which are layered, as they were known then.
 
-        Raises: `Invalid` when the query is not understood.
+        Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`.
         """
         from millpond.event_table import EventTable
         from millpond.maps.sql import query
 
-        return query(self, text, [EventTable(lambda: self.events)])
+        return query(self, text, [EventTable(lambda: self.events)], known_at=known_at)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.
