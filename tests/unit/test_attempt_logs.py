@@ -72,3 +72,8 @@ def test_the_logs_of_a_run_have_a_limit_together() -> None:
     for steps in (1, 10, 1000):
         for retries in (0, 3, 100):
             assert steps * (retries + 1) * attempt_bytes(steps, retries) <= 4_194_304
+
+
+def test_parameters_whose_names_say_that_they_are_secrets_are_masked() -> None:
+    log = AttemptLog(values={"api_token": "hunter22", "day": "2026-01-01", "password": 12, "secret": "abc"})
+    assert log.masked("hunter22 on 2026-01-01: abc 12") == "*** on 2026-01-01: abc 12"

@@ -162,11 +162,11 @@ BACKFILL = ("backfill", "daily.py", "--from", "2026-01-01", "--to", "2026-01-03"
 
 def test_a_backfill_that_is_killed_goes_on_by_the_same_command(folder: Path) -> None:
     (folder / "daily.py").write_text(DAILY)
-    for steps in (1, 3):
+    for steps in (1, 2):
         process, errors = begun(folder, *BACKFILL)
         with errors:
             for line in errors:
-                steps -= ": done" in line
+                steps -= " done, " in line
                 if not steps:
                     break
             process.kill()
@@ -180,6 +180,61 @@ def test_a_backfill_that_is_killed_goes_on_by_the_same_command(folder: Path) -> 
     with millpond.open(folder / "pond") as pond:
         events = [json.loads(event.payload)["day"] for event in pond.events.read("etl", "daily")]
     assert sorted(events) == sorted(report["done"])
+
+
+LOADS = """
+from datetime import date
+
+from millpond.pipelines import check, load, pipeline, publish
+
+
+@pipeline
+def loads(day: date):
+    publish(load(f"raw/{day}.csv", map="weather", kind="state", value="temp double"),
+            checks=["select * from weather where temp > 60"])
+    load(f"raw/{day}.csv", map="other", kind="state", value="temp double")
+    check("other", "select * from other where temp > 60")
+"""
+
+
+def test_a_backfill_on_a_branch_is_merged_when_all_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "loads.py").write_text(LOADS)
+    for day, temp in ((1, 39), (2, 99)):
+        (folder / "raw" / f"2026-01-0{day}.csv").write_text(f"key,temp\nk{day},{temp}\n")
+
+    monkeypatch.chdir(folder)
+    words = [
+        "pipeline",
+        "backfill",
+        "loads.py",
+        "--from",
+        "2026-01-01",
+        "--to",
+        "2026-01-02",
+        "--branch",
+        "old",
+        "--json",
+    ]
+
+    def report(status: int, *more: str) -> Any:
+        result = CliRunner().invoke(app, [*words, *more])
+        assert result.exit_code == status, result.output
+        return json.loads(result.stdout)
+
+    def keys(ref: str) -> list[list[str]]:
+        with millpond.open(folder / "pond") as pond:
+            at = pond.at(ref)
+            return [sorted(at.map(name).scan().read_all()["key"].to_pylist()) for name in ("weather", "other")]
+
+    first = report(1)
+    assert list(first["failed"]) == ["2026-01-02"] and first["merged"] == ""
+    assert keys("old") == [["k1"], ["k1"]]
+    with millpond.open(folder / "pond") as pond:
+        assert not pond.maps()
+    (folder / "raw" / "2026-01-02.csv").write_text("key,temp\nk2,40\n")
+    assert report(0, "--failed", "--leave")["merged"] == ""
+    assert report(0)["merged"] and keys("main") == [["k1", "k2"], ["k1", "k2"]]
+    assert report(0)["merged"] == "before"
 
 
 def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:

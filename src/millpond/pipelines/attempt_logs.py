@@ -6,7 +6,8 @@
 
 Invariants:
 * the first and the last lines stay, and no more bytes than the log's limit;
-* a secret is masked before a line is cut: of the environment, those whose name says so; and what looks like one.
+* a secret is masked before a line is cut: what the environment and the parameters of the run call so, and what looks
+  like one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ import re
 import sys
 import threading
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
@@ -53,7 +54,9 @@ def attempt_bytes(steps: int, retries: int) -> int:
 class AttemptLog:
     """The lines of one attempt. Threads may share it."""
 
-    def __init__(self, limit: int = ATTEMPT_LOG_BYTES_MAX) -> None:
+    def __init__(self, limit: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None) -> None:
+        """A log; of `values`, those whose names say that they are secrets are masked."""
+        self._secrets = (*_secrets_of(values or {}), *_secrets())
         self._half = max(0, limit - _NOTE_BYTES) // 2
         self._first = bytearray()
         self._last: deque[bytes] = deque()
@@ -80,7 +83,7 @@ class AttemptLog:
             return (bytes(self._first) + note + b"".join(self._last)).decode(errors="ignore")
 
     def _add(self, line: str) -> None:
-        rest = _masked(line).encode(errors="replace")
+        rest = self.masked(line).encode(errors="replace")
         if not self._last:
             room = self._half - len(self._first)
             self._first += rest[:room]
@@ -98,20 +101,24 @@ class AttemptLog:
             self._last_bytes -= lost
             self._dropped += lost
 
-
-def _masked(text: str) -> str:
-    for secret in _secrets():
-        text = text.replace(secret, _MASK)
-    for like, mask in _LIKE_SECRETS:
-        text = like.sub(mask, text)
-    return text
+    def masked(self, text: str) -> str:
+        """A text without secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, _MASK)
+        for like, mask in _LIKE_SECRETS:
+            text = like.sub(mask, text)
+        return text
 
 
 @cache
 def _secrets() -> tuple[str, ...]:
     """The secrets of the environment, the longest first: one may hold another."""
-    values = {value for name, value in os.environ.items() if _NAME_OF_SECRET.search(name)}
-    return tuple(sorted((own for own in values if len(own) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
+    return _secrets_of(os.environ)
+
+
+def _secrets_of(values: Mapping[str, Any]) -> tuple[str, ...]:
+    texts = {value for name, value in values.items() if isinstance(value, str) and _NAME_OF_SECRET.search(name)}
+    return tuple(sorted((own for own in texts if len(own) >= _SECRET_CHARACTERS_MIN), key=len, reverse=True))
 
 
 _CURRENT: ContextVar[AttemptLog | None] = ContextVar("attempt_log", default=None)

@@ -13,7 +13,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from typing import Final, Protocol
@@ -93,6 +93,7 @@ class Backfill:
     parameters: Mapping[str, str] = field(default_factory=dict)
     parallel: int = 1
     begins_failed: bool = False
+    tell: Callable[[str], object] = str
     done: dict[str, str] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     going: dict[str, str] = field(default_factory=dict)
@@ -128,6 +129,7 @@ class Backfill:
     def _note(self, partition: str, status: str) -> None:
         if status == "COMPLETED" or status in _FAILED:
             (self.done if status == "COMPLETED" else self.failed)[partition] = self.going.pop(partition)
+            self.tell(f"{partition} {'done' if status == 'COMPLETED' else 'failed'}, {len(self.left())} left")
 
 
 _FAILED = ("ERROR", "EXCEPTION")

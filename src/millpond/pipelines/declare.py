@@ -125,7 +125,7 @@ class Declared:
 
     def __init__(
         self, function: Callable[..., Any], *, name: str = "", schedule: str = "", time_zone: str = "",
-        on_failure: Callable[[Value], Any] | None = None,
+        overlap: bool = False, missed: str = "last", on_failure: Callable[[Value], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
         parameters = tuple(_parameters(function))
@@ -136,7 +136,7 @@ class Declared:
         self.functions = recording.functions | failed.functions
         self.plan = check_plan(Plan(
             name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
-            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone,
+            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone, overlap=overlap, missed=missed,
             doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
@@ -161,7 +161,9 @@ class Declared:
 def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a pipeline: a function of steps. It is checked here.
 
-    `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC; `on_failure` a
+    `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC. `overlap` lets a
+    run of it begin while the one before is open. Instants that passed meanwhile, or while the node was down, have a
+    run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. `on_failure` is a
     function of steps, which gets the failure.
 
     Raises: `Invalid` for a step that cannot work.

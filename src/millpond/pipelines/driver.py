@@ -188,14 +188,15 @@ class SparkDriver:
 
     def _pass_on(self, lines: IO[bytes]) -> None:
         """Give what the driver writes to the worker's own standard error, and to the log of the attempt that runs."""
-        while line := lines.readline(_LINE_BYTES):
-            line, is_end = line.removesuffix(_WRITTEN), line.endswith(_WRITTEN)
-            if log := self._log:
-                log.write(line.decode(errors="replace"))
-            with suppress(OSError):
-                os.write(2, line)
-            if is_end:
-                self._written.set()
+        with lines:
+            while line := lines.readline(_LINE_BYTES):
+                line, is_end = line.removesuffix(_WRITTEN), line.endswith(_WRITTEN)
+                if log := self._log:
+                    log.write(line.decode(errors="replace"))
+                with suppress(OSError):
+                    os.write(2, line)
+                if is_end:
+                    self._written.set()
         self._written.set()
 
     def _end(self) -> None:

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -92,7 +93,7 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
     runs = EmbeddedRuns(pond, tell)
     os.environ["MILLPOND_POND"] = place
     try:
-        with held(place, pond):
+        with held(place, pond), redirect_stdout(sys.stderr):  # standard output is the command's
             yield runs
     finally:
         runs.close()

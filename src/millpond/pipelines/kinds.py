@@ -18,7 +18,7 @@ from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
 from millpond.pipelines.attempt_logs import current_log
-from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, stays
+from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
 from millpond.pipelines.declare import COMPUTED, notified
 from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, write_rows
@@ -27,7 +27,7 @@ from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
-from millpond.workflows.engine.cron import zone_of
+from millpond.workflows.engine.cron import instant_of, zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("CHECK_FAILED", "carried_out")
+__all__ = ("BRANCH", "CHECK_FAILED", "carried_out")
 
 CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
+BRANCH = "@branch"
+"""The parameter that each pipeline has: the branch that a run has instead of `main`."""
 ITEMS_MAX = 10_000
 _ROWS_SHOWN = 5
 _OUTPUT_CHARACTERS = 10_000
@@ -61,8 +63,14 @@ async def carried_out(
         return _SKIPPED
     planned = {**planned, "program": program, "job": job}
     kind = _KINDS[planned["kind"]]
+    branch = values["run"].get("branch", "")
+
+    def inputs_of(own: dict[str, Any]) -> dict[str, Any]:
+        inputs: dict[str, Any] = filled(planned["inputs"], own)
+        return on_branch(planned["kind"], inputs, branch) if branch else inputs
+
     if planned["over"] is None:
-        return await kind(step, planned, filled(planned["inputs"], values))
+        return await kind(step, planned, inputs_of(values))
     items = filled(planned["over"], values)
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
@@ -71,20 +79,24 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await kind(own, planned, filled(planned["inputs"], {**values, "item": item})))
+        outputs.append(await kind(own, planned, inputs_of({**values, "item": item})))
     return {"items": outputs, "count": len(outputs)}
 
 
 def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
     """The values of parameters: of their types, with defaults where none is given."""
     parameters = {own["name"]: own for own in planned["parameters"]}
+    branch = inputs.pop(BRANCH, "")
     for name in inputs:
         if name not in parameters:
             raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
                           hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
     began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, zone)
+    at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
     values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
+    if branch:
+        values["run"]["branch"] = branch
     for name, own in parameters.items():
         if name in inputs:
             values[name] = _of_type(name, own["type"], inputs[name])
@@ -92,7 +104,7 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
             raise Invalid("a parameter is missing", kind="pipeline_value", parameter=name, type=own["type"],
                           hint=f"give {name}=…")  # fmt: skip
         else:
-            values[name] = COMPUTED[own["default"]](began).isoformat() if own["computed"] else own["default"]
+            values[name] = COMPUTED[own["default"]](at).isoformat() if own["computed"] else own["default"]
     return values
 
 

@@ -15,7 +15,7 @@ import os
 import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -84,13 +84,13 @@ class Step:
 
 async def attempt(
     context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], *,
-    log_bytes: int = ATTEMPT_LOG_BYTES_MAX, **about: str,
+    log_bytes: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None, **about: str,
 ) -> dict[str, Any]:  # fmt: skip
     """Make an attempt at a step, tell its story, and keep its log; `about` are facts of all its events.
 
     Raises: `LHTaskException` where a repetition cannot help; else an error whose text is one sentence.
     """
-    log = AttemptLog(log_bytes)
+    log = AttemptLog(log_bytes, values)
     try:
         with collecting(log):
             return await _attempt(context, work, log, about)
@@ -106,7 +106,7 @@ async def _attempt(
     story: Story | None = None
     try:
         key = await _once(context, lambda: _new_key(context))
-        story = _story(context, key, about)
+        story = replace(_story(context, key, about), masked=log.masked)
         await asyncio.to_thread(_with_pond, pond, story.running)
         result = await work(Step(context, pond, key))
         await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
@@ -122,12 +122,20 @@ async def _attempt(
     except Exception as raised:
         error = understood(raised)
         retryable = _is_retryable(error)
-        log.write("".join(traceback.format_exception(raised)))
+        log.write(_traced(raised))
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
-            raise RuntimeError(str(error)) from None
-        raise LHTaskException(error.kind.replace("_", "-"), str(error)) from None
+            raise RuntimeError(log.masked(str(error))) from None
+        raise LHTaskException(error.kind.replace("_", "-"), log.masked(str(error))) from None
     return result
+
+
+def _traced(error: Exception) -> str:
+    """The words of a log about an error: of ours its sentence, of others the traceback."""
+    cause = error.__cause__ or error
+    if isinstance(cause, MillpondError):
+        return f"{error}\n"
+    return "".join(traceback.format_exception(cause))
 
 
 def understood(error: Exception) -> MillpondError:

@@ -14,7 +14,7 @@ step's key as source, and positions that grow with the attempts; a late attempt'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -33,13 +33,14 @@ _LAST = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The events of one attempt at a step."""
+    """The events of one attempt at a step, whose facts are `masked`."""
 
     queue: str
     job_set: str
     key: str
     about: Mapping[str, str]
     attempt: int
+    masked: Callable[[str], str] = str
 
     def running(self, pond: Pond | RemotePond) -> None:
         """Report that the attempt begins."""
@@ -56,6 +57,7 @@ class Story:
         self._append(pond, "succeeded", _LAST, facts)
 
     def _append(self, pond: Pond | RemotePond, kind: str, position: int, facts: Mapping[str, str]) -> None:
-        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about, **facts}
+        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about}
+        headers |= {name: self.masked(fact) for name, fact in facts.items()}
         event = NewEvent(pond.clock.now_ms(), b"", kind, headers)
         pond.events.append(self.queue, self.job_set, [event], source=self.key, positions=[position])

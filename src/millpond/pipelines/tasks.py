@@ -100,7 +100,7 @@ async def step(
         return await carried_out(own, planned, values, program, _job)
 
     log_bytes = planned.get("log_bytes", ATTEMPT_LOG_BYTES_MAX)  # a run of an earlier release names none
-    return await attempt(context, work, log_bytes=log_bytes, pipeline_step=planned["name"])
+    return await attempt(context, work, log_bytes=log_bytes, values=values, pipeline_step=planned["name"])
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

@@ -90,6 +90,16 @@ def backfill(
     ] = "day",
     parallel: Annotated[int, typer.Option("--parallel", min=1, max=1_000, help="So many runs at a time.")] = 1,
     failed: Annotated[bool, typer.Option("--failed", help="Begin another run where the last one failed.")] = False,
+    branch: Annotated[
+        str | None,
+        typer.Option(
+            "--branch",
+            metavar="NAME",
+            show_default=False,
+            help="Run on this branch instead of main, of a pond in a folder; made when missing.",
+        ),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge/--leave", help="Merge the branch when all is done.")] = True,
     which: Which = None,
     pond: PondPlace = "pond",
     master: Master = None,
@@ -102,22 +112,32 @@ def backfill(
     Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
     """
     from millpond.pipelines.backfill import Backfill, partitions
+    from millpond.pipelines.kinds import BRANCH
 
     texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
+    if branch is not None:
+        _check_place(name, branch)
+        parameters[BRANCH] = branch
 
     def of(runs: Runs, pipeline: str, names: Sequence[str]) -> Backfill:
         _check_parameter(pipeline, parameter, names)
-        return Backfill(runs, pipeline, parameter, texts, parameters, parallel, begins_failed=failed)
+        return Backfill(runs, pipeline, parameter, texts, parameters, parallel, begins_failed=failed, tell=console.tell)
 
-    report = _in_process(name, which, pond, master, of) if name.endswith(".py") else _on_node(name, server, tenant, of)
-    _report(report, json=json)
+    if name.endswith(".py"):
+        report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
+    else:
+        report, merged = _on_node(name, server, tenant, of), ""
+    at = f"--pond {pond}" if name.endswith(".py") else f"--server {server}"
+    _report(report, branch, merged, at, json=json)
 
 
 def _in_process(
-    file: str, which: str | None, place: str, master: str | None, of: Callable[[Runs, str, Sequence[str]], Backfill]
-) -> Backfill:
+    file: str, which: str | None, place: str, master: str | None, of: Callable[[Runs, str, Sequence[str]], Backfill],
+    branch: str | None, *, merge: bool,
+) -> tuple[Backfill, str]:  # fmt: skip
     import os
 
+    from millpond.pipelines.branches import whole_branch
     from millpond.pipelines.embedded import embedded
     from millpond.pond import open_pond
 
@@ -125,11 +145,29 @@ def _in_process(
     plan = declared.plan
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    with open_pond(place) as opened, embedded(opened, place, console.tell) as runs:
+    with open_pond(place) as opened, embedded(opened, place, _tell_failures) as runs:
         own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
         runs.define(declared, program)
+        merged = ""
+        if branch is not None:
+            whole_branch(opened, branch, merged=False)
         runs.work(own.advance)
-    return own
+        if branch is not None and merge and not own.failed:
+            merged = whole_branch(opened, branch, merged=True) or "before"
+    return own, merged
+
+
+def _tell_failures(line: str) -> None:
+    if ": done, " not in line and ": skipped, " not in line:
+        console.tell(line)
+
+
+def _check_place(name: str, branch: str) -> None:
+    from millpond.errors import Invalid
+
+    if not name.endswith(".py"):
+        raise Invalid("maps have branches where the pond is a folder", kind="refs_place", branch=branch,
+                      hint="backfill the file: millpond pipeline backfill FILE --pond FOLDER")  # fmt: skip
 
 
 def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill]) -> Backfill:
@@ -139,10 +177,7 @@ def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Seque
 
     with connected(server, tenant) as call:
         own = of(_OfNode(call, name), name, parameters_of(call, name))
-        ended = 0
         while own.advance():
-            if ended != (ended := len(own.done) + len(own.failed)):
-                console.tell(f"{len(own.done)} done, {len(own.failed)} failed, {len(own.left())} left")
             threading.Event().wait(_LOOK_SECONDS)
     return own
 
@@ -155,12 +190,17 @@ def _check_parameter(pipeline: str, parameter: str, names: Sequence[str]) -> Non
                       parameter=parameter, hint=f"--parameter, one of: {', '.join(names) or 'none'}")  # fmt: skip
 
 
-def _report(own: Backfill, *, json: bool) -> None:
+def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:
     if json:
-        console.print_json({"pipeline": own.pipeline, "done": own.done, "failed": own.failed, "left": own.left()})
+        of_branch = {} if branch is None else {"branch": branch, "merged": merged}
+        report = {"pipeline": own.pipeline, "done": own.done, "failed": own.failed, "left": own.left(), **of_branch}
+        console.print_json(report)
     else:
         for partition, run in own.failed.items():
-            console.say(f"failed {partition}: millpond run logs {run}")
+            console.say(f"failed {partition}: millpond run logs {run} {at}")
         console.say(f"{own.pipeline}: {len(own.done)} done, {len(own.failed)} failed, {len(own.left())} left")
+        if branch is not None:
+            stays = f"the branch {branch} stays: millpond diff pond/main...{branch}"
+            console.say(f"merged {branch} into main" if merged else stays)
     if own.failed:
         raise typer.Exit(1)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,7 @@ from millpond.cli.workflows.server import Server, Tenant, connected, every_resul
 if TYPE_CHECKING:
     from millpond.workflows.engine.cron import Cron
 
-__all__ = ("count_open", "deployed_cron", "listed", "parameters_of", "pause", "put_cron", "resume")
+__all__ = ("check_deployed", "count_open", "deployed_cron", "listed", "parameters_of", "pause", "put_cron", "resume")
 
 _SERVER = "localhost:7434"
 _OPEN = ("RUNNING", "STARTING", "HALTING", "HALTED")
@@ -35,13 +36,16 @@ def listed(server: Server = _SERVER, tenant: Tenant = "default", json: Json = Fa
     with connected(server, tenant) as call:
         rows = [_row(call, name, now) for name in _names(call)]
     if json:
-        console.print_json_list(rows)
+        console.print_json_list([row for row, _ in rows])
+        return
+    if not rows:
+        console.say("no pipelines; millpond pipeline deploy FILE")
         return
     titles = ["pipeline", "version", "schedule", "next", "last run", "state", "open"]
     console.print_table(titles, [
-        [row["pipeline"], row["version"], _schedule(row), row["next"] or "", row["last_run"] or "",
+        [row["pipeline"], row["version"], words, row["next"] or "", row["last_run"] or "",
          row["last_status"] or "", str(row["open_runs"])]
-        for row in rows
+        for row, words in rows
     ])  # fmt: skip
 
 
@@ -64,17 +68,20 @@ def resume(
 def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool, json: bool) -> None:
     from littlehorse.model import ResumeWfRunRequest, StopWfRunRequest
 
+    from millpond.clock import SystemClock
     from millpond.errors import Invalid
     from millpond.workflows.engine import run_id
 
+    at = None
     with connected(server, tenant) as call:
-        _check_deployed(call, name)
+        check_deployed(call, name)
         if run is not None:
             _check_run(call, name, run)
             order = StopWfRunRequest if paused else ResumeWfRunRequest
             call("StopWfRun" if paused else "ResumeWfRun", order(wf_run_id=run_id(run)))
         else:
             cron = deployed_cron(call, name)
+            at = None if cron is None or paused else _next(replace(cron, paused=False), SystemClock().now_ms())
             if cron is None:
                 raise Invalid("the pipeline has no schedule", kind="pipeline_schedule", pipeline=name,
                               hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
@@ -84,7 +91,7 @@ def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: boo
     if json:
         console.print_json({word: what})
     else:
-        console.say(f"{word} {what}")
+        console.say(f"{word} {what}" + f"; its next run begins at {at}" * (at is not None))
 
 
 def deployed_cron(call: Any, name: str) -> Cron | None:
@@ -116,7 +123,7 @@ def parameters_of(call: Any, name: str) -> list[str]:
     """
     from millpond.json_forms import parse_object
 
-    _check_deployed(call, name)
+    check_deployed(call, name)
     spec = _spec(call, name)
     for node in spec.thread_specs[spec.entrypoint_thread_name].nodes.values():
         if node.HasField("task") and node.task.variables:
@@ -155,7 +162,11 @@ def _is_pipeline(spec: Any) -> bool:
     return {"parameters", "program", "values"} <= {own.var_def.name for own in thread.variable_defs}
 
 
-def _check_deployed(call: Any, name: str) -> None:
+def check_deployed(call: Any, name: str) -> None:
+    """Refuse a name that no pipeline of a node has.
+
+    Raises: `NotFound`.
+    """
     from millpond.errors import NotFound
 
     with suppress(NotFound):
@@ -176,29 +187,33 @@ def _check_run(call: Any, name: str, run: str) -> None:
                    hint=f"list them: millpond runs --workflow {name}")  # fmt: skip
 
 
-def _row(call: Any, name: str, now: int) -> dict[str, Any]:
+def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
     from millpond.cli.workflows.newest import newest_runs
+    from millpond.pipelines.plan import cron_words
     from millpond.workflows.engine import run_path
-    from millpond.workflows.engine.cron import next_instant, zone_of
 
     spec, cron = _spec(call, name), deployed_cron(call, name)
     newest = [call("GetWfRun", own) for own in newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, now)]
-    at = None if cron is None else next_instant(cron.text(), now)
-    zone = zone_of("UTC" if cron is None else cron.time_zone or "UTC")
     return {
         "pipeline": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
         "schedule": "" if cron is None else cron.fields,
         "time_zone": "" if cron is None else cron.time_zone or "UTC", "paused": cron is not None and cron.paused,
-        "next": None if at is None else datetime.fromtimestamp(at / 1000, zone).isoformat(),
+        "overlap": cron is not None and cron.overlap, "missed": "" if cron is None else cron.missed,
+        "next": _next(cron, now),
         "last_run": run_path(newest[0].id) if newest else None,
         "last_began": newest[0].start_time.ToJsonString() if newest else None,
         "last_status": LHStatus.Name(newest[0].status) if newest else None,
         "open_runs": count_open(call, name),
-    }  # fmt: skip
+    }, cron_words(cron)  # fmt: skip
 
 
-def _schedule(row: dict[str, Any]) -> str:
-    words = f"{row['schedule']} {row['time_zone']}" if row["schedule"] else ""
-    return f"{words} (paused)" if row["paused"] else words
+def _next(cron: Cron | None, now: int) -> str | None:
+    """The instant at which a schedule begins a run, in its zone."""
+    from millpond.workflows.engine.cron import next_instant, zone_of
+
+    at = None if cron is None else next_instant(cron.text(), now)
+    if cron is None or at is None:
+        return None
+    return datetime.fromtimestamp(at / 1000, zone_of(cron.time_zone or "UTC")).isoformat()

@@ -50,16 +50,18 @@ def pipeline_logs(
     """Show what the attempts of the newest run of a pipeline have written."""
     from littlehorse.model import SearchWfRunRequest
 
+    from millpond.cli.workflows.deployed import check_deployed
     from millpond.cli.workflows.newest import newest_runs
     from millpond.clock import SystemClock
     from millpond.errors import NotFound
     from millpond.workflows.engine import run_path
 
     with connected(server, tenant) as call:
+        check_deployed(call, name)
         newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, SystemClock().now_ms())
     if not newest:
         raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
-                       hint="list pipelines: millpond pipeline list")  # fmt: skip
+                       hint=f"start it: millpond run start {name}")  # fmt: skip
     run = run_path(newest[0])
     _show(run, _of_node(server, tenant, run), step, json=json)
 
@@ -90,10 +92,11 @@ def _of_pond(folder: str, run: str) -> list[Any]:
 def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> None:
     from littlehorse.model import TaskStatus
 
+    from millpond.cli.workflows.task_worker import step_of
     from millpond.errors import NotFound
 
     tasks = sorted(tasks, key=lambda task: task.scheduled_at.ToNanoseconds())
-    names = [_step_of(task) for task in tasks]
+    names = [step_of(task.task_def_id.name, task.input_variables) for task in tasks]
     if step is not None and step not in names:
         raise NotFound("the run has no such step", kind="pipeline_step", run=run, step=step,
                        hint=f"those that began: {', '.join(dict.fromkeys(names))}")  # fmt: skip
@@ -111,13 +114,3 @@ def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> No
         if row["log"] or reason:
             console.say("  ".join([f"── {row['step']} attempt {row['attempt']}", row["status"], *reason]))
             console.say(row["log"].rstrip())
-
-
-def _step_of(task: Any) -> str:
-    """The step of a task run: of a pipeline that is a function its name, else the task's."""
-    from millpond.json_forms import parse_object
-
-    first = task.input_variables[0].value if task.input_variables else None
-    if task.task_def_id.name == "step" and first is not None and first.WhichOneof("value") == "json_obj":
-        return str(parse_object(first.json_obj.encode()).get("name", "step"))
-    return str(task.task_def_id.name)

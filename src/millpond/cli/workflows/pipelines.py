@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -111,6 +112,7 @@ def deploy(
 
     from millpond.cli.workflows.deployed import count_open, deployed_cron, put_cron
     from millpond.pipelines.compiled import TASK, compiled
+    from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
 
     program, declared = declared_of(file, which)
@@ -121,16 +123,18 @@ def deploy(
         spec = call("PutWfSpec", compiled(plan, program).compile())
         before = deployed_cron(call, plan.name)
         paused = before is not None and before.paused
-        put_cron(call, plan.name, None if cron is None else cron.switched(paused=paused))
+        after = None if cron is None else cron.switched(paused=paused)
+        if before is None or after != replace(before, last=""):  # the same one goes on, with what it waits for
+            put_cron(call, plan.name, after)
         still = count_open(call, plan.name)
     version = f"{spec.id.major_version}.{spec.id.revision}"
     if json:
         console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule,
                             "time_zone": plan.time_zone, "paused": paused, "open_runs": still})  # fmt: skip
         return
-    at = f", starts at {plan.schedule} {plan.time_zone or 'UTC'}" if plan.schedule else ""
-    at += ", when it is resumed: it is paused" if at and paused else ""
-    console.say(f"deployed {plan.name} {version}{at}; {still} open runs end with the version they began with")
+    at = f", starts at {cron_words(after)}" if after else ""
+    ends = f"; {still} open runs end with the version they began with" if still else ""
+    console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
 def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:
