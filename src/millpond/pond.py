@@ -116,7 +116,7 @@ def open_pond(
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
         memory_max=memory_bound(maps_memory_max),
-        store=preferred_store(maps_store),
+        store=maps_store,
     )
 
 
@@ -142,12 +142,12 @@ class Pond(PondFace, RefsFace):
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
-        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str = "auto",
+        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
-        self._versions, self._store = ExitStack(), store
+        self._versions, self._store = ExitStack(), preferred_store(store)
         stored_format = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
