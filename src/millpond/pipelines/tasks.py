@@ -19,6 +19,7 @@ from millpond.pipelines.driver import SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
+from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ async def step(
     async def work(own: Step) -> dict[str, Any]:
         return await carried_out(own, planned, values, program, _job)
 
-    return await attempt(context, work, pipeline_step=planned["name"])
+    return await attempt(context, work, lineage=StepLineage(planned, values), pipeline_step=planned["name"])
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
