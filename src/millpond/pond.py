@@ -261,7 +261,9 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def reports(self) -> JobReports:
         """The place that the pond's work reports to."""
-        return self._reporter if self._reported else NO_REPORTS
+        from millpond.lineage import with_lineage
+
+        return with_lineage(self._reporter if self._reported else NO_REPORTS, self)
 
     @opened_once
     def _reporter(self) -> Reporter:

@@ -7,11 +7,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from threading import Thread
-from typing import Any
 
 import pytest
 from littlehorse.model import LHStatus, RunWfRequest, WfRunId
@@ -19,6 +15,8 @@ from pyarrow import parquet
 
 import millpond
 from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.heard import Heard
+from tests.workflows.run_events import columns_in, events_of
 from tests.workflows.test_client import wait_for
 
 pytestmark = pytest.mark.usefixtures("spark_process")
@@ -68,39 +66,6 @@ def posted(url: str):
 """
 
 
-class Heard:
-    """A server that answers each POST with the status that its path says, and keeps what it was sent."""
-
-    def __init__(self) -> None:
-        self.posts: list[tuple[str, str, Any]] = []
-        posts = self.posts
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                posts.append((self.path, self.headers["Idempotency-Key"], body))
-                self.send_response(int(self.path[1:4]))
-                self.end_headers()
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        Thread(target=self.server.serve_forever, daemon=True).start()
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server.server_port}"
-
-
-@pytest.fixture
-def heard() -> Iterator[Heard]:
-    made = Heard()
-    yield made
-    made.server.shutdown()
-    made.server.server_close()
-
-
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     (tmp_path / "nightly.py").write_text(NIGHTLY)
@@ -109,7 +74,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 def ran(folder: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")}
+    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files"),
+                   "MILLPOND_LINEAGE_TARGET": str(folder / "lineage.jsonl")}  # fmt: skip
     return subprocess.run(
         [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", "--pipeline", name, *words, "--pond",
          "pond", "--master", "local[1]"],
@@ -131,6 +97,14 @@ def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) ->
     assert_posted(heard)
     seconds = dict(re.findall(r"^(\w+): done, ([\d.]+) s$", done.stderr, re.MULTILINE))
     assert float(seconds["application"]) < float(seconds["hot"]) / 4, "the session is kept"
+    outputs = {event["job"]["name"]: event["outputs"] for event in events_of(folder / "lineage.jsonl")}
+    assert columns_in(outputs["nightly.enrich"]) == {
+        "key": {"key"},
+        "temp": {"temp"},
+        "most": {"most"},
+        "now": {"temp"},
+    }
+    assert columns_in(outputs["nightly.joined"]) == {"t": {"temp"}}
 
 
 @pytest.mark.parametrize(("frame", "words"), [("false", "ValueError: invalid literal"), ("true", "DataFrame")])

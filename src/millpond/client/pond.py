@@ -83,6 +83,10 @@ class RemotePond(PondFace):
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events.reports else None
         self.reports: JobReports = self._reporter or NO_REPORTS
+        if settings.lineage.target:
+            from millpond.lineage import with_lineage
+
+            self.reports = with_lineage(self.reports, self)
         self._scratch: Path | None = None
 
     def __repr__(self) -> str:

@@ -20,6 +20,7 @@ from millpond.pipelines.driver import SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
+from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
 
 if TYPE_CHECKING:
@@ -100,7 +101,10 @@ async def step(
         return await carried_out(own, planned, values, program, _job)
 
     log_bytes = planned.get("log_bytes", ATTEMPT_LOG_BYTES_MAX)  # a run of an earlier release names none
-    return await attempt(context, work, log_bytes=log_bytes, values=values, pipeline_step=planned["name"])
+    lineage = StepLineage(planned, values)
+    return await attempt(
+        context, work, log_bytes=log_bytes, values=values, lineage=lineage, pipeline_step=planned["name"]
+    )
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
