@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from millpond.clock import SystemClock
 from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
@@ -92,7 +91,7 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
             raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
                           hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
-    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, zone)
+    began = datetime.fromtimestamp(step.context.scheduled_time.timestamp(), zone)  # by the clock of the engine
     at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
     values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
     if branch:
