@@ -457,9 +457,8 @@ class Pond(PondFace, RefsFace):
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
         The table `events` has the events of all streams; where a map is named so, it is `millpond.events`.
-        `known_at` asks all maps of the query, which are layered, as they were known then.
 
-        Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`.
+        Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`, at which all maps are asked.
         """
         from millpond.event_table import EventTable
         from millpond.maps.sql import query

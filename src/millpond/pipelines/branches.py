@@ -132,7 +132,7 @@ def on_branch(kind: str, inputs: dict[str, Any], branch: str) -> dict[str, Any]:
     """
     if kind in ("condense", "retain"):
         raise Invalid("the step works on main alone, and the run on a branch", kind="pipeline_value", step=kind,
-                      branch=branch, hint="give it when=…, or run without a branch")  # fmt: skip
+                      branch=branch, hint="give it a condition, or run without a branch")  # fmt: skip
     of_map = {"load": "branch", "branch": "from", "merge": "into"}.get(kind)
     if of_map is not None and inputs.get(of_map) in (None, MAIN):
         return {**inputs, of_map: branch}
