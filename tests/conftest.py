@@ -33,6 +33,9 @@ if TYPE_CHECKING:
     from tests.postgres_server import PostgresServer
     from tests.redis_servers import RedisCluster, RedisServer
 
+# Most tests of maps look into shards, or count their syncs and steps. Those over layers say so; the contract of maps
+# and the models run over both.
+os.environ.setdefault("MILLPOND_MAPS_STORE", "shard")
 os.environ.setdefault("MILLPOND_EVENTS_REPORTS", "off")  # tests of other things count syncs, steps and streams
 # A JVM that lives for seconds is done before its second compiler has paid for itself.
 _QUICK_JVM = "-XX:TieredStopAtLevel=1"

@@ -51,6 +51,7 @@ def run() -> None:
     for rows in (FEW, MANY):
         with tempfile.TemporaryDirectory() as folder, millpond.open(Path(folder) / "pond") as pond:
             use_maps(pond, rows)
+            use_layers(pond, rows)
             use_files(pond, Path(folder), rows)
             use_versions(pond, rows)
     called = {(*place, spelled(types)) for place, door in KERNELS.items() for types in door.signatures}
@@ -64,7 +65,7 @@ def run() -> None:
 def use_maps(pond: Any, rows: int) -> None:
     """Load, look up, scan and maintain a map of every kind."""
     for name, settings, table in maps_of(rows):
-        made = pond.create_map(name, **settings)
+        made = pond.create_map(name, store="shard", **settings)
         made.load(table)
         keys = table["key"] if made.kind.keyed else table["key_start"]
         _look_up(made, keys, table)
@@ -83,6 +84,34 @@ def use_maps(pond: Any, rows: int) -> None:
         made.compact()
         with made.shard.view() as view:
             digest_of_view(view)
+
+
+def use_layers(pond: Any, rows: int) -> None:
+    """Load, correct, ask, branch, merge, condense and fold a layered map of every kind."""
+    for name, settings, table in maps_of(rows):
+        if "scheme" in settings or name in ("long", "undeclared"):
+            continue
+        keeps = {} if name == "ranged_struct" else {"overwrite": name != "state_double"}
+        made = pond.create_map(f"{name}_layers", store="layers", **settings, **keeps)
+        key = "key" if made.kind.keyed else "key_start"
+        for loaded in (table, table.slice(0, 2), table.take(pa.array([1, 2]))):
+            made.load(loaded, again=True)
+        fix = pond.branch(f"{name}-fix", source="main")
+        fix.map(made.name).load(table.slice(0, 1), again=True)
+        made.load(table.slice(2, 1), again=True)
+        fix.merge()
+        _look_up(made, table[key], table)
+        plain = table[key].combine_chunks()
+        made.lookup(plain, HOUR, known_at=pa.array([pond.clock.now_ms()] * len(plain), pa.timestamp("ms", "UTC")))
+        made.scan().read_all()
+        made.scan([(key, ">=", plain[0].as_py())]).read_all()
+        first = plain[0].as_py()
+        made.delete(f"{key} = {first!r}")
+        if made.kind.timed:
+            made.condense(before="2100-01-01T00:00Z")
+            made.retain(before="1970-01-01T02:00Z")
+        made.compact()
+        _look_up(made, table[key], table)
 
 
 def _look_up(made: Any, keys: pa.ChunkedArray, table: pa.Table) -> None:

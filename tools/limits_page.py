@@ -334,7 +334,7 @@ SECTIONS = (
 LAYERED = """\
 ## Layered maps
 
-A map created with `store="layers"`, or without a store where the setting `maps.store` says so, keeps its rows in
+A map in a folder, unless made with `store="shard"` or under such a setting `maps.store`, keeps its rows in
 immutable layers: a load writes a layer of what it brings and counts in one transaction. Neighbours are folded after a
 load, or in the background of a node. Every question has the answer that a shard gives; what layers do not do is refused
 with `store_unsupported`:

@@ -116,7 +116,7 @@ def open_pond(
         events_store=events_store,
         events_reports=reports_wanted(events_reports),
         memory_max=memory_bound(maps_memory_max),
-        store=preferred_store(maps_store),
+        store=maps_store,
     )
 
 
@@ -142,12 +142,12 @@ class Pond(PondFace, RefsFace):
     def __init__(
         self, folder: Path, *, create: bool, clock: Clock, serve: bool = False, retention: Retention = AS_BEFORE,
         open_space: Callable[[Path], Space] = LmdbSpace, versions: VersionsPlace | None = None, events_store: str = "",
-        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str = "auto",
+        events_reports: bool = False, memory_max: int = MEMORY_MAX, store: str | None = None,
     ) -> None:  # fmt: skip
         self.folder = folder
         self.clock = clock
         self._versions_place, self._events_store, self._reported = versions, events_store, events_reports
-        self._versions, self._store = ExitStack(), store
+        self._versions, self._store = ExitStack(), preferred_store(store)
         stored_format = check_folder(folder, create)
         with ExitStack() as opened:
             # What was opened is closed in turn when the next fails: whoever opens the pond again finds nothing half.
@@ -164,6 +164,7 @@ class Pond(PondFace, RefsFace):
             self.loading = Loading(
                 folder, self.space, clock, lambda: self.loads, self._shard, self._layers, served=serve,
                 writing=self._serving.writing, memory_max=memory_max, history_ms=history_ms,
+                let_go=lambda definition, manifests: self.refs.let_go(definition, manifests),
             )  # fmt: skip
             self.open_maps = OpenMaps(self.loading)
             opened.callback(self.open_maps.forget)
@@ -260,7 +261,9 @@ class Pond(PondFace, RefsFace):
     @opened_once
     def reports(self) -> JobReports:
         """The place that the pond's work reports to."""
-        return self._reporter if self._reported else NO_REPORTS
+        from millpond.lineage import with_lineage
+
+        return with_lineage(self._reporter if self._reported else NO_REPORTS, self)
 
     @opened_once
     def _reporter(self) -> Reporter:
@@ -450,17 +453,17 @@ class Pond(PondFace, RefsFace):
 
     # -- questions to all maps ------------------------------------------------------------------------
 
-    def sql(self, text: str) -> pa.Table:
+    def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query in DuckDB's SQL: every map is a table, and `get_state(map, key, at)` a function.
 
         The table `events` has the events of all streams; where a map is named so, it is `millpond.events`.
 
-        Raises: `Invalid` when the query is not understood.
+        Raises: `Invalid` when the query is not understood; as `Map.scan` for `known_at`, at which all maps are asked.
         """
         from millpond.event_table import EventTable
         from millpond.maps.sql import query
 
-        return query(self, text, [EventTable(lambda: self.events)])
+        return query(self, text, [EventTable(lambda: self.events)], known_at=known_at)
 
     def verify(self, *, full: bool = False, going: Callable[[], bool] = lambda: True) -> Report:
         """Check every invariant on the stored data; `full` decodes all rows, not only a sample of each map.

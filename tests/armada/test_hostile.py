@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import socket
 import ssl
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -16,13 +17,15 @@ import pytest
 import trustme
 import urllib3
 from google.protobuf.empty_pb2 import Empty
+from google.protobuf.message import Message
+from littlehorse.model import PollTaskRequest
 from numpy.random import Generator, default_rng
 
 import millpond
 from millpond.clock import SystemClock
 from millpond.nodes.tokens import TokenFile, draw_token
 from millpond.server.armada.wire import armada_pb2 as pb
-from millpond.server.rpc.serving import MESSAGE_BYTES_MAX
+from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX
 from tests.armada.conftest import ArmadaServer, event, item, serving, status
 
 DOCUMENTED = {
@@ -38,6 +41,16 @@ def limited(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
     """A server with few watchers, and no patience with them."""
     options = ("--set", "events.watchers_max=3", "--set", "client.read_timeout=1s")
     with serving(tmp_path_factory.mktemp("limited") / "pond", *options) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ArmadaServer]:
+    """A server that wants tokens."""
+    folder, token = tmp_path_factory.mktemp("guarded") / "pond", draw_token(SystemClock())
+    millpond.open(str(folder)).close()
+    TokenFile(folder).add("admin", token, {"admin": ("*",)})
+    with serving(folder, "--set", "server.max_request_memory=64MiB", token=token) as found:
         yield found
 
 
@@ -140,6 +153,75 @@ def test_compressed_messages_are_refused_before_they_are_unpacked(server: Armada
         server.channel.unary_unary(f"/{method}")(bomb, timeout=30, compression=grpc.Compression.Gzip)
     assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
     assert psutil.Process(server.pid).memory_info().rss - before < 16 << 20
+
+
+@pytest.mark.parametrize(
+    ("method", "code"),
+    [
+        ("api.Submit/SubmitJobs", grpc.StatusCode.UNAUTHENTICATED),
+        ("api.Event/Watch", grpc.StatusCode.UNAUTHENTICATED),
+        ("littlehorse.LittleHorse/RunWf", grpc.StatusCode.UNAUTHENTICATED),
+        ("grpc.health.v1.Health/Check", grpc.StatusCode.DEADLINE_EXCEEDED),
+    ],
+)
+def test_nothing_waits_for_the_message_of_somebody_without_a_token(
+    guarded: ArmadaServer, method: str, code: grpc.StatusCode
+) -> None:
+    """Else each of any number of calls holds a message of 16 MiB that never ends."""
+    never = threading.Event()
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        try:
+            with pytest.raises(grpc.RpcError) as caught:
+                channel.stream_unary(f"/{method}")((b"" for _ in iter(never.wait, True)), timeout=30)
+        finally:
+            never.set()
+    assert caught.value.code() is code and caught.value.details() != "Deadline Exceeded"
+
+
+def test_messages_that_do_not_come_at_once_take_room(guarded: ArmadaServer) -> None:
+    """Else a token that may read one thing takes 1.6 GiB by 100 calls of which all but a byte comes; 64 MiB, 4 here."""
+    never = threading.Event()
+    methods = ["api.Event/Watch", "api.Submit/SubmitJobs", "littlehorse.LittleHorse/RunWf"] * 4
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        calls = [
+            channel.stream_stream(f"/{method}")((b"" for _ in iter(never.wait, True)), metadata=guarded.metadata)
+            for method in methods
+        ]
+        try:
+            while len(refused := [call for call in calls if not call.is_active()]) < len(calls) - 4:
+                assert guarded.queue()  # what is small and there goes on
+            kinds = {dict(call.trailing_metadata())["millpond-kind"] for call in refused}
+        finally:
+            never.set()
+    assert kinds == {"request_memory_full"}
+
+
+def test_a_message_that_is_too_long_is_not_received_to_its_end(guarded: ArmadaServer) -> None:
+    before, options = psutil.Process(guarded.pid).memory_info().rss, [("grpc.max_send_message_length", -1)]
+    most = before
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}", options=options) as channel:
+        call = channel.stream_stream("/api.Submit/SubmitJobs")(iter([bytes(640 << 20)]), metadata=guarded.metadata)
+        while call.is_active():
+            most = max(most, psutil.Process(guarded.pid).memory_info().rss)
+    assert dict(call.trailing_metadata())["millpond-kind"] == "request_memory_full"
+    assert most - before < 384 << 20
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        ("api.Event/Watch", pb.WatchRequest(queue="queue", job_set_id="set")),
+        ("littlehorse.LittleHorse/PollTask", PollTaskRequest(client_id="worker")),
+    ],
+)
+def test_what_lasts_begins_with_a_small_message(guarded: ArmadaServer, method: str, message: Message) -> None:
+    """It is held for as long; bytes that no field knows are part of it."""
+    unknown = b"\xfa\x7f" + b"\x80\x80\x04" + b"x" * (4 << 14)
+    with pytest.raises(grpc.RpcError) as caught:
+        next(iter(guarded.channel.stream_stream(f"/{method}")(
+            iter([message.SerializeToString() + unknown]), metadata=guarded.metadata, timeout=30
+        )))  # fmt: skip
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT and "too long" in caught.value.details()
 
 
 def test_one_watcher_too_many_is_refused_over_grpc_and_http(limited: ArmadaServer) -> None:

@@ -52,6 +52,12 @@ def millpond(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Shell:
     return Shell()
 
 
+@pytest.fixture(autouse=True)
+def _default_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Maps are made where users have them."""
+    monkeypatch.delenv("MILLPOND_MAPS_STORE", raising=False)
+
+
 WEATHER = """\
 airport,time,temp,wind_speed
 JFK,2013-02-08T17:00Z,33.1,20.7

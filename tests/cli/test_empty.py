@@ -100,6 +100,7 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "runs": None,
     "run start": None,
     "run show": None,
+    "run logs": None,
     "run stop": None,
     "run resume": None,
     "run rescue": None,
@@ -112,6 +113,11 @@ EMPTY: dict[str, tuple[str, ...] | None] = {
     "pipeline show": None,
     "pipeline run": None,
     "pipeline deploy": None,
+    "pipeline list": None,
+    "pipeline pause": None,
+    "pipeline resume": None,
+    "pipeline backfill": None,
+    "pipeline logs": None,
     "migration put": None,
     "migration list": None,
     "migration apply": None,
@@ -142,7 +148,8 @@ def test_every_command_with_json_was_thought_of() -> None:
 @pytest.mark.usefixtures("process")
 @pytest.mark.parametrize("words", [words for words in COMMANDS if EMPTY.get(words) is not None])
 def test_json_is_never_nothing(millpond: Shell, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("MILLPOND_EVENTS_REPORTS")  # `config` shows the settings that differ
+    for setting in ("EVENTS_REPORTS", "MAPS_STORE"):  # `config` shows the settings that differ
+        monkeypatch.delenv(f"MILLPOND_{setting}", raising=False)
     millpond("init")
     objects: list[Any] = millpond(*words.split(), *(EMPTY[words] or ()), "--json").objects
     assert objects

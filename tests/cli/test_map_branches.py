@@ -40,3 +40,20 @@ def test_a_correction_on_a_branch(millpond: Shell) -> None:
     assert "name one" in millpond("get", "w", "JFK", "--ref", "fix", "--branch", "fix", code=5).err
     millpond("load", "w", "a.csv", "--time", "t", "--stage", code=5)
     millpond("load", "w", "a.csv", "--time", "t", "--branch", "fix", "--stage", "--spark", code=5)
+
+
+def test_rows_and_fields_go_and_come_on_a_branch(millpond: Shell) -> None:
+    Path("w.csv").write_text("key,temp\na,1\nb,2\n")
+    millpond("init")
+    millpond("create", "w", "--kind", "state", "--value", "temp long", "--store", "layers")
+    millpond("load", "w", "w.csv")
+    millpond("branch", "create", "pond/fix")
+    (deleted,) = millpond("delete", "w", "--where", "temp = 1", "--branch", "fix", "--yes", "--json").objects
+    assert (deleted["rows_removed"], bool(deleted["commit"])) == (1, True)
+    assert "gust long" in millpond("alter", "w", "--add", "gust long", "--branch", "fix", "--json").out
+    retained = millpond("maintenance", "retain", "w", "--before", "2013-01-01T00:00Z", "--branch", "fix", code=5)
+    assert "update_time" in retained.err
+    count = "select count(*) as n from w"
+    assert millpond("query", count, "--branch", "fix", "--json").objects == [{"n": 1}]
+    assert millpond("query", count, "--json").objects == [{"n": 2}]
+    assert "nothing was known" in millpond("query", count, "--known-at", "2001-01-01T00:00Z", code=5).err

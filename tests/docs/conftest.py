@@ -18,5 +18,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 @pytest.fixture(autouse=True)
-def _process(process: None) -> None:
-    """Tests of this folder may start processes and open sockets."""
+def _process(process: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests of this folder may start processes and open sockets, and make maps where readers of the docs do."""
+    monkeypatch.delenv("MILLPOND_MAPS_STORE", raising=False)

@@ -65,6 +65,7 @@ def test_every_setting_that_is_named_is_one() -> None:
 
 KNOWN = (
     "replicate",
+    "known_at",
     "maintenance_suspended",
     "header_late",
     "reader_stalled",

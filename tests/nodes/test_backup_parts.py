@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 import json
+import subprocess
+import sys
 import zipfile
 from contextlib import ExitStack
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -23,6 +26,9 @@ from millpond.testing.faults import flip_byte
 from tests.data.make_pond import NOW_MS
 from tests.nodes.test_backups import Place, fill, folder_pond, peer_of, rows_of, tables
 from tests.unit.test_golden_ponds import check_parts
+
+if TYPE_CHECKING:
+    from tests.nodes.conftest import Served
 
 
 @pytest.fixture
@@ -58,6 +64,17 @@ def test_a_backup_holds_all_parts(of: str, tmp_path: Path, place: Place, request
         check_parts(restored, clock)
     assert prune(place.objects, 1, place.scratch(), place.clock).objects
     assert not check_backup(place.objects, second, place.scratch())
+
+
+def test_a_process_that_opens_no_pond_backs_up_what_only_the_node_has(node: Served, tmp_path: Path) -> None:
+    """The command, as people run it: it knows the keyspaces of all parts, though it uses none of them."""
+    assert node.node.pond.events.append("etl", "nightly", [NewEvent(NOW_MS, b"", "queued")]).count == 1
+    made, restored = str(tmp_path / "place"), str(tmp_path / "restored")
+    for words in (["backup", "create", made, "--pond", node.url], ["restore", made, restored]):
+        ran = subprocess.run([sys.executable, "-m", "millpond", *words], capture_output=True, text=True, check=False)
+        assert not ran.returncode, ran.stderr
+    with open_pond(restored) as pond:
+        assert [event.kind for event in pond.events.read("etl", "nightly")] == ["queued"]
 
 
 def test_the_parts_of_a_backup_are_in_step_with_its_maps(tmp_path: Path, place: Place) -> None:

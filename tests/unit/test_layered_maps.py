@@ -180,7 +180,7 @@ def test_what_layers_do_not_do_is_refused_alike(pond: Pond, layered: Map) -> Non
 BY_UPDATE: list[dict[str, Any]] = [
     {"kind": "state", "retain": "1d"}, {"kind": "temporal_state", "retain_by": "update_time"}
 ]  # fmt: skip
-AUTO = {False: "shard", True: "shard"}
+AUTO = {False: "layers", True: "shard"}
 """The store of a pond in a folder, and of one that a node serves."""
 
 

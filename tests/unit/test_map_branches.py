@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -334,3 +334,141 @@ def test_a_load_with_an_id_is_entered_once_on_its_branch(pond: Pond, tmp_path: P
         fix.map("m").load(rows, load_id="nightly-4", commit=False)
     (entry,) = [entry for entry in pond.log.entries(0) if entry.body.get("load") == "nightly-1"]
     assert (entry.maps, entry.body["branch"], entry.body["commit"]) == ((), "fix", first.commit)
+
+
+def test_rows_are_deleted_on_a_branch_as_one_commit(pond: Pond) -> None:
+    put(pond.map("m"), 1, "a", "b", "c")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 9, "d", commit=False)
+    report = fix.map("m").delete("key = 'a' or value = 9")
+    assert (report.rows_removed, report.rows_after, report.purged) == (2, 2, False)
+    head = next(pond.refs.log("fix"))
+    assert (head.id, head.metadata["rows_removed"], head.metadata["where"]) == (
+        report.commit, "2", "key = 'a' or value = 9",
+    )  # fmt: skip
+    assert values(fix.map("m"), "a", "b", "d") == [None, 1, None]
+    assert values(pond.map("m"), "a") == [1], "others do not see it"
+    assert fix.map("m").delete("key = 'a'").commit == "", "no such rows, no commit"
+    put(pond.map("m"), 5, "b")
+    fix.merge()
+    assert values(pond.map("m"), "a", "b", "c") == [None, 5, 1]
+    with pytest.raises(Invalid, match="a ref is only read"):
+        pond.at("main~1").map("m").delete("key = 'a'")
+
+
+def test_a_purge_goes_through_branches_tags_and_past_commits(pond: Pond) -> None:
+    main = pond.map("m")
+    put(main, 1, "a", "b")
+    first = pond.refs.states.record().id
+    fix = pond.branch("fix", source="main")
+    put(main, 2, "b")
+    put(fix.map("m"), 3, "c")
+    pond.repository("pond").create_tag("v1", first)
+    report = main.delete("key = 'a'", now=True)
+    assert (report.rows_removed, report.purged) == (1, False)
+    assert {line.partition("; ")[2].partition(":")[0] for line in report.left} == {
+        f"a tag of commit {first[:12]}", "branch fix",
+    }  # fmt: skip
+    left = fix.map("m").delete("key = 'a'", now=True).left
+    assert ["a tag of" in line for line in left] == [True]
+    pond.repository("pond").delete_tag("v1")
+    (left,) = main.delete("key = 'a'", now=True).left
+    assert "the merge base of fix and main" in left
+    fix.merge()
+    assert main.delete("key = 'a'", now=True).purged
+    assert values(main, "a", "b", "c") == [None, 2, 3]
+    assert values(fix.map("m"), "a", "b", "c") == [None, 1, 3]
+    with pytest.raises(NotFound) as refused:
+        values(pond.at(first).map("m"), "a")
+    assert refused.value.kind == "ref_collected"
+    put(fix.map("m"), 4, "d")
+    fix.merge()
+    assert values(main, "b", "d") == [2, 4]
+    assert main.delete("key = 'c' and value = 9", now=True).rows_removed == 0
+
+
+def test_a_purge_of_hidden_rows_leaves_none_in_files(pond: Pond) -> None:
+    main = pond.map("m")
+    put(main, 1, "a")
+    fix = pond.branch("fix", source="main")
+    put(fix.map("m"), 2, "a")
+    put(main, 3, "a")
+    pond.refs.states.record()
+    fix.map("m").delete("value = 1", now=True)
+    report = main.delete("value = 1", now=True)
+    assert report.rows_removed == 0
+    assert ["the merge base" in line for line in report.left] == [True]
+    fix.merge(strategy="source-wins")
+    assert main.delete("value = 1", now=True).purged
+    assert values(main, "a") == [2]
+
+
+@pytest.mark.usefixtures("process")
+def test_fields_change_on_a_branch_and_come_by_its_merge(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    weather = pond.map("w")
+    weather.load([{"key": "a", "temp": 1, "visib": 1.5}, {"key": "b", "temp": 2, "visib": 2.5}])
+    fix = pond.branch("fix", source="main")
+    handle = fix.map("w")
+    fix.alter_map("w", add={"gust": "long"}, default={"gust": 7}, drop=["visib"])
+    assert next(pond.refs.log("fix")).message == "Alter w: add, default, drop"
+    assert handle.get("a") == {"temp": 1, "gust": 7}, "a handle takes it on"
+    assert weather.get("a") == {"temp": 1, "visib": 1.5}, "others do not see it"
+    handle.load([{"key": "b", "temp": 3, "gust": 8}])
+    pond.alter_map("w", widen={"temp": "double"}, add={"wind": "string"})
+    weather.load([{"key": "c", "temp": 0.5, "visib": 3.5, "wind": "n"}])
+    table = pond.refs.diff("main", "fix", map="w")
+    assert table["old"].to_pylist()[-1] == {"temp": 0.5, "gust": 7}, "with the fields of the new side"
+    fix.merge()
+    assert str(pond.map("w").definition.value) == "temp double, wind string, gust long"
+    assert weather.lookup(["a", "b", "c"]).to_pylist() == [
+        {"temp": 1.0, "wind": None, "gust": 7}, {"temp": 3.0, "wind": None, "gust": 8},
+        {"temp": 0.5, "wind": "n", "gust": 7},
+    ]  # fmt: skip
+    handle.load([{"key": "d", "temp": 4, "gust": 9}])
+    fix.merge()
+    assert weather.get("d") == {"temp": 4.0, "wind": None, "gust": 9}
+    assert pond.verify(full=True).ok
+
+
+def test_the_same_field_added_on_both_sides_is_one_and_others_of_its_name_are_refused(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    pond.map("w").load([{"key": "a", "temp": 1, "visib": 1.5}])
+    fix = pond.branch("fix", source="main")
+    fix.map("w").load([{"key": "b", "temp": 2, "visib": 2.5, "gust": 8}], extra="add")
+    pond.map("w").load([{"key": "c", "temp": 3, "visib": 3.5, "gust": 9}], extra="add")
+    fix.merge()
+    assert [row["gust"] for row in pond.map("w").lookup(["a", "b", "c"]).to_pylist()] == [None, 8, 9]
+    apart: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"add": {"rain": "long"}}, {"add": {"rain": "double"}}),
+        ({"widen": {"temp": "double"}}, {"widen": {"temp": "string"}}),
+        ({"rename": {"temp": "t"}}, {"rename": {"temp": "degrees"}}),
+        ({"drop": ["gust"]}, {"rename": {"gust": "gusts"}}),
+        ({"overwrite": False}, {"maintenance_suspended": True}),
+    ]  # fmt: skip
+    for number, (ours, theirs) in enumerate(apart):
+        left = pond.branch(f"left-{number}", source="main")
+        right = pond.branch(f"right-{number}", source="main")
+        left.alter_map("w", **ours)
+        right.alter_map("w", **theirs, commit=False)
+        right.commit()
+        with pytest.raises(Invalid, match="both sides changed what the map is") as refused:
+            left.merge(into=right.ref)
+        assert {"ours", "theirs"} <= set(refused.value.values)
+    with pytest.raises(Invalid, match="no such field"):
+        fix.alter_map("w", drop=["nothing"])
+
+
+def test_a_field_that_was_dropped_does_not_come_back_by_a_revert(pond: Pond) -> None:
+    pond.create_map("w", kind="state", value="temp long, visib double", store="layers")
+    pond.map("w").load([{"key": "a", "temp": 1, "visib": 1.5}])
+    fix = pond.branch("fix", source="main")
+    fix.alter_map("w", add={"gust": "long"})
+    pond.refs.revert("fix", "fix")
+    assert fix.map("w").get("a") == {"temp": 1, "visib": 1.5}
+    fix.alter_map("w", drop=["visib"])
+    fix.map("w").load([{"key": "b", "temp": 2}])
+    with pytest.raises(Invalid, match="both sides changed what the map is"):
+        pond.refs.revert("fix~1", "fix")
+    pond.refs.restore("fix~2", "fix", maps=["w"])
+    assert fix.map("w").get("a") == {"temp": 1, "visib": 1.5}

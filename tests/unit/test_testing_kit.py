@@ -49,15 +49,55 @@ def test_a_test_may_bring_its_clock() -> None:
         assert pond.clock.now_ms() == 2 * DAY
 
 
-@pytest.mark.parametrize(("committed", "error"), [(True, Uncertain), (False, Unavailable)])
-def test_a_load_whose_answer_was_lost_may_be_repeated(committed: bool, error: type[Unavailable]) -> None:
+STORES = pytest.mark.parametrize("store", ["layers", "shard"])
+
+
+@STORES
+@pytest.mark.usefixtures("process")
+@pytest.mark.parametrize(
+    ("committed", "silent", "kind"),
+    [
+        (True, False, ""), (False, False, "load_not_entered"),
+        (True, True, "load_uncertain"), (False, True, "load_uncertain"),
+    ],
+)  # fmt: skip
+def test_a_load_whose_answer_was_lost_is_done_once(
+    store: str, committed: bool, silent: bool, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", store)
     with temporary_pond() as pond:
         load(pond, 1)
-        with faults_of(pond).losing_results(committed=committed), pytest.raises(error):
-            load(pond, 2)
+        faults = faults_of(pond).losing_results(committed=committed, silent=silent)
+        if kind:
+            with faults, pytest.raises(Unavailable) as caught:
+                load(pond, 2)
+            assert caught.value.kind == kind
+            assert isinstance(caught.value, Uncertain) == silent
+        else:
+            with faults:
+                load(pond, 2)
+        pond.merge()
+        assert pond.map("m").get("a") == 1 + committed
         load(pond, 2)
         assert pond.map("m").get("a") == 2
         assert [entry.kind for entry in pond.log.entries(0)] == ["create", "load", "load"]
+        assert pond.verify(full=True).ok
+
+
+@STORES
+@pytest.mark.usefixtures("process")
+def test_folds_and_tidying_whose_answers_were_lost_do_not_fail_the_load(
+    store: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MILLPOND_MAPS_STORE", store)
+    monkeypatch.setattr("millpond.maps.loads.retention.TRIM_EVERY", 1)
+    with temporary_pond() as pond:
+        load(pond, 0)
+        with faults_of(pond).losing_results(committed=True):
+            for value in range(1, 12):
+                load(pond, value)
+        assert pond.map("m").get("a") == 11
+        assert pond.verify(full=True).ok
 
 
 def test_a_full_disk_and_a_silent_space_pass() -> None:

@@ -22,6 +22,7 @@ from littlehorse.model import service_pb2_grpc
 
 from tests.ports import free_ports
 from tests.rings.forked import Command
+from tests.workflows.heard import Heard
 
 PROGRAM = Path(__file__).with_name("program.py")
 SECONDS = 90
@@ -97,3 +98,11 @@ def code_of(call: Any, request: Message, **options: Any) -> tuple[grpc.StatusCod
 @pytest.fixture(autouse=True)
 def _process(process: None) -> None:
     """Tests of this folder may start processes and open sockets."""
+
+
+@pytest.fixture
+def heard() -> Iterator[Heard]:
+    """A server that hears posts."""
+    made = Heard()
+    yield made
+    made.close()

@@ -16,6 +16,7 @@ import pytest
 
 from millpond.clock import SystemClock
 from millpond.errors import Invalid, Unavailable
+from millpond.pipelines.attempt_logs import AttemptLog, collecting
 from millpond.pipelines.driver import SparkDriver, _understood
 from tests.harness.proof.killer import children
 from tests.workflows.test_client import wait_for
@@ -52,6 +53,32 @@ def test_errors_of_jobs_are_those_of_millpond_and_leave_the_driver(driver: Spark
         driver.run("third", "check", counting("select 1") | {"rules": {"rows_mim": 1}})
     assert passed(driver, "fourth")
     assert driver.process_id == process
+
+
+SAYING = """
+from millpond.pipelines import pipeline, spark
+
+
+def said(session):
+    print("said by the driver")
+    return session.range(3).count()
+
+
+@pipeline
+def speaks():
+    spark(said)
+"""
+
+
+def test_what_the_driver_writes_is_in_the_log_of_its_attempt_alone(driver: SparkDriver) -> None:
+    log, other = AttemptLog(), AttemptLog()
+    arguments = {"pond": "nowhere", "program": {"file": "speaks.py", "source": SAYING}, "pipeline": "speaks",
+                 "step": "said", "arguments": []}  # fmt: skip
+    with collecting(log):
+        assert driver.run("saying", "function", arguments) == {"result": 3}
+    with collecting(other):
+        assert passed(driver, "silent")
+    assert "said by the driver\n" in log.text() and "said" not in other.text()
 
 
 def enriching(out: str, view: dict[str, Any], sql: str = "select * from rows") -> dict[str, Any]:

@@ -11,8 +11,10 @@ from xml.etree import ElementTree
 import pytest
 from littlehorse.model import LHStatus, RunWfRequest, WfRunId
 from pyarrow import parquet
+from typer.testing import CliRunner
 
 import millpond
+from millpond.cli.main import app
 from millpond.errors import Invalid, MillpondError
 from millpond.pipelines import check, item, load, notify, pipeline, python, retain, shell, sql
 from millpond.pipelines.plan import drawn, drawn_svg
@@ -23,12 +25,15 @@ from tests.workflows.conftest import SECONDS, WorkflowServer
 from tests.workflows.test_client import wait_for
 
 NIGHTLY = """
+import sys
 from datetime import date
 
 from millpond.pipelines import check, item, load, notify, pipeline, python, shell, sql
 
 
 def counted(rows, day):
+    print("counted", rows, "with password=hunter22")
+    print("x" * 100, file=sys.stderr)
     with open("counted.txt", "a") as lines:
         lines.write(f"{day}\\n")
     return {"twice": 2 * rows, "day": day}
@@ -59,11 +64,12 @@ def folder(tmp_path: Path) -> Path:
 
 
 def begun(folder: Path, *words: str) -> tuple[Command, IO[str]]:
-    """A run in a process, and what it says."""
+    """A run or a backfill in a process, and what it says."""
+    words = words if words[:1] == BACKFILL[:1] else ("run", "nightly.py", *words)
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as errors:
         command = Command(
-            ["pipeline", "run", "nightly.py", *words, "--pond", "pond"], cwd=folder, stderr=errors,
+            ["pipeline", *words, "--pond", "pond"], cwd=folder, stderr=errors,
             env={**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files")},
         )  # fmt: skip
     return command, os.fdopen(reading)
@@ -96,6 +102,11 @@ def test_a_pipeline_runs_without_a_server_and_is_not_run_again(folder: Path) -> 
     assert "COMPLETED" in output and "never: skipped" in errors
     assert (folder / "items.txt").read_text() == "a of 2026-01-01\nb' of 2026-01-01\n"
     assert_done_once(folder)
+    run = output.split()[0]
+    (log,) = answers("run", "logs", run, "counted", "--pond", str(folder / "pond"))
+    assert log["status"] == "success" and "counted 1 with password=***" in log["log"] and "x" * 100 in log["log"]
+    shown = CliRunner().invoke(app, ["run", "logs", run, "warm", "--pond", str(folder / "pond")])
+    assert shown.exit_code != 0 and "counted" in shown.output
     code, again, errors = ended(folder, "day=2026-01-01")
     assert (code, again) == (0, output) and "has ended" in errors and ": done" not in errors
     code, _, errors = ended(folder, "day=2026-01-01", "most=10")
@@ -134,6 +145,98 @@ def test_a_run_that_is_killed_after_each_step_goes_on_by_the_same_command(folder
     assert_done_once(folder)
 
 
+DAILY = """
+from datetime import date
+
+from millpond.pipelines import check, notify, pipeline, sql
+
+
+@pipeline
+def daily(day: date):
+    rows = sql("select {day} as day", day=day)
+    check("select * from {rows} where day(day::date) = 3", rows=rows)
+    notify("stream:etl/daily", day=day)
+"""
+BACKFILL = ("backfill", "daily.py", "--from", "2026-01-01", "--to", "2026-01-03", "--parallel", "2", "--json")
+
+
+def test_a_backfill_that_is_killed_goes_on_by_the_same_command(folder: Path) -> None:
+    (folder / "daily.py").write_text(DAILY)
+    for steps in (1, 2):
+        process, errors = begun(folder, *BACKFILL)
+        with errors:
+            for line in errors:
+                steps -= " done, " in line
+                if not steps:
+                    break
+            process.kill()
+            process.communicate(timeout=SECONDS)
+    for _ in range(2):
+        code, output, said = ended(folder, *BACKFILL)
+        report = json.loads(output)
+        assert code == 1, said
+        assert sorted(report["done"]) == ["2026-01-01", "2026-01-02"] and not report["left"], said
+        assert list(report["failed"]) == ["2026-01-03"]
+    with millpond.open(folder / "pond") as pond:
+        events = [json.loads(event.payload)["day"] for event in pond.events.read("etl", "daily")]
+    assert sorted(events) == sorted(report["done"])
+
+
+LOADS = """
+from datetime import date
+
+from millpond.pipelines import check, load, pipeline, publish
+
+
+@pipeline
+def loads(day: date):
+    publish(load(f"raw/{day}.csv", map="weather", kind="state", value="temp double"),
+            checks=["select * from weather where temp > 60"])
+    load(f"raw/{day}.csv", map="other", kind="state", value="temp double")
+    check("other", "select * from other where temp > 60")
+"""
+
+
+def test_a_backfill_on_a_branch_is_merged_when_all_is_done(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (folder / "loads.py").write_text(LOADS)
+    for day, temp in ((1, 39), (2, 99)):
+        (folder / "raw" / f"2026-01-0{day}.csv").write_text(f"key,temp\nk{day},{temp}\n")
+
+    monkeypatch.chdir(folder)
+    words = [
+        "pipeline",
+        "backfill",
+        "loads.py",
+        "--from",
+        "2026-01-01",
+        "--to",
+        "2026-01-02",
+        "--branch",
+        "old",
+        "--json",
+    ]
+
+    def report(status: int, *more: str) -> Any:
+        result = CliRunner().invoke(app, [*words, *more])
+        assert result.exit_code == status, result.output
+        return json.loads(result.stdout)
+
+    def keys(ref: str) -> list[list[str]]:
+        with millpond.open(folder / "pond") as pond:
+            at = pond.at(ref)
+            return [sorted(at.map(name).scan().read_all()["key"].to_pylist()) for name in ("weather", "other")]
+
+    first = report(1)
+    assert list(first["failed"]) == ["2026-01-02"] and first["merged"] == ""
+    assert keys("old") == [["k1"], ["k1"]]
+    with millpond.open(folder / "pond") as pond:
+        assert not pond.maps()
+    (folder / "raw" / "2026-01-02.csv").write_text("key,temp\nk2,40\n")
+    assert report(0, "--failed", "--leave")["merged"] == ""
+    assert report(0)["merged"] and keys("main") == [["k1", "k2"], ["k1", "k2"]]
+    assert report(0)["merged"] == "before"
+
+
 def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
     server = WorkflowServer(folder / "pond")
     server.start()
@@ -146,7 +249,9 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
                 cwd=folder, stderr=output, env=server.environment(),
             )  # fmt: skip
         deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
-        assert json.loads(deployed.stdout) == {"pipeline": "nightly", "version": "0.0", "schedule": "", "open_runs": 0}
+        assert json.loads(deployed.stdout) == {
+            "pipeline": "nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False, "open_runs": 0,
+        }  # fmt: skip
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:
             request = RunWfRequest(wf_spec_name="nightly", id="n-1")
@@ -157,10 +262,55 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             assert stub.GetWfRun(done, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
         with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
             assert len(list(pond.events.read("etl", "nightly"))) == 1
+        assert_operated(folder, f"127.0.0.1:{server.grpc_port}")
     finally:
         worker.kill()
         worker.communicate(timeout=SECONDS)
         server.end()
+
+
+def answers(*words: str) -> list[Any]:
+    """The lines of a command with `--json`."""
+    result = CliRunner().invoke(app, [*words, "--json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def assert_operated(folder: Path, server: str) -> None:
+    """Its schedule is listed, switched off and on, and a deploy keeps it off."""
+    at = ("--server", server)
+    logs = {row["step"]: row["log"] for row in answers("pipeline", "logs", "nightly", *at)}
+    assert "counted 1 with password=***" in logs["counted"]
+    assert answers("run", "logs", "n-1", "counted", *at)[0]["log"] == logs["counted"]
+    (row,) = answers("pipeline", "list", *at)
+    assert (row["last_run"], row["last_status"], row["open_runs"], row["next"]) == ("n-1", "COMPLETED", 0, None)
+    refused = CliRunner().invoke(app, ["pipeline", "pause", "nightly", *at])
+    assert refused.exit_code != 0 and "has no schedule" in refused.output
+    refused = CliRunner().invoke(app, ["pipeline", "pause", "weekly", *at])
+    assert refused.exit_code != 0 and "there are: nightly" in refused.output
+    file = folder / "nightly.py"
+    schedule = 'schedule="0 3 1 1 *", time_zone="Europe/Paris"'
+    file.write_text(NIGHTLY.replace("on_failure=tell", f"on_failure=tell, {schedule}"))
+    answers("pipeline", "deploy", str(file), *at)
+    (row,) = answers("pipeline", "list", *at)
+    assert (row["version"], row["schedule"], row["time_zone"]) == ("0.1", "0 3 1 1 *", "Europe/Paris")
+    assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
+    answers("pipeline", "pause", "nightly", *at)
+    assert answers("pipeline", "deploy", str(file), *at)[0]["paused"]
+    (row,) = answers("pipeline", "list", *at)
+    assert row["paused"] and row["next"] is None
+    answers("pipeline", "resume", "nightly", *at)
+    (row,) = answers("pipeline", "list", *at)
+    assert row["next"].endswith("-01-01T03:00:00+01:00") and not row["paused"]
+    file.write_text(NIGHTLY)
+    answers("pipeline", "deploy", str(file), *at)
+    assert answers("pipeline", "list", *at)[0]["schedule"] == ""
+    days = ("--from", "2026-02-01", "--to", "2026-02-02", "--parallel", "2")
+    (report,) = answers("pipeline", "backfill", "nightly", *days, *at)
+    assert list(report["done"]) == ["2026-02-01", "2026-02-02"] and not report["failed"] and not report["left"]
+    assert answers("pipeline", "backfill", "nightly", *days, *at) == [report]
+    refused = CliRunner().invoke(app, ["pipeline", "backfill", "nightly", *days, "--parameter", "dya", *at])
+    assert refused.exit_code != 0 and "day, most, heights" in refused.output
 
 
 # -- declared -----------------------------------------------------------------------------------------
@@ -216,6 +366,10 @@ def test_a_step_takes_values_of_steps_before_it_alone() -> None:
         sql("select 1")
     with pytest.raises(MillpondError, match="not a cron expression"):
         pipeline(lambda: sql("select 1"), name="never", schedule="0 0 30 2 *")
+    with pytest.raises(Invalid, match="no such time zone"):
+        pipeline(lambda: sql("select 1"), name="mars", schedule="0 3 * * *", time_zone="Mars")
+    with pytest.raises(Invalid, match="five fields alone"):
+        pipeline(lambda: sql("select 1"), name="off", schedule="PAUSED=true 0 3 * * *")
 
 
 def test_a_pipeline_within_another_joins_its_plan_and_is_drawn() -> None:

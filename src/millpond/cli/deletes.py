@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import Confirmed, Json, MapName, PondPlace, existing_pond
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -21,19 +21,21 @@ _HERE = "pond"
     "delete",
     "millpond delete weather --where \"key = 'JFK' and temp > 200\"",
     "millpond delete people --where \"key = 'ann'\" --now --yes --json",
+    "millpond delete weather --where \"key = 'JFK'\" --branch fix --yes",
 )
 def delete(
     name: MapName,
     where: Annotated[str, typer.Option("--where", metavar="CONDITION", help="Rows to delete, as in scan.")],
     now: Annotated[bool, typer.Option("--now", help="Purge them from all files, and read these as a proof.")] = False,
     yes: Confirmed = False,
+    branch: Branch = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
     """Delete the rows for which a condition holds. Asks first; off a terminal, --yes is needed."""
     from millpond.errors import Invalid
 
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         pond_map = opened.map(name)
         if not yes:
             if json or not sys.stdin.isatty():
@@ -45,7 +47,8 @@ def delete(
     if json:
         console.print_json(json_forms.plain(report))
         return
-    console.say(f"deleted {console.human_count(report.rows_removed)} rows of {report.map}")
+    as_commit = f", commit {report.commit[:12]}" if report.commit else ""
+    console.say(f"deleted {console.human_count(report.rows_removed)} rows of {report.map}{as_commit}")
     for place in report.left:
         console.say(f"not purged: {place}")
     if now and report.purged:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from millpond import json_forms
-from millpond.cli.options import AllMaps, Before, Json, MapNames, PondPlace, existing_pond
+from millpond.cli.options import AllMaps, Before, Branch, Json, MapNames, PondPlace, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 
@@ -26,13 +26,13 @@ _HERE = "pond"
     "millpond maintenance condense weather --before 2013-06-01T00:00Z --json",
 )
 def condense(
-    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
-    json: Json = False,
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
+    pond: PondPlace = _HERE, json: Json = False,
 ) -> None:  # fmt: skip
     """Drop rows that only confirm what is known; join sessions that overlap or touch."""
     _maintain_maps(
         "condensing", lambda pond_map: pond_map.condense(before=before), names, all_maps, pond, as_json=json,
-        setting=None if before else "condense_ms",
+        setting=None if before else "condense_ms", branch=branch,
     )  # fmt: skip
 
 
@@ -42,13 +42,13 @@ def condense(
     "millpond maintenance retain weather --before 2012-01-01T00:00Z",
 )
 def retain(
-    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, pond: PondPlace = _HERE,
-    json: Json = False,
+    names: MapNames = None, all_maps: AllMaps = False, before: Before = None, branch: Branch = None,
+    pond: PondPlace = _HERE, json: Json = False,
 ) -> None:  # fmt: skip
     """Delete rows that are older than the map keeps them."""
     _maintain_maps(
         "retaining", lambda pond_map: pond_map.retain(before=before), names, all_maps, pond, as_json=json,
-        setting=None if before else "retain_ms",
+        setting=None if before else "retain_ms", branch=branch,
     )  # fmt: skip
 
 
@@ -60,13 +60,13 @@ def compact(names: MapNames = None, all_maps: AllMaps = False, pond: PondPlace =
 
 def _maintain_maps(
     doing: str, act: Callable[[MapLike], Any], names: list[str] | None, all_maps: bool, pond: str, *, as_json: bool,
-    setting: str | None = None,
+    setting: str | None = None, branch: str | None = None,
 ) -> None:  # fmt: skip
     """Do it to the maps named; with --all, to those whose settings ask for it."""
     if bool(names) == all_maps:
         raise typer.BadParameter("name one map or several, or say --all")
     reports: list[dict[str, Any]] = []
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         chosen = [opened.map(name) for name in names or ()]
         if all_maps:
             chosen = [

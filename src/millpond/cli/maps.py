@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from millpond.cli.options import Confirmed, Json, MapName, PondPlace, existing_pond
+from millpond.cli.options import Branch, Confirmed, Json, MapName, PondPlace, existing_pond, pond_at
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.times.durations import format_duration
@@ -202,7 +202,7 @@ def _readable(name: str, value: Any) -> Any:
     "millpond alter weather --suspend-maintenance",
     "millpond alter weather --resume-maintenance --condense off",
     'millpond alter weather --add "gust double" --default gust=0 --drop visib --rename temp=temperature',
-    "millpond alter weather --widen temp=double",
+    "millpond alter weather --widen temp=double --branch fix",
     "millpond alter weather --store layers",
 )
 def alter(
@@ -227,6 +227,7 @@ def alter(
         list[str] | None, typer.Option("--widen", metavar="FIELD=TYPE", help="Give a field a wider type.")
     ] = None,
     store: Annotated[StoreChoice | None, typer.Option(help="Convert the map to this form of rows.")] = None,
+    branch: Branch = None,
     pond: PondPlace = _HERE,
     json: Json = False,
 ) -> None:
@@ -240,7 +241,7 @@ def alter(
         settings["store"] = store
     if not settings:
         raise typer.BadParameter("say what to change, such as --retain 10y")
-    with existing_pond(pond) as opened:
+    with pond_at(pond, branch) as opened:
         opened.alter_map(name, **settings)
         definition = opened.map(name).definition
     if json:

@@ -27,6 +27,7 @@ _HERE = "pond"
     "millpond query \"select get_state('weather', 'JFK', '2013-02-08T18:00Z')\"",
     'millpond query "select * from planes where seats > 300" --out large.parquet',
     'millpond query "select avg(temp) from weather" --branch fix',
+    'millpond query "select avg(temp) from weather" --known-at 2013-02-09T00:00Z',
     "millpond query \"select kind, count(*) from events where queue = 'etl' group by kind\"",
 )
 def query(
@@ -34,6 +35,7 @@ def query(
         str, typer.Argument(metavar="SQL", help="A query in DuckDB's SQL; maps are tables, and so are events.")
     ],
     out: Out = None,
+    known_at: KnownAt = None,
     branch: Branch = None,
     ref: Ref = None,
     pond: PondPlace = _HERE,
@@ -41,7 +43,7 @@ def query(
 ) -> None:
     """Ask in SQL: every map is a table, so are events, and get_state(map, key, at) looks one key up."""
     with pond_at(pond, branch, ref) as opened:
-        table = opened.sql(sql)
+        table = opened.sql(sql, known_at=known_at)
     _answer(table.schema, table.to_batches(), total=table.num_rows, out=out, as_json=json)
 
 

@@ -83,6 +83,10 @@ class RemotePond(PondFace):
         self.events = RemoteEvents(self.nodes, self.nodes.clock)
         self._reporter = remote_reporter(self.events, self.nodes.clock) if settings.events.reports else None
         self.reports: JobReports = self._reporter or NO_REPORTS
+        if settings.lineage.target:
+            from millpond.lineage import with_lineage
+
+            self.reports = with_lineage(self.reports, self)
         self._scratch: Path | None = None
 
     def __repr__(self) -> str:
@@ -221,7 +225,7 @@ class RemotePond(PondFace):
 
     # -- questions to all maps ------------------------------------------------------------------------
 
-    def sql(self, text: str) -> pa.Table:
+    def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query, see `Pond.sql`: DuckDB runs on this machine and reads the rows it needs.
 
         Raises: as `Pond.sql`; `Unavailable` when no node can be reached.
@@ -229,7 +233,7 @@ class RemotePond(PondFace):
         from millpond.event_table import EventTable
         from millpond.maps.sql import query
 
-        return query(_QueryablePond(self), text, [EventTable(lambda: self.events)])
+        return query(_QueryablePond(self), text, [EventTable(lambda: self.events)], known_at=known_at)
 
     def verify(self, *, full: bool = False) -> Report:
         """Check every invariant on every node, see `Pond.verify`; a node that cannot be reached is a problem.
@@ -281,8 +285,10 @@ class _QueryableMap:
     def __init__(self, pond_map: RemoteMap) -> None:
         self._map, self.name, self.definition = pond_map, pond_map.name, pond_map.definition
 
-    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader:
-        return self._map.scan(where, columns)
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+    ) -> pa.RecordBatchReader:
+        return self._map.scan(where, columns, known_at=known_at)
 
     def snapshot(self) -> Snapshot | RemoteMap:
         return self._map

@@ -186,7 +186,7 @@ class LayeredRows:
         with self.snapshots.current() as leased:
             manifest = leased.manifest
             if self._counted[0] != manifest.shard_version:
-                self._counted = manifest.shard_version, count_rows(self._objects(), leased)
+                self._counted = manifest.shard_version, count_rows(self._objects(), manifest)
             return ShardStats(self._counted[1], manifest.shard_version, manifest.size)
 
     @opened_once

@@ -10,7 +10,7 @@
   always there in the schema `millpond`: `millpond.events`.
 * `get_state` is a lookup in bulk, some thousand rows at a time, in the snapshot as it was when the query began. Its
   answer has the map's own type; the map is named by a literal, so that the type is known before the query runs. A
-  third argument asks a layered map as it was known at that time.
+  third argument asks a layered map as it was known at that time; so may the query as a whole.
 * A query reads. It gets a database of its own, in memory, locked: no files, no network, no extensions, no settings.
 """
 
@@ -34,7 +34,7 @@ from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
 from millpond.maps.snapshots.snapshot import answer_type
 from millpond.maps.sql_keys import add_macro, check_plan, instants_of_numbers
-from millpond.times.instants import clear_instant
+from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
     from millpond.clock import Clock
@@ -69,7 +69,9 @@ class QueryableMap(Protocol):
     def name(self) -> str: ...
     @property
     def definition(self) -> MapDefinition: ...
-    def scan(self, where: Where = None, columns: Sequence[str] | None = None) -> pa.RecordBatchReader: ...
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+    ) -> pa.RecordBatchReader: ...
     def snapshot(self) -> Lookups: ...
     def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array: ...
 
@@ -101,10 +103,38 @@ class QueryablePond(Protocol):
     def maps(self) -> Sequence[QueryableMap]: ...
 
 
+@dataclass(frozen=True, slots=True)
+class _MapThen:
+    """A layered map as it was known at a moment."""
+
+    now: QueryableMap
+    known_at: object
+
+    @property
+    def name(self) -> str:
+        return self.now.name
+
+    @property
+    def definition(self) -> MapDefinition:
+        return self.now.definition
+
+    def scan(
+        self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
+    ) -> pa.RecordBatchReader:
+        return self.now.scan(where, columns, known_at=self.known_at if known_at is None else known_at)
+
+    def snapshot(self) -> Lookups:
+        return self
+
+    def lookup(self, keys: Any, at: Any = None, *, known_at: Any = None) -> pa.Array:
+        return self.now.lookup(keys, at, known_at=self.known_at if known_at is None else known_at)
+
+
 def query(
-    pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = (), bounds: Bounds | None = None
+    pond: QueryablePond, text: str, tables: Sequence[QueryableTable] = (), bounds: Bounds | None = None, *,
+    known_at: object = None,
 ) -> pa.Table:  # fmt: skip
-    """The answer to a query over the maps of a pond, and its other tables.
+    """The answer to a query over the maps of a pond, and its other tables; of maps as they were `known_at` a time.
 
     Raises:
         Invalid: the query is not understood, asks for what is not there, or would do more than read.
@@ -113,6 +143,9 @@ def query(
     if not is_utf8(text):
         raise Invalid("the query is no text", kind="sql", query=shown(text))
     maps = {pond_map.name: pond_map for pond_map in pond.maps()}
+    if known_at is not None:
+        moment = clear_instant(parse_instant(known_at))
+        maps = {name: _MapThen(pond_map, moment) for name, pond_map in maps.items()}
     with duckdb.connect(config=_LOCKED) as connection, _bounded(connection, bounds):
         connection.execute("set timezone = 'UTC'")
         run = _Run(maps, clear_instant(pond.clock.now_ms()))

@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from millpond.refs.refs import Refs
     from millpond.versions.graph.commits import Commit
 
-__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "load_on", "merge_branch", "stays")
+__all__ = ("begin_branch", "branch_to_load", "checked_head", "exceeded", "load_on", "merge_branch",
+           "on_branch", "stays", "whole_branch")  # fmt: skip
 
 MAIN = "main"
 SHOWN = 5
@@ -122,6 +123,41 @@ def _without_news(merge: Any) -> Commit | None:
         if error.kind not in ("no_changes", "branch_dirty"):
             raise
     return None
+
+
+def on_branch(kind: str, inputs: dict[str, Any], branch: str) -> dict[str, Any]:
+    """The inputs of a step of a run that has a branch instead of `main`: its loads, its maps, and its merges.
+
+    Raises: `Invalid` for a step that changes `main` by itself.
+    """
+    if kind in ("condense", "retain"):
+        raise Invalid("the step works on main alone, and the run on a branch", kind="pipeline_value", step=kind,
+                      branch=branch, hint="give it a condition, or run without a branch")  # fmt: skip
+    of_map = {"load": "branch", "branch": "from", "merge": "into"}.get(kind)
+    if of_map is not None and inputs.get(of_map) in (None, MAIN):
+        return {**inputs, of_map: branch}
+
+    def placed(value: Any) -> Any:
+        return value if isinstance(value, Mapping) else {"map": str(value), "branch": branch, "commit": branch}
+
+    if kind == "check":
+        return {**inputs, "maps": [placed(value) for value in inputs["maps"]]}
+    return {**inputs, "map": placed(inputs["map"])} if kind == "enrich" else inputs
+
+
+def whole_branch(pond: Pond, name: str, *, merged: bool) -> str:
+    """Make a branch of `main` when it is missing; or merge all that it has: the commit, if there was something.
+
+    Raises: as `Refs.merge`.
+    """
+    refs = refs_of(pond)
+    _refuse_main(name)
+    if merged:
+        commit = _without_news(lambda: refs.merge(name, MAIN, message=f"Merge '{name}' into '{MAIN}'"))
+        return "" if commit is None else commit.id
+    with suppress(AlreadyExists):
+        refs.create_branch(name)
+    return ""
 
 
 def exceeded(pond: Pond | RemotePond, value: Any, limits: Mapping[str, Any]) -> list[str]:

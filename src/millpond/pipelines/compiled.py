@@ -20,6 +20,7 @@ from littlehorse.model import ExponentialBackoffRetryPolicy, VariableMutationTyp
 from littlehorse.workflow import NodeOutput, WfRunVariable, Workflow, WorkflowThread
 
 from millpond.json_forms import plain
+from millpond.pipelines.attempt_logs import attempt_bytes
 from millpond.pipelines.plan import Plan, PlannedStep
 from millpond.pipelines.programs import Program
 
@@ -56,7 +57,8 @@ def compiled(plan: Plan, program: Program) -> Workflow:
 def _node(
     thread: WorkflowThread, plan: Plan, step: PlannedStep, values: WfRunVariable, code: WfRunVariable
 ) -> NodeOutput:
-    literal = {**plain(step), "pipeline": plan.name}
+    log_bytes = attempt_bytes(len(plan.steps) + len(plan.on_failure), step.retries)
+    literal = {**plain(step), "pipeline": plan.name, "log_bytes": log_bytes}
     backoff = ExponentialBackoffRetryPolicy(
         base_interval_ms=step.backoff_ms, multiplier=2.0, max_delay_ms=_DELAY_MAX_MS
     )

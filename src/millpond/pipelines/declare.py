@@ -26,11 +26,11 @@ from typing import Any, get_type_hints
 
 from millpond.errors import Invalid
 from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
-from millpond.pipelines.values import Value, template_of
+from millpond.pipelines.values import Value, step_of, template_of
 
 __all__ = (
-    "Declared", "OnBranch", "branch", "check", "condense", "enrich", "item", "load", "merge", "notify", "pipeline",
-    "publish", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
+    "Declared", "OnBranch", "branch", "check", "condense", "enrich", "item", "load", "merge", "notified", "notify",
+    "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -63,7 +63,7 @@ class _Recording:
     def add(self, kind: str, inputs: Mapping[str, Any], options: dict[str, Any]) -> Value:
         """Add a step, and give the value of its output."""
         name = self.prefix + (options.pop("name", None) or self.free_name(kind))
-        needs = tuple(step.path[0] for step in options.pop("needs", ()))
+        needs = tuple(step_of(step) for step in options.pop("needs", ()))
         stated = {key: value for key, value in inputs.items() if value is not None}
         planned = PlannedStep(
             name=name, kind=kind, inputs=template_of(stated),
@@ -87,7 +87,7 @@ class _Recording:
 
     def branch_before(self, loads: Sequence[Value], name: str, inputs: dict[str, Any]) -> Value:
         """Add a branch before loads, and let them be on it."""
-        names = [load.path[0] for load in loads]
+        names = [step_of(load) for load in loads]
         places = [place for place, step in enumerate(self.steps) if step.name in names and step.kind == "load"]
         if not places or len(places) != len(loads) or any("branch" in self.steps[place].inputs for place in places):
             raise Invalid("publish takes loads that name no branch", kind="pipeline_plan", step=name,
@@ -125,7 +125,7 @@ class Declared:
 
     def __init__(
         self, function: Callable[..., Any], *, name: str = "", schedule: str = "", time_zone: str = "",
-        on_failure: Callable[[Value], Any] | None = None,
+        overlap: bool = False, missed: str = "last", on_failure: Callable[[Value], Any] | None = None,
     ) -> None:  # fmt: skip
         self.function = function
         parameters = tuple(_parameters(function))
@@ -136,7 +136,7 @@ class Declared:
         self.functions = recording.functions | failed.functions
         self.plan = check_plan(Plan(
             name=name or function.__name__, parameters=parameters, steps=tuple(recording.steps),
-            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone,
+            on_failure=tuple(failed.steps), schedule=schedule, time_zone=time_zone, overlap=overlap, missed=missed,
             doc=inspect.getdoc(function) or "",
         ))  # fmt: skip
 
@@ -161,7 +161,9 @@ class Declared:
 def pipeline(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Declare a pipeline: a function of steps. It is checked here.
 
-    `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC; `on_failure` a
+    `schedule` is a cron expression of five fields, in a `time_zone` such as `Europe/Paris`, or UTC. `overlap` lets a
+    run of it begin while the one before is open. Instants that passed meanwhile, or while the node was down, have a
+    run for the `missed="last"`; for `"all"`, at most 100, one after another; or for `"none"`. `on_failure` is a
     function of steps, which gets the failure.
 
     Raises: `Invalid` for a step that cannot work.
@@ -221,7 +223,7 @@ def load(
     """
     inputs = {"files": files, "map": map, "kind": kind, "value": value, "columns": columns, "format": format,
               "max_rejects": max_rejects, "branch": branch}  # fmt: skip
-    return OnBranch(_recording("load").add("load", inputs, options).path)
+    return OnBranch((step_of(_recording("load").add("load", inputs, options)),))
 
 
 class OnBranch(Value):
@@ -240,7 +242,7 @@ def branch(name: str, /, *, from_: str = "main", anew: bool = False, **options: 
     Changes that were not merged fail the step as `branch-unmerged`; `anew` drops them. Output: `branch, commit`.
     """
     inputs = {"name": name, "from": from_, "anew": anew, "free": False}
-    return OnBranch(_recording("branch").add("branch", inputs, options).path)
+    return OnBranch((step_of(_recording("branch").add("branch", inputs, options)),))
 
 
 def merge(
@@ -275,7 +277,7 @@ def publish(
         check(query, name=f"{name}_check{number if number > 1 else ''}") if isinstance(query, str) else query
         for number, query in enumerate(checks, 1)
     ]
-    recording.let_read([step.path[0] for step in steps], loads)
+    recording.let_read([step_of(step) for step in steps], loads)
     inputs = {"into": into, "strategy": strategy, "keep": keep, "loads": list(loads)}
     return recording.merge(made, inputs, {**options, "name": name})
 
@@ -335,13 +337,26 @@ def shell(command: Sequence[Any], /, *, env: Mapping[str, Any] | None = None, **
     return _recording("shell").add("shell", {"command": list(command), "env": dict(env or {})}, options)
 
 
-def notify(place: str, /, **fields: Any) -> Value:
-    """Send fields as JSON, once: an event of `stream:QUEUE/JOB_SET`, or a POST to `http…`."""
+def notify(place: str | Value, /, **fields: Any) -> Value:
+    """Send fields as JSON, once: an event of `stream:QUEUE/JOB_SET`, or a POST to `http…`.
+
+    The POST has the header `Idempotency-Key`: an attempt whose answer was lost may send it again.
+    """
     options = {name: fields.pop(name) for name in _OPTIONS if name in fields}
-    if not place.startswith(("stream:", "http://", "https://")):
+    if isinstance(place, str) and not place.startswith("\x02"):
+        notified(place)
+    return _recording("notify").add("notify", {"place": place, "fields": fields}, options)
+
+
+def notified(place: Any) -> str:
+    """The place, when it may be notified.
+
+    Raises: `Invalid`.
+    """
+    if not isinstance(place, str) or not place.startswith(("stream:", "http://", "https://")):
         raise Invalid("not a place to notify", kind="pipeline_plan", place=place,
                       hint="stream:QUEUE/JOB_SET, or a URL")  # fmt: skip
-    return _recording("notify").add("notify", {"place": place, "fields": fields}, options)
+    return place
 
 
 def condense(map: Any, /, *, before: Any = "", **options: Any) -> Value:
@@ -397,5 +412,5 @@ def _call(kind: str, function: Callable[..., Any], arguments: Sequence[Any], opt
     if "name" not in options and function.__name__.isidentifier():
         options["name"] = None if function.__name__ == "<lambda>" else recording.free_name(function.__name__)
     step = recording.add(kind, {"arguments": list(arguments)}, options)
-    recording.functions[step.path[0]] = function
+    recording.functions[step_of(step)] = function
     return step

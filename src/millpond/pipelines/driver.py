@@ -11,6 +11,7 @@ Invariants:
 * of several calls with one key one job runs, and all get its result;
 * a job that is cancelled ends within seconds: its Spark jobs at once, and what does not end then with the process;
 * a driver that is lost fails the job that it had, as `Unavailable`; the next job gets a new one;
+* what driver and JVM write during a job is in the log of its attempt, and in the worker's own;
 * after a failure that is not one of a job's own the driver ends too: its JVM may be gone, and its session of no use.
 """
 
@@ -31,10 +32,11 @@ from millpond.client.wire_errors import from_wire, to_wire
 from millpond.errors import Closed, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import parse_object, to_json
 from millpond.kernel.worker import begin_thread
+from millpond.pipelines.attempt_logs import AttemptLog, current_log
 from millpond.pipelines.step import understood
 
 if TYPE_CHECKING:
-    from typing import BinaryIO
+    from typing import IO, BinaryIO
 
     from pyspark.sql import SparkSession
 
@@ -43,6 +45,10 @@ __all__ = ("SparkDriver", "main")
 _MAIN = "import sys; from millpond.pipelines.driver import main; main(sys.argv[1])"
 _ERROR_STATUS = 400
 _END_SECONDS = 10.0
+_WRITTEN = b"\0written\n"
+"""The line by which the driver ends what it writes about a job."""
+_WRITTEN_SECONDS = 1.0
+_LINE_BYTES = 65_536
 _CANCELS, _CANCEL_SECONDS = 8, 0.25
 
 
@@ -55,6 +61,8 @@ class SparkDriver:
         self._going: dict[str, Future[dict[str, Any]]] = {}
         self._cancelled: set[str] = set()
         self._running = ""
+        self._log: AttemptLog | None = None
+        self._written = threading.Event()
         self._changed, self._writing = threading.Lock(), threading.Lock()
 
     def run(self, key: str, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -105,12 +113,16 @@ class SparkDriver:
     def _run(self, key: str, job: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
         with self._lock:
             self._begin(key)
+            self._log = current_log()
+            self._written.clear()
             try:
                 response = self._response(to_json({"key": key, "job": job, "arguments": arguments}) + b"\n")
             except Unavailable:
                 self._begin(key)  # lost because it was cancelled: that is the reason then
                 raise
             finally:
+                self._written.wait(_WRITTEN_SECONDS)
+                self._log = None
                 with self._changed:
                     self._running = ""
             if not response["usable"]:
@@ -168,9 +180,24 @@ class SparkDriver:
             self._end()
             self._process = subprocess.Popen(
                 [sys.executable, "-c", _MAIN, self._master],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             )  # fmt: skip
+            assert self._process.stderr is not None
+            begin_thread("what the driver writes", partial(self._pass_on, self._process.stderr))
         return self._process
+
+    def _pass_on(self, lines: IO[bytes]) -> None:
+        """Give what the driver writes to the worker's own standard error, and to the log of the attempt that runs."""
+        with lines:
+            while line := lines.readline(_LINE_BYTES):
+                line, is_end = line.removesuffix(_WRITTEN), line.endswith(_WRITTEN)
+                if log := self._log:
+                    log.write(line.decode(errors="replace"))
+                with suppress(OSError):
+                    os.write(2, line)
+                if is_end:
+                    self._written.set()
+        self._written.set()
 
     def _end(self) -> None:
         process, self._process = self._process, None
@@ -210,6 +237,8 @@ def main(master: str) -> None:
             if request["key"] in cancelled:
                 understood = Closed("the step was stopped", kind="step_stopped")
             response = {"error": to_wire(understood)}
+        sys.stdout.flush()
+        os.write(2, _WRITTEN)
         responses.write(to_json(response | {"usable": usable}) + b"\n")
         responses.flush()
         if not usable:

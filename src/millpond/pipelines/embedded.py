@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, redirect_stdout, suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
@@ -28,6 +29,7 @@ from littlehorse.model import (
     ReportTaskRun,
     RunWfRequest,
     ScheduledTask,
+    TaskRun,
     TaskStatus,
     Variable,
     VariableId,
@@ -56,7 +58,7 @@ if TYPE_CHECKING:
     from millpond.pipelines.programs import Program
     from millpond.pond import Pond
 
-__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded")
+__all__ = ("Calls", "EmbeddedRuns", "Ended", "embedded", "task_runs")
 
 TENANT = "default"
 SLOTS = 4
@@ -91,11 +93,17 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
     runs = EmbeddedRuns(pond, tell)
     os.environ["MILLPOND_POND"] = place
     try:
-        with held(place, pond):
+        with held(place, pond), redirect_stdout(sys.stderr):  # standard output is the command's
             yield runs
     finally:
         runs.close()
         lock.release()
+
+
+def task_runs(pond: Pond, run: str) -> list[TaskRun]:
+    """The task runs of a run on the pond in a folder."""
+    processor = Processor(pond.space, SystemClock(), lambda _: None)
+    return read_rows(processor, TENANT, lambda rows: [row for _, row in rows.list(TaskRun, (run,))])
 
 
 class EmbeddedRuns:
@@ -122,14 +130,9 @@ class EmbeddedRuns:
 
         Raises: `Invalid`, kind `pipeline_failed`, with the step that failed; as the engine.
         """
-        workflow = compiled(declared.plan, program)
-        config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
-        littlehorse.create_task_def(tasks.step, TASK, config)
-        self._send(workflow.compile())
-        variables = {"parameters": to_variable_value(dict(inputs))}
-        with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=declared.plan.name, id=run, variables=variables))
-        asyncio.run(self._until_ended(run))
+        self.define(declared, program)
+        self.begin(declared.plan.name, run, inputs)
+        self.work(lambda: not self.is_over(run))
         row = self._row(WfRun, WfRunId(id=run))
         variable = self._row(Variable, VariableId(wf_run_id=WfRunId(id=run), thread_run_number=0, name="values"))
         values = extract_value(variable.value) if variable is not None else {}
@@ -138,6 +141,27 @@ class EmbeddedRuns:
             raise Invalid("the run failed", kind="pipeline_failed", run=run, reason=self._reason or failure,
                           hint="mend it, and start another run")  # fmt: skip
         return Ended(run, LHStatus.Name(row.status), values)
+
+    def define(self, declared: Declared, program: Program) -> None:
+        """Let runs begin of a pipeline as it is now."""
+        config = cast("LHConfig", Calls(lambda _, request: self._send(request)))
+        littlehorse.create_task_def(tasks.step, TASK, config)
+        self._send(compiled(declared.plan, program).compile())
+
+    def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
+        """Begin a run of a pipeline; one that is there is no error."""
+        variables = {"parameters": to_variable_value(dict(inputs))}
+        with suppress(AlreadyExists):
+            self._send(RunWfRequest(wf_spec_name=pipeline, id=run, variables=variables))
+
+    def work(self, goes_on: Callable[[], bool]) -> None:
+        """Carry out steps of all runs, while `goes_on` says so."""
+        asyncio.run(self._until(goes_on))
+
+    def status(self, run: str) -> str:
+        """The status of a run; nothing when there is none."""
+        row = self._row(WfRun, WfRunId(id=run))
+        return "" if row is None else LHStatus.Name(row.status)
 
     def _send(self, request: Message) -> Message | None:
         return self._processor.submit(TENANT, request).result()
@@ -158,14 +182,14 @@ class EmbeddedRuns:
             if end.worker is not None and isinstance(end.reply, ScheduledTask) and self._loop is not None:
                 self._loop.call_soon_threadsafe(self._handed.put_nowait, end.reply)
 
-    async def _until_ended(self, run: str) -> None:
+    async def _until(self, goes_on: Callable[[], bool]) -> None:
         self._loop, self._handed = asyncio.get_running_loop(), asyncio.Queue()
         idle = [Worker((TENANT, TASK), self._id) for _ in range(SLOTS)]
         working: set[asyncio.Task[None]] = set()
         for worker in idle:
             self._processor.workers.wait(worker)
         try:
-            while not self.is_over(run):
+            while goes_on():
                 with suppress(TimeoutError):
                     async with asyncio.timeout(0.2):
                         scheduled = await self._handed.get()
@@ -213,6 +237,8 @@ class EmbeddedRuns:
             report.output.CopyFrom(to_variable_value(output))
         if words.startswith(("failed", "its timeout")):
             self._reason = f"{name}: {words}"
+        if context.log_output:
+            report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())
         await self.submit(report)
         if planned["kind"] != "parameters" or words != "done":

@@ -26,7 +26,7 @@ from millpond.clock import SystemClock
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.pipelines.branches import branch_to_load
-from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import bound, is_table
 from millpond.pipelines.requests import (
     KeyRule,
@@ -40,6 +40,7 @@ from millpond.pipelines.requests import (
 from millpond.pipelines.rules import ColumnMeasure, Measures, judge
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.tickets import earlier_load, ticket_of
+from millpond.spark.failures import is_of_spark
 from millpond.stores.files import remove_tree
 
 __all__ = ("JOBS", "Job", "frame_of")
@@ -147,10 +148,10 @@ def _table(session: SparkSession, value: Mapping[str, Any]) -> DataFrame:
 
 def _function(session: SparkSession, arguments: Mapping[str, Any]) -> dict[str, Any]:
     """The result of a function of a program, which is called with a session of its own."""
-    declared = pipelines_of(arguments["program"])[arguments["pipeline"]]
     session = session.newSession()
     spark.register(session, arguments["pond"])
-    return {"result": declared.functions[arguments["step"]](session, *arguments["arguments"])}
+    inputs = [session, *arguments["arguments"]]
+    return call_function(arguments["program"], arguments["pipeline"], arguments["step"], inputs, passes=is_of_spark)
 
 
 JOBS: dict[str, Job] = {

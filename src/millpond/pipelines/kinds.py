@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import asyncio
-import inspect
 import os
 import re
 import subprocess
-import traceback
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, date, datetime
 from functools import partial
@@ -16,20 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import urllib3
 
-from millpond.clock import SystemClock
-from millpond.errors import Internal, Invalid, MillpondError, Unavailable
+from millpond.errors import Invalid, Unavailable
 from millpond.events.event import NewEvent
 from millpond.json_forms import parse_list, plain, stable_json
-from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, stays
-from millpond.pipelines.declare import COMPUTED
-from millpond.pipelines.programs import pipelines_of
+from millpond.pipelines.attempt_logs import current_log
+from millpond.pipelines.branches import begin_branch, checked_head, exceeded, load_on, merge_branch, on_branch, stays
+from millpond.pipelines.declare import COMPUTED, notified
+from millpond.pipelines.programs import call_function
 from millpond.pipelines.queries import is_table, query_rows, write_rows
 from millpond.pipelines.reads import commit_of, map_of, maps_among, pinned
 from millpond.pipelines.requests import Target
 from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
-from millpond.workflows.engine.cron import zone_of
+from millpond.workflows.engine.cron import instant_of, zone_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -37,10 +34,12 @@ if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.pond import Pond
 
-__all__ = ("CHECK_FAILED", "carried_out")
+__all__ = ("BRANCH", "CHECK_FAILED", "carried_out")
 
 CHECK_FAILED = "check-failed"
 """The exception of a check whose rules do not all hold, or whose query finds rows."""
+BRANCH = "@branch"
+"""The parameter that each pipeline has: the branch that a run has instead of `main`."""
 ITEMS_MAX = 10_000
 _ROWS_SHOWN = 5
 _OUTPUT_CHARACTERS = 10_000
@@ -63,8 +62,14 @@ async def carried_out(
         return _SKIPPED
     planned = {**planned, "program": program, "job": job}
     kind = _KINDS[planned["kind"]]
+    branch = values["run"].get("branch", "")
+
+    def inputs_of(own: dict[str, Any]) -> dict[str, Any]:
+        inputs: dict[str, Any] = filled(planned["inputs"], own)
+        return on_branch(planned["kind"], inputs, branch) if branch else inputs
+
     if planned["over"] is None:
-        return await kind(step, planned, filled(planned["inputs"], values))
+        return await kind(step, planned, inputs_of(values))
     items = filled(planned["over"], values)
     if not isinstance(items, list) or len(items) > ITEMS_MAX:
         size = len(items) if isinstance(items, list) else type(items).__name__
@@ -73,20 +78,24 @@ async def carried_out(
     outputs = []
     for number, item in enumerate(items):  # one after another: a checkpoint holds each
         own = Step(step.context, step.pond, f"{step.key}-{number}")
-        outputs.append(await kind(own, planned, filled(planned["inputs"], {**values, "item": item})))
+        outputs.append(await kind(own, planned, inputs_of({**values, "item": item})))
     return {"items": outputs, "count": len(outputs)}
 
 
 def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
     """The values of parameters: of their types, with defaults where none is given."""
     parameters = {own["name"]: own for own in planned["parameters"]}
+    branch = inputs.pop(BRANCH, "")
     for name in inputs:
         if name not in parameters:
             raise Invalid("the pipeline has no such parameter", kind="pipeline_value", parameter=name,
                           hint=f"its parameters: {', '.join(parameters) or 'none'}")  # fmt: skip
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
-    began = datetime.fromtimestamp(SystemClock().now_ms() / 1000, zone)
+    began = datetime.fromtimestamp(step.context.scheduled_time.timestamp(), zone)  # by the clock of the engine
+    at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
     values: dict[str, Any] = {"run": {"id": step.context.wf_run_id.id, "began": began.astimezone(UTC).isoformat()}}
+    if branch:
+        values["run"]["branch"] = branch
     for name, own in parameters.items():
         if name in inputs:
             values[name] = _of_type(name, own["type"], inputs[name])
@@ -94,7 +103,7 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
             raise Invalid("a parameter is missing", kind="pipeline_value", parameter=name, type=own["type"],
                           hint=f"give {name}=…")  # fmt: skip
         else:
-            values[name] = COMPUTED[own["default"]](began).isoformat() if own["computed"] else own["default"]
+            values[name] = COMPUTED[own["default"]](at).isoformat() if own["computed"] else own["default"]
     return values
 
 
@@ -257,33 +266,15 @@ async def _enrich(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -
 
 
 async def _python(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    function = pipelines_of(planned["program"])[planned["pipeline"]].functions[planned["name"]]
-
-    def work() -> Any:
-        try:
-            result = function(*inputs["arguments"])
-            return asyncio.run(result) if inspect.iscoroutine(result) else result
-        except MillpondError:
-            raise
-        except (ConnectionError, TimeoutError) as error:
-            raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
-                              function=planned["name"], reason=error) from error  # fmt: skip
-        except Exception as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            raise Internal("a function of the pipeline failed", kind="pipeline_function", function=planned["name"],
-                           reason=f"{type(error).__name__}: {error}",
-                           line=f"{Path(frames[-1].filename).name}:{frames[-1].lineno}") from error  # fmt: skip
-
-    return _as_output(await step.once(work))
+    function = partial(call_function, planned["program"], planned["pipeline"], planned["name"], inputs["arguments"])
+    output: dict[str, Any] = await step.once(function)
+    return output
 
 
 async def _spark(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
     arguments = {"program": planned["program"], "pipeline": planned["pipeline"], "step": planned["name"], **inputs}
-    return _as_output((await planned["job"](step, "function", arguments))["result"])
-
-
-def _as_output(result: Any) -> dict[str, Any]:
-    return result if isinstance(result, dict) else {"value": result}
+    output: dict[str, Any] = await planned["job"](step, "function", arguments)
+    return output
 
 
 async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
@@ -294,6 +285,8 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
             words, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
             timeout=planned["timeout_ms"] / 1000,
         )  # fmt: skip
+        if (log := current_log()) is not None:
+            log.write(done.stdout)
         output = done.stdout[-_OUTPUT_CHARACTERS:]
         if done.returncode:
             last = next((line for line in reversed(output.splitlines()) if line.strip()), "")
@@ -306,7 +299,7 @@ async def _shell(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) ->
 
 
 async def _notify(step: Step, planned: dict[str, Any], inputs: dict[str, Any]) -> dict[str, Any]:
-    place, body = inputs["place"], stable_json(inputs["fields"], compact=True)
+    place, body = notified(inputs["place"]), stable_json(inputs["fields"], compact=True)
 
     def append(pond: Pond | RemotePond) -> dict[str, Any]:
         queue, _, job_set = place.removeprefix("stream:").partition("/")

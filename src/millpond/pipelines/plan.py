@@ -14,9 +14,9 @@ from typing import Any
 
 from millpond.errors import Invalid
 from millpond.pipelines.values import names_in
-from millpond.workflows.engine.cron import Cron, next_instant, parse_cron, zone_of
+from millpond.workflows.engine.cron import MISSED, Cron, next_instant, parse_cron, zone_of
 
-__all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "drawn", "drawn_svg")
+__all__ = ("Parameter", "Plan", "PlannedStep", "check_plan", "cron_words", "drawn", "drawn_svg")
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,60}")
 RESERVED = ("run", "failure")
@@ -63,6 +63,8 @@ class Plan:
     on_failure: tuple[PlannedStep, ...] = ()
     schedule: str = ""
     time_zone: str = ""
+    overlap: bool = False
+    missed: str = "last"
     doc: str = field(default="")
 
     def cron(self) -> Cron | None:
@@ -72,9 +74,12 @@ class Plan:
         """
         if self.time_zone:
             zone_of(self.time_zone)
+        if self.missed not in MISSED:
+            raise Invalid("no such policy for missed instants", kind="pipeline_plan", missed=self.missed,
+                          hint=f"one of: {', '.join(MISSED)}")  # fmt: skip
         if not self.schedule:
             return None
-        cron = Cron(self.schedule, self.time_zone)
+        cron = Cron(self.schedule, self.time_zone, overlap=self.overlap, missed=self.missed)
         next_instant(cron.text(), 0)
         if parse_cron(cron.text()) != cron:
             raise Invalid("a schedule has five fields alone", kind="pipeline_plan", schedule=self.schedule,
@@ -114,7 +119,7 @@ def drawn(plan: Plan) -> Iterator[str]:
     """The plan and its graph, as lines for a terminal."""
     yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
     if plan.schedule:
-        yield f"  at {plan.schedule} {plan.time_zone or 'UTC'}"
+        yield f"  at {cron_words(plan.cron())}"
     for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
         if plan.on_failure and number == len(plan.steps) + 1:
             yield "  on failure"
@@ -129,6 +134,14 @@ def _shown(parameter: Parameter) -> str:
     if parameter.computed:
         return f"{text} = {parameter.default}()"
     return text if parameter.required else f"{text} = {parameter.default}"
+
+
+def cron_words(cron: Cron | None) -> str:
+    """A schedule in words of a line."""
+    if cron is None:
+        return ""
+    policies = f"missed: {cron.missed}{', may overlap' * cron.overlap}{', paused' * cron.paused}"
+    return f"{cron.fields} {cron.time_zone or 'UTC'} ({policies})"
 
 
 _ROW, _WIDTH, _HEIGHT = 56, 240, 32

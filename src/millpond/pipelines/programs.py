@@ -5,17 +5,21 @@ Invariant: a run ends with the text with which it began, whatever the file says 
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import inspect
 import sys
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from types import ModuleType
-from typing import TypedDict
+from typing import Any, TypedDict
 
-from millpond.errors import Invalid, MillpondError
+from millpond.errors import Internal, Invalid, MillpondError, Unavailable
+from millpond.json_forms import plain
 from millpond.pipelines.declare import Declared
 
-__all__ = ("Program", "pipelines_of", "read_program")
+__all__ = ("Program", "call_function", "pipelines_of", "read_program")
 
 PROGRAM_BYTES_MAX = 1_000_000
 
@@ -49,6 +53,34 @@ def pipelines_of(program: Program) -> dict[str, Declared]:
     Raises: `Invalid` with the line that failed, when it does not import; as `pipeline`.
     """
     return _pipelines(program["file"], program["source"])
+
+
+def call_function(
+    program: Program, pipeline: str, step: str, arguments: Sequence[Any], *,
+    passes: Callable[[BaseException], bool] = lambda _: False,
+) -> dict[str, Any]:  # fmt: skip
+    """The output of a step that calls a function: its result as JSON. Errors that are to pass stay as they are.
+
+    Raises: `Internal` with the line that failed; `Unavailable` for connections; as the function, if it is ours.
+    """
+    function = pipelines_of(program)[pipeline].functions[step]
+    try:
+        result = function(*arguments)
+        result = plain(asyncio.run(result) if inspect.iscoroutine(result) else result)
+    except MillpondError:
+        raise
+    except (ConnectionError, TimeoutError) as error:
+        raise Unavailable("a function could not reach what it needs", kind="pipeline_function",
+                          function=step, reason=error) from error  # fmt: skip
+    except Exception as error:
+        if passes(error):
+            raise
+        lines = _lines(error)
+        file, line = next((own for own in lines if own[0] == program["file"]), lines[0])
+        reason = f"{type(error).__name__}: {error}"
+        raise Internal("a function of the pipeline failed", kind="pipeline_function", function=step, reason=reason,
+                       line=f"{Path(file).name}:{line}") from error  # fmt: skip
+    return result if isinstance(result, dict) else {"value": result}
 
 
 @lru_cache(maxsize=100)

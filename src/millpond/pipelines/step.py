@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import os
+import traceback
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import grpc
@@ -27,6 +28,9 @@ from millpond.clock import SystemClock
 from millpond.error_values import shown
 from millpond.errors import Closed, Conflict, Fenced, Internal, Invalid, MillpondError, Unavailable
 from millpond.json_forms import to_json
+from millpond.lineage import PARENT
+from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX, AttemptLog, collecting
+from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.story import Story
 from millpond.workflows.engine.keys import run_path
 
@@ -81,17 +85,34 @@ class Step:
 
 
 async def attempt(
-    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], **about: str
+    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], *,
+    log_bytes: int = ATTEMPT_LOG_BYTES_MAX, values: Mapping[str, Any] | None = None,
+    lineage: StepLineage | None = None, **about: str,
 ) -> dict[str, Any]:  # fmt: skip
-    """Make an attempt at a step, and tell its story; `about` are facts of all its events.
+    """Make an attempt at a step, tell its story and lineage, and keep its log; `about` are facts of all its events.
 
     Raises: `LHTaskException` where a repetition cannot help; else an error whose text is one sentence.
     """
+    log = AttemptLog(log_bytes, values)
+    try:
+        with collecting(log):
+            return await _attempt(context, work, log, lineage, about)
+    finally:
+        if text := log.text():
+            context.log(text)
+
+
+async def _attempt(
+    context: WorkerContext, work: Callable[[Step], Awaitable[dict[str, Any]]], log: AttemptLog,
+    lineage: StepLineage | None, about: Mapping[str, str],
+) -> dict[str, Any]:  # fmt: skip
     pond = os.environ.get("MILLPOND_POND", "pond")
     story: Story | None = None
     try:
         key = await _once(context, lambda: _new_key(context))
-        story = _story(context, key, about)
+        story = replace(_story(context, key, about, lineage), masked=log.masked)
+        if lineage is not None:
+            PARENT.set((f"{key}.{context.attempt_number}", lineage.job))
         await asyncio.to_thread(_with_pond, pond, story.running)
         result = await work(Step(context, pond, key))
         await asyncio.to_thread(_with_pond, pond, lambda opened: _succeeded(story, opened, result))
@@ -107,11 +128,20 @@ async def attempt(
     except Exception as raised:
         error = understood(raised)
         retryable = _is_retryable(error)
+        log.write(_traced(raised))
         await _report_failure(pond, story, error, retryable=retryable)
         if retryable:
-            raise RuntimeError(str(error)) from None
-        raise LHTaskException(error.kind.replace("_", "-"), str(error)) from None
+            raise RuntimeError(log.masked(str(error))) from None
+        raise LHTaskException(error.kind.replace("_", "-"), log.masked(str(error))) from None
     return result
+
+
+def _traced(error: Exception) -> str:
+    """The words of a log about an error: of ours its sentence, of others the traceback."""
+    cause = error.__cause__ or error
+    if isinstance(cause, MillpondError):
+        return f"{error}\n"
+    return "".join(traceback.format_exception(cause))
 
 
 def understood(error: Exception) -> MillpondError:
@@ -137,10 +167,10 @@ def _new_key(context: WorkerContext) -> str:
     return f"{run}_{context.task_run_id.task_guid}_{SystemClock().random_id()}"
 
 
-def _story(context: WorkerContext, key: str, about: Mapping[str, str]) -> Story:
+def _story(context: WorkerContext, key: str, about: Mapping[str, str], lineage: StepLineage | None) -> Story:
     queue = os.environ.get("LHC_TENANT_ID", "default")
     facts = {"step": context.task_def_name, **about}
-    return Story(queue, run_path(context.wf_run_id), key, facts, context.attempt_number)
+    return Story(queue, run_path(context.wf_run_id), key, facts, context.attempt_number, lineage=lineage)
 
 
 def _succeeded(story: Story | None, pond: Pond | RemotePond, result: Mapping[str, Any]) -> None:

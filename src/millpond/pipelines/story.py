@@ -14,15 +14,16 @@ step's key as source, and positions that grow with the attempts; a late attempt'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from millpond.events.event import NewEvent
 
 if TYPE_CHECKING:
     from millpond.client.pond import RemotePond
     from millpond.errors import MillpondError
+    from millpond.pipelines.step_lineage import StepLineage
     from millpond.pond import Pond
 
 __all__ = ("Story",)
@@ -33,29 +34,39 @@ _LAST = 1 << 40
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """The events of one attempt at a step."""
+    """The events of one attempt at a step, whose facts are `masked`."""
 
     queue: str
     job_set: str
     key: str
     about: Mapping[str, str]
     attempt: int
+    masked: Callable[[str], str] = str
+    lineage: StepLineage | None = None
 
     def running(self, pond: Pond | RemotePond) -> None:
         """Report that the attempt begins."""
         self._append(pond, "running", 2 * self.attempt + 1, {})
+        self._send(pond, "START")
 
     def failed(self, pond: Pond | RemotePond, error: MillpondError, *, retryable: bool) -> None:
         """Report that the attempt failed."""
         facts = {"error": error.kind, "reason": error.message, "retryable": str(retryable).lower()}
         self._append(pond, "failed", 2 * self.attempt + 2, facts)
+        self._send(pond, "FAIL", error=str(error))
 
     def succeeded(self, pond: Pond | RemotePond, result: Mapping[str, object]) -> None:
         """Report that the step is done, with those facts of its result that are small."""
         facts = {name: str(fact) for name, fact in result.items() if isinstance(fact, str | int | float)}
         self._append(pond, "succeeded", _LAST, facts)
+        self._send(pond, "COMPLETE", result)
+
+    def _send(self, pond: Any, kind: str, result: Mapping[str, Any] | None = None, error: str = "") -> None:
+        if self.lineage is not None:
+            self.lineage.send(pond, f"{self.key}.{self.attempt}", self.job_set, kind, result, error)
 
     def _append(self, pond: Pond | RemotePond, kind: str, position: int, facts: Mapping[str, str]) -> None:
-        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about, **facts}
+        headers = {"job_id": self.key, "attempt": str(self.attempt), **self.about}
+        headers |= {name: self.masked(fact) for name, fact in facts.items()}
         event = NewEvent(pond.clock.now_ms(), b"", kind, headers)
         pond.events.append(self.queue, self.job_set, [event], source=self.key, positions=[position])

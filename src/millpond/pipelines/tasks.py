@@ -15,10 +15,12 @@ from littlehorse.worker import WorkerContext
 
 from millpond.events.event import NewEvent
 from millpond.json_forms import plain, stable_json
+from millpond.pipelines.attempt_logs import ATTEMPT_LOG_BYTES_MAX
 from millpond.pipelines.driver import SparkDriver
 from millpond.pipelines.kinds import CHECK_FAILED, carried_out
 from millpond.pipelines.rules import Finding, summary
 from millpond.pipelines.step import Failed, Step, attempt
+from millpond.pipelines.step_lineage import StepLineage
 from millpond.pipelines.tickets import ticket_of, void
 
 if TYPE_CHECKING:
@@ -98,7 +100,11 @@ async def step(
     async def work(own: Step) -> dict[str, Any]:
         return await carried_out(own, planned, values, program, _job)
 
-    return await attempt(context, work, pipeline_step=planned["name"])
+    log_bytes = planned.get("log_bytes", ATTEMPT_LOG_BYTES_MAX)  # a run of an earlier release names none
+    lineage = StepLineage(planned, values)
+    return await attempt(
+        context, work, log_bytes=log_bytes, values=values, lineage=lineage, pipeline_step=planned["name"]
+    )
 
 
 async def _job(step: Step, name: str, arguments: dict[str, Any]) -> dict[str, Any]:

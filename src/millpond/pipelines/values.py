@@ -25,7 +25,7 @@ from typing import Any, NoReturn
 from millpond.errors import Invalid
 from millpond.json_forms import parse_object, to_json
 
-__all__ = ("Comparison", "Value", "filled", "names_in", "template_of")
+__all__ = ("Comparison", "Value", "filled", "names_in", "step_of", "template_of")
 
 _MARK = re.compile("\x02([^\x02\x03]*)\x03")
 _TESTS: dict[str, Callable[[Any, Any], bool]] = {
@@ -47,18 +47,19 @@ class Comparison:
 class Value:
     """A value that the run will have: a parameter, an output of a step, or a field of one."""
 
-    path: tuple[str, ...]
+    _path: tuple[str, ...]
+    """No name that an output may have."""
 
     def __getattr__(self, name: str) -> Value:
         if name.startswith("_"):
             raise AttributeError(name)
-        return Value((*self.path, name))
+        return Value((*self._path, name))
 
     def __getitem__(self, name: str) -> Value:
-        return Value((*self.path, str(name)))
+        return Value((*self._path, str(name)))
 
     def __format__(self, form: str) -> str:
-        return f"\x02{to_json({'$value': list(self.path), 'format': form}).decode()}\x03"
+        return f"\x02{to_json({'$value': list(self._path), 'format': form}).decode()}\x03"
 
     def __str__(self) -> str:
         return format(self, "")
@@ -90,6 +91,11 @@ class Value:
     __hash__ = None  # type: ignore[assignment]
 
 
+def step_of(value: Value) -> str:
+    """The step whose output a value is, or is of."""
+    return str(template_of(value)["$value"][0])
+
+
 def _test(sign: str, left: object, right: object) -> Comparison:
     return Comparison({"$test": [sign, template_of(left), template_of(right)]})
 
@@ -105,8 +111,8 @@ def template_of(value: Any) -> Any:
     Raises: `Invalid` for what no JSON can hold.
     """
     match value:
-        case Value():
-            return {"$value": list(value.path)}
+        case Value(path):
+            return {"$value": list(path)}
         case Comparison():
             return value.template
         case str():

@@ -20,6 +20,7 @@ from millpond.json_forms import plain, stable_json
 from millpond.maps.layered.differences import I64, AddressRows, Difference, differences
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.display import present
+from millpond.maps.model.field_merges import with_wider_types
 from millpond.maps.model.one_value import NULL
 from millpond.maps.model.values import present_values
 from millpond.refs.layers import manifest_of
@@ -41,7 +42,8 @@ ADDRESS_TYPES = {
 def map_differences(
     old: Mapping[str, MapEntry], new: Mapping[str, MapEntry], layers_for: Callable[[MapDefinition], Layers]
 ) -> Iterator[tuple[MapDefinition, Difference]]:
-    """The differences between two states of maps, by name, some keys at a time.
+    """The differences between two states of maps, by name, some keys at a time; both with the fields of the new one,
+    in the wider of their types.
 
     Raises: `Invalid`, kind `maps_differ`; `NotFound`, `Corrupt`.
     """
@@ -49,18 +51,20 @@ def map_differences(
         before, after = old.get(name), new.get(name)
         apart = before is not None and after is not None and before.folder != after.folder
         for pair in [(before, None), (None, after)] if apart else [(before, after)]:
-            either = pair[0] or pair[1]
+            either = pair[1] or pair[0]
             assert either is not None, "one side has the map"
             if pair[0] is not None and pair[1] is not None and pair[0].manifest == pair[1].manifest:
                 continue
             layers = layers_for(either.definition)
-            left, right = (_manifest(layers, entry) for entry in pair)
+            definition = with_wider_types(either.definition, (pair[0] or either).definition)
+            left, right = (_manifest(layers, entry, definition) for entry in pair)
             for difference in differences(layers.objects, left, right):
-                yield either.definition, difference
+                yield definition, difference
 
 
-def _manifest(layers: Layers, entry: MapEntry | None) -> SnapshotManifest | None:
-    return None if entry is None else manifest_of(layers, entry, entry.manifest)
+def _manifest(layers: Layers, entry: MapEntry | None, definition: MapDefinition) -> SnapshotManifest | None:
+    manifest = None if entry is None else manifest_of(layers, entry, entry.manifest)
+    return None if manifest is None else manifest.shown_as(definition)
 
 
 def difference_table(

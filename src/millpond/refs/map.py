@@ -8,22 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
+from millpond.maps.inputs.missing_fields import with_fields
 from millpond.maps.inputs.zones import time_form
+from millpond.maps.layered.maintenance import maintain
 from millpond.maps.layered.writer import LayerWriter, WrittenLayer
+from millpond.maps.loads.deletion import DeleteReport, purge_layers
 from millpond.maps.loads.load import LoadResult, write_data
+from millpond.maps.log.log import head_of
 from millpond.maps.map import Map
 from millpond.maps.map_rows import LayeredRows
+from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers, ref_unsupported
 from millpond.refs.loads import BranchLoad
+from millpond.refs.rewrites import delete_rows, maintain_rows
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond.maps.layered.past import Past
-    from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.loading import Loading
     from millpond.maps.maintenance.maintenance import MaintenanceReport
     from millpond.maps.model.definition import MapDefinition
+    from millpond.maps.shard.shard import ShardStats
     from millpond.maps.snapshots.snapshot import Snapshot
     from millpond.refs.map_entries import MapEntry
     from millpond.refs.states import RefStates
@@ -40,6 +46,18 @@ class MapAtRef:
     state: Callable[[], MapEntry]
     states: RefStates | None = None
 
+    def branch(self, name: str) -> RefStates:
+        """The states, to change the map there.
+
+        Raises: `Invalid`, kind `ref_read_only`, at a ref that is no branch.
+        """
+        if self.states is None:
+            raise Invalid(
+                "a ref is only read", kind="ref_read_only", map=name, ref=self.ref,
+                hint="change the map on a branch: pond.branch('fix').map(…)",
+            )  # fmt: skip
+        return self.states
+
 
 class _RefRows(LayeredRows):
     """The rows of a map at a ref."""
@@ -49,17 +67,27 @@ class _RefRows(LayeredRows):
         snapshot: Callable[[], Snapshot], at: MapAtRef,
     ) -> None:  # fmt: skip
         super().__init__(definition, loading, objects, snapshot)
+        self._at = at
         self.snapshots = RefLayers(
             space=loading.space, clock=loading.clock, objects=objects(), definition=definition,
             memory_max=loading.memory_max, history_ms=loading.history_ms, ref=at.ref, state_now=at.state,
         )  # fmt: skip
 
-    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
-        """Refuse.
+    def stats(self) -> ShardStats:
+        """Rows, version and bytes; counted each time, for a branch that was reset gives a version again."""
+        self._counted = -1, 0
+        return super().stats()
 
-        Raises: `Invalid`.
+    def maintain(self, what: str, before_ms: int) -> MaintenanceReport:
+        """Condense or retain the map on the branch, as one commit.
+
+        Raises: `Invalid` at a ref that is no branch; `NotFound` when the branch is gone.
         """
-        raise ref_unsupported(self.definition.name, what)
+        states = self._at.branch(self.definition.name)
+        return maintain(
+            self._loading, self.layers, what, before_ms, self.stats,
+            lambda: maintain_rows(states, self.layers, what, before_ms),
+        )  # fmt: skip
 
     def compact(self) -> MaintenanceReport:
         """Refuse.
@@ -77,11 +105,30 @@ class _RefRows(LayeredRows):
         raise ref_unsupported(self.definition.name, "known_at")
 
     def delete(self, where: str, *, now: bool) -> DeleteReport:
-        """Refuse.
+        """Delete the rows on the branch, as one commit; `now`: purge the map's files of them.
 
-        Raises: `Invalid`.
+        Raises: `Invalid` at a ref that is no branch; `NotFound` when the branch is gone, and of `now` for a map that is
+        not on main.
         """
-        raise ref_unsupported(self.definition.name, "delete")
+        clock, states = self._loading.clock, self._at.branch(self.definition.name)
+        began, shared = clock.monotonic(), states.layers_for(self.definition)
+        if now:
+            shared.head()
+        commit, gone = delete_rows(states, self.layers, where, purge=now)
+        left = purge_layers(self._loading, shared, where) if now else ()
+        with self._loading.space.read() as tx:
+            position = head_of(tx).position
+        return DeleteReport(
+            map=self.definition.name, rows_removed=gone, rows_after=self.stats().rows, position=position,
+            purged=now and not left, left=left, seconds=clock.monotonic() - began,
+            commit="" if commit is None else commit.id,
+        )  # fmt: skip
+
+    @property
+    def layers(self) -> RefLayers:
+        """The layers of the map at the ref."""
+        assert isinstance(self.snapshots, RefLayers), "a map at a ref is layered"
+        return self.snapshots
 
 
 class RefMap(Map):
@@ -90,19 +137,26 @@ class RefMap(Map):
     def __init__(self, definition: MapDefinition, loading: Loading, folder: Path, at: MapAtRef) -> None:
         self.at = at
         super().__init__(definition, loading, None, folder)
-        self.rows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
+        self.rows: _RefRows = _RefRows(definition, loading, lambda: self.objects, self._whole, at)
 
     def __repr__(self) -> str:
         return f"Map({self.definition.summary}, ref={self.at.ref!r})"
 
     def _follow(self) -> None:
-        """Nothing: a map at a ref has the fields that it has there."""
+        """Take on the definition that the map has on the branch by now; at another ref it stays."""
+        self._defined(self.at.state().definition)
+
+    def _defined(self, current: MapDefinition) -> None:
+        if current != self.definition:
+            self.definition, self._held = current, None
+            self.rows = _RefRows(current, self.loading, lambda: self.objects, self._whole, self.at)
 
     def _whole(self) -> Snapshot:
         from millpond.maps.snapshots.snapshot import Snapshot
 
-        held = None if self._held is None else self._held[0]
         state = self.at.state()
+        self._defined(state.definition)
+        held = None if self._held is None else self._held[0]
         if held is None or held.closed or held.manifest.id != state.manifest:
             held = Snapshot.open(self.objects, self.freeze())
             self._held = held, None
@@ -132,21 +186,23 @@ class RefMap(Map):
 
         Raises: as `Map.load`; `Invalid`, kind `ref_read_only`, at a ref that is no branch.
         """
-        if self.at.states is None:
-            raise Invalid(
-                "a ref is only read", kind="ref_read_only", map=self.name, ref=self.at.ref,
-                hint="load on a branch: pond.branch('fix').map(…).load(…)",
-            )  # fmt: skip
+        self._follow()
         clock = self.loading.clock
         began = clock.monotonic()
-        load = BranchLoad(states=self.at.states, branch=self.at.ref, source=source, again=again, commit=commit,
-                          load_id=load_id)  # fmt: skip
+        load = BranchLoad(states=self.at.branch(self.name), branch=self.at.ref, source=source, again=again,
+                          commit=commit, load_id=load_id)  # fmt: skip
         if (earlier := load.earlier()) is not None:
             return earlier
-        writer = LayerWriter(self._layers_at_ref)
+        mapping, states, ref = mapping_of(columns, extra), self.at.branch(self.name), self.at.ref
+        data, _ = with_fields(
+            data, self.definition, mapping,
+            lambda missing: alter_map(states, ref, self.name, {"add": missing}, commit=commit),
+        )  # fmt: skip
+        self._follow()
+        writer = LayerWriter(self.rows.layers)
         try:
             brought, rejected = write_data(
-                writer, self.definition, data, columns=mapping_of(columns, extra), max_rejects=max_rejects,
+                writer, self.definition, data, columns=mapping, max_rejects=max_rejects,
                 rejects=rejects, times=time_form(zone, time_unit), source=source,
             )  # fmt: skip
             written = [layer for layer in brought if isinstance(layer, WrittenLayer)]
@@ -155,10 +211,3 @@ class RefMap(Map):
             writer.close()
         named = result.load or (written[0].id if written else "")
         return replace(result, load=named, maps={self.name: result.rows}, seconds=clock.monotonic() - began)
-
-    @property
-    def _layers_at_ref(self) -> RefLayers:
-        """The layers of the map at the ref."""
-        layers = self.rows.snapshots
-        assert isinstance(layers, RefLayers), "a map at a ref is layered"
-        return layers

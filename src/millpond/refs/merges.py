@@ -7,8 +7,8 @@
 | cherry-pick | its parent | the branch | the commit |
 | restore | the branch | the branch | the ref |
 
-Of each map: a side that is as base is takes the other's; where both changed it, rows are merged by key, and settings
-must be alike on both.
+Of each map: a side that is as base is takes the other's; where both changed it, fields are merged by their ids
+(`field_merges.py`), and rows by key, all with the fields of the outcome.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ import numpy as np
 
 from millpond.errors import Invalid
 from millpond.maps.layered.merges import Conflicts, Resolve, merge_manifests
+from millpond.maps.model.field_merges import merged_definition
+from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.ranges import Choice
 from millpond.refs.layers import manifest_of
 from millpond.refs.map_entries import MAPS, map_path
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 
     from millpond.maps.layered.head import Layers
     from millpond.maps.model.definition import MapDefinition
-    from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.map_entries import MapEntry
 
 __all__ = ("KeyResolution", "MapMergeConflict", "MergedMap", "Sides", "merge_maps")
@@ -133,11 +134,12 @@ class _Maps:
             return self._taken(name, ours, theirs)
         if ours is None or theirs is None:
             raise self._differ(name, ours, theirs)
-        definition = self._definition(base, ours, theirs)
-        base_state = base if base is not None and base.folder == ours.folder else None
-        if base_state is None or ours.folder != theirs.folder:
+        if base is None or not base.folder == ours.folder == theirs.folder:
             raise self._differ(name, ours, theirs)
-        return self._by_key(definition, base_state, ours, theirs)
+        definition = merged_definition(base.definition, ours.definition, theirs.definition)
+        if definition is None:
+            raise self._differ(name, ours, theirs)
+        return self._by_key(definition, base, ours, theirs)
 
     def _taken(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> MergedMap:
         """Their state, for a map that our side did not change."""
@@ -156,6 +158,10 @@ class _Maps:
         states = [manifest_of(layers, entry, ref) for entry, ref in zip((base, theirs), self.sides.words[::2],
                                                                         strict=True)]  # fmt: skip
         before = self.head_of(ours)
+        if _returns(definition, states[1]) or _returns(definition, before):
+            raise self._differ(ours.name, ours, theirs)
+        if before is None and definition.value_id != ours.definition.value_id:
+            before = SnapshotManifest.empty(ours.definition, created_ms=layers.clock.now_ms())
         merged = merge_manifests(
             layers.objects, definition, states[0], before, states[1], version=ours.version + 1,
             created_ms=layers.clock.now_ms(), resolve=self._resolve(definition), spill=layers.spill(),
@@ -167,13 +173,6 @@ class _Maps:
         if manifest is not None and manifest is not before:
             layers.stored(manifest)
         return MergedMap(definition.name, ours, definition, manifest, merged.changed)
-
-    def _definition(self, base: MapEntry | None, ours: MapEntry, theirs: MapEntry) -> MapDefinition:
-        """The definition of the outcome: that of the side that changed it."""
-        mine, other = ours.definition, theirs.definition
-        if mine.same_shape(other) and (base is None or base.definition in (mine, other) or mine == other):
-            return other if base is not None and base.definition == mine else mine
-        raise self._differ(ours.name, ours, theirs)
 
     def _differ(self, name: str, ours: MapEntry | None, theirs: MapEntry | None) -> Invalid:
         shown = ["not there" if side is None else side.definition.summary for side in (ours, theirs)]
@@ -203,6 +202,14 @@ def _alike(left: MapEntry | None, right: MapEntry | None) -> bool:
     if left is None or right is None:
         return left is right
     return left.definition == right.definition and left.manifest == right.manifest
+
+
+def _returns(definition: MapDefinition, manifest: SnapshotManifest | None) -> bool:
+    """True when a side dropped a field that the outcome has: what its rows had there may be gone, or not."""
+    if manifest is None:
+        return False
+    dropped = {id_ for former in manifest.formers for id_ in former.ids} - {*manifest.definition.field_ids}
+    return not dropped.isdisjoint(definition.field_ids)
 
 
 def _numbered(manifest: SnapshotManifest, version: int, created_ms: int) -> SnapshotManifest:

@@ -12,10 +12,11 @@ from millpond.maps.faces import PondFace
 from millpond.maps.inputs.formats.files import find_files
 from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
-from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files
+from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files, with_file_fields
 from millpond.maps.loads.pond_folder import writer_folder
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
+from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers
 from millpond.refs.loads import BranchLoad
 from millpond.refs.main import MAIN
@@ -42,16 +43,11 @@ class RefPond(PondFace):
     """A pond as it is at a ref, to read: maps, `sql` and `enrich`. It needs no closing."""
 
     def __init__(self, refs: Refs, ref: str) -> None:
-        self.refs, self.ref = refs, ref
+        self.refs, self.ref, self.clock = refs, ref, refs.clock
         self._maps: dict[str, RefMap] = {}
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({str(self.refs.folder)!r}, {self.ref!r})"
-
-    @property
-    def clock(self) -> Any:
-        """The clock of the pond."""
-        return self.refs.clock
 
     def map(self, name: str) -> Map:
         """A map as it is at the ref.
@@ -81,14 +77,14 @@ class RefPond(PondFace):
     def _place(self, entry: MapEntry) -> MapAtRef:
         return MapAtRef(self.ref, lambda: entry)  # a commit never changes
 
-    def sql(self, text: str) -> pa.Table:
+    def sql(self, text: str, *, known_at: object = None) -> pa.Table:
         """The result of a query in DuckDB's SQL over the maps at the ref, as `Pond.sql`.
 
-        Raises: `Invalid` when the query is not understood.
+        Raises: `Invalid` when the query is not understood, and for `known_at`, which is of main.
         """
         from millpond.maps.sql import query
 
-        return query(self, text)
+        return query(self, text, known_at=known_at)
 
     def close(self) -> None:
         """Let go of the maps that were opened here."""
@@ -136,6 +132,10 @@ class BranchPond(RefPond):
                           commit=commit, load_id=load_id)  # fmt: skip
         if (earlier := load.earlier()) is not None:
             return earlier
+        states = self.refs.states
+        reading = with_file_fields(
+            reading, listed, lambda name, changes: alter_map(states, self.ref, name, changes, commit=commit)
+        )
         with ExitStack() as held:
             folder = writer_folder(loading.folder, loading.clock)
             held.callback(remove_tree, folder)
@@ -176,6 +176,14 @@ class BranchPond(RefPond):
         )  # fmt: skip
         self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
+
+    def alter_map(self, name: str, /, *, commit: bool = True, **settings: Any) -> Map:
+        """Change settings or fields of a map on the branch, as `Pond.alter_map`; without `commit` that is staged.
+
+        Raises: `Invalid`; `NotFound`.
+        """
+        alter_map(self.refs.states, self.ref, check_name(name), settings, commit=commit)
+        return self.map(name)
 
     def commit(self, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged, of all maps, as one commit.

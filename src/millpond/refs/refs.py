@@ -7,7 +7,7 @@ refs.merge("fix", into="main")
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -25,6 +25,7 @@ from millpond.refs.main import MAIN, NewHead, heads_now, publish, record_main
 from millpond.refs.map_entries import MapEntry, maps_of, states_in
 from millpond.refs.merges import MergedMap, Sides, merge_maps
 from millpond.refs.named import release
+from millpond.refs.purges import let_go
 from millpond.refs.repository import reset_main
 from millpond.refs.states import RefStates
 from millpond.versions.commits import Message, no_changes
@@ -35,6 +36,7 @@ from millpond.versions.resets import reset_all, reset_hard
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.refs.states import OpenPond
     from millpond.versions.graph.commits import Commit
@@ -93,6 +95,13 @@ class Refs:
         """
         self.states.repository.delete_branch(name)
         release(self.states.repository.site)
+
+    def let_go(self, definition: MapDefinition, manifests: Collection[str]) -> dict[str, str]:
+        """Let go of manifests of a map that only commits of the past name; the others, with who names each.
+
+        Raises: `Corrupt` when a commit cannot be read: then all stay.
+        """
+        return let_go(self.states, definition, manifests)
 
     def commit(self, branch: str, message: str = "", *, allow_empty: bool = False) -> Commit:
         """Commit what is staged on a branch; on `main`, what loads changed.

@@ -17,8 +17,8 @@ from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tok
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
-    "GROUPS", "SETTINGS", "Client", "Events", "Maps", "Nodes", "Objects", "Server", "Settings", "Tls", "Versions",
-    "Workflows",
+    "GROUPS", "SETTINGS", "Client", "Events", "Lineage", "Maps", "Nodes", "Objects", "Server", "Settings", "Tls",
+    "Versions", "Workflows",
 )  # fmt: skip
 
 
@@ -262,6 +262,15 @@ class Workflows(_Group):
         return self
 
 
+class Lineage(_Group):
+    """Run events of OpenLineage."""
+
+    target: str = Field(
+        "", description="the file, or http(s) address, to which loads and steps of pipelines send run events; "
+        "none by default"
+    )  # fmt: skip
+
+
 class Settings(_Group):
     """All groups. Make one with `load_settings`."""
 
@@ -274,6 +283,7 @@ class Settings(_Group):
     events: Events
     versions: Versions
     workflows: Workflows
+    lineage: Lineage
 
     @property
     def secure(self) -> bool:

@@ -5,6 +5,7 @@
 | `millpond_clock` | a `ManualClock` that stands at 2024-01-01T00:00Z until the test moves it |
 | `millpond_pond` | an empty pond on this clock; `faults_of` gives its faults |
 | `millpond_runs` | `WorkflowRuns` on this clock; skips the test without the extra `workflows` |
+| `millpond_pipelines` | `PipelineRuns` on this pond; skips the test, too |
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from millpond.pond import Pond
+    from millpond.testing.pipelines import PipelineRuns
     from millpond.testing.workflows import WorkflowRuns
 
-__all__ = ("millpond_clock", "millpond_pond", "millpond_runs")
+__all__ = ("millpond_clock", "millpond_pipelines", "millpond_pond", "millpond_runs")
 
 
 @pytest.fixture
@@ -45,3 +47,12 @@ def millpond_runs(millpond_clock: ManualClock) -> WorkflowRuns:
     from millpond.testing.workflows import WorkflowRuns
 
     return WorkflowRuns(clock=millpond_clock)
+
+
+@pytest.fixture
+def millpond_pipelines(millpond_pond: Pond) -> PipelineRuns:
+    """Runs of pipelines on the test's pond."""
+    pytest.importorskip("littlehorse")
+    from millpond.testing.pipelines import PipelineRuns
+
+    return PipelineRuns(millpond_pond)

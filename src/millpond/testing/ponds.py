@@ -25,14 +25,13 @@ BEGINNING_MS = 1_704_067_200_000
 def temporary_pond(*, clock: Clock | None = None) -> Iterator[Pond]:
     """An empty pond, closed and removed at the end. Its clock is a `ManualClock` at 2024-01-01 if none is given."""
     # Arrow and LMDB are imported with the first pond, so that children which need no pond start soon.
-    from millpond.maps.model.store_limits import preferred_store
     from millpond.pond import Pond
     from millpond.stores.lmdb.space import LmdbSpace
 
     with tempfile.TemporaryDirectory(prefix="millpond-") as folder:
         pond = Pond(
             Path(folder) / "pond", create=True, clock=clock or ManualClock(now=BEGINNING_MS),
-            open_space=lambda place: FaultySpace(LmdbSpace(place)), store=preferred_store(),
+            open_space=lambda place: FaultySpace(LmdbSpace(place)),
         )  # fmt: skip
         with pond:
             yield pond

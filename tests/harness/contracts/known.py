@@ -31,6 +31,7 @@ def _asks(pond: PondLike, made: MapLike, moment: str) -> list[Callable[[], objec
         lambda: made.get("a", known_at=moment),
         lambda: made.lookup(["a"], known_at=moment),
         lambda: made.scan(known_at=moment).read_all(),
+        lambda: pond.sql(f"select * from {made.name}", known_at=moment),
         lambda: pond.enrich(events, map=made.name, key="k", into="v", known_at=moment),
     ]
 
@@ -74,4 +75,5 @@ class KnownContract(NamedMaps):
         shown = datetime.fromtimestamp(first / 1000, UTC).isoformat()
         query = f"select get_state('{fresh}', 'a', '2013-01-01T00:00Z', '{shown}') as v"
         assert pond.sql(query).to_pylist() == [{"v": 1}]
+        assert pond.sql(f"select sum(value) as v from {fresh}", known_at=first).to_pylist() == [{"v": 1}]
         assert made.get("a") == 2

@@ -225,7 +225,9 @@ def _ignore(_: object) -> None:
 def create(world: World, name: str) -> None:
     """Make a map."""
     value = None if KINDS[name] == "session" else "long"
-    world.primary.pond.create_map(name, kind=KINDS[name], value=value, scheme=world.schemes[name], exist_ok=True)
+    world.primary.pond.create_map(
+        name, kind=KINDS[name], value=value, scheme=world.schemes[name], store="shard", exist_ok=True
+    )
 
 
 def merge(site: Site) -> None:

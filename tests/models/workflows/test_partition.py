@@ -40,6 +40,7 @@ from millpond.workflows.engine import (
     NodeDue,
     Request,
     ScheduleDue,
+    ScheduleWaits,
     TaskClaim,
     key_of,
 )
@@ -137,6 +138,8 @@ requests = st.one_of(
               st.text()),
     st.builds(ScheduleDue, st.builds(lambda own: ScheduledWfRunId(id=own), names), st.integers(0, 2**50),
               st.integers(-1, 9), st.integers(-1, 9)),
+    st.builds(ScheduleWaits, st.builds(lambda own: ScheduledWfRunId(id=own), names), runs, st.integers(0, 2**50),
+              st.integers(0, 2**50), st.integers(-1, 9), st.integers(-1, 9), st.integers(-1, 1)),
     st.builds(lambda name, text: RunWfRequest(wf_spec_name=name, variables={"a": VariableValue(str=text)}), names,
               st.text()),
     st.builds(lambda run, thread: StopWfRunRequest(wf_run_id=run, thread_run_number=thread), runs, st.integers(0, 9)),

@@ -16,7 +16,8 @@ from __future__ import annotations
 import datetime
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -133,6 +134,8 @@ def charts(history: Chartable, columns: int) -> tuple[list[str], list[str]]:
     if kind is Kind.STATE or missing:
         reason = f"a chart needs the column {missing[0]}" if missing else "the map has no times"
         return [], [f"{reason}: its rows are listed"]
+    if kind.keyed:  # each store has an order of its own
+        history = replace(history, rows=sorted(history.rows, key=itemgetter("key")))
     axis = _axis(history.rows, kind)
     panels = _panels(history, axis, columns)
     drawn = list(_first(panels))

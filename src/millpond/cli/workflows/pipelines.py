@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,13 +10,13 @@ import typer
 from millpond.cli.options import Json, Master, PondPlace
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
-from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+from millpond.cli.workflows.server import Server, Tenant, connected
 
 if TYPE_CHECKING:
     from millpond.pipelines.declare import Declared
     from millpond.pipelines.programs import Program
 
-__all__ = ("deploy", "run", "show")
+__all__ = ("Which", "declared_of", "deploy", "pairs_of", "run", "show")
 
 File = Annotated[str, typer.Argument(metavar="FILE", help="A file of Python with a pipeline.")]
 Which = Annotated[
@@ -38,7 +39,7 @@ def show(
     from millpond.json_forms import plain
     from millpond.pipelines.plan import drawn, drawn_svg
 
-    _, declared = _declared(file, which)
+    _, declared = declared_of(file, which)
     if svg is not None:
         Path(svg).write_text(drawn_svg(declared.plan))
     if json:
@@ -75,17 +76,18 @@ def run(
 
     from millpond.clock import SystemClock
     from millpond.errors import Invalid
+    from millpond.pipelines.backfill import run_name
     from millpond.pipelines.embedded import embedded
     from millpond.pond import open_pond
 
-    program, declared = _declared(file, which)
+    program, declared = declared_of(file, which)
     if "://" in pond:
         raise Invalid("a pipeline runs in this process on the pond in a folder", kind="pipeline_place", pond=pond,
                       hint=f"millpond pipeline deploy {file}, and millpond run start {declared.plan.name}")  # fmt: skip
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
-    parameters = _parameters(inputs or [])
-    name = name or _run_id(declared.plan.name, parameters)
+    parameters = pairs_of(inputs or [])
+    name = name or run_name(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
     with open_pond(pond) as opened, embedded(opened, pond, console.tell) as runs:
@@ -102,35 +104,40 @@ def run(
 def deploy(
     file: File, which: Which = None, server: Server = "localhost:7434", tenant: Tenant = "default", json: Json = False
 ) -> None:
-    """Give a pipeline to a node: its text, its task, and its schedule, which starts its runs.
+    """Give a pipeline to a node: its text, its task, and its schedule, which starts its runs; a pause stays.
 
     Runs that are open end with the text with which they began. `millpond worker millpond.pipelines` works for it.
     """
     import littlehorse
-    from littlehorse.model import LHStatus, ScheduleWfRequest, SearchWfRunRequest
 
+    from millpond.cli.workflows.deployed import count_open, deployed_cron, put_cron
     from millpond.pipelines.compiled import TASK, compiled
+    from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
 
-    program, declared = _declared(file, which)
+    program, declared = declared_of(file, which)
     plan = declared.plan
     cron = plan.cron()
     with connected(server, tenant) as call:
         littlehorse.create_task_def(step, TASK, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
-        if cron is not None:
-            call("ScheduleWf", ScheduleWfRequest(id=plan.name, wf_spec_name=plan.name, cron_expression=cron.text()))
-        request = SearchWfRunRequest(wf_spec_name=plan.name, status=LHStatus.RUNNING)
-        still = sum(1 for _ in every_result(call, "SearchWfRun", request))
+        before = deployed_cron(call, plan.name)
+        paused = before is not None and before.paused
+        after = None if cron is None else cron.switched(paused=paused)
+        if before is None or after != replace(before, last=""):  # the same one goes on, with what it waits for
+            put_cron(call, plan.name, after)
+        still = count_open(call, plan.name)
     version = f"{spec.id.major_version}.{spec.id.revision}"
     if json:
-        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "open_runs": still})
+        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule,
+                            "time_zone": plan.time_zone, "paused": paused, "open_runs": still})  # fmt: skip
         return
-    at = f", starts at {plan.schedule} {plan.time_zone or 'UTC'}" if plan.schedule else ""
-    console.say(f"deployed {plan.name} {version}{at}; {still} open runs end with the version they began with")
+    at = f", starts at {cron_words(after)}" if after else ""
+    ends = f"; {still} open runs end with the version they began with" if still else ""
+    console.say(f"deployed {plan.name} {version}{at}{ends}")
 
 
-def _declared(file: str, which: str | None) -> tuple[Program, Declared]:
+def declared_of(file: str, which: str | None) -> tuple[Program, Declared]:
     """A program, and the pipeline of it that is meant.
 
     Raises: `Invalid` when it has several and none is named; as `pipelines_of`.
@@ -148,7 +155,11 @@ def _declared(file: str, which: str | None) -> tuple[Program, Declared]:
     return program, pipelines[which]
 
 
-def _parameters(texts: list[str]) -> dict[str, str]:
+def pairs_of(texts: list[str]) -> dict[str, str]:
+    """The parameters that words of a command give.
+
+    Raises: `Invalid`.
+    """
     from millpond.errors import Invalid
 
     pairs = [text.partition("=") for text in texts]
@@ -156,15 +167,6 @@ def _parameters(texts: list[str]) -> dict[str, str]:
         if not equals:
             raise Invalid("not a parameter", kind="pipeline_value", text=name, hint="write NAME=VALUE")
     return {name: text for name, _, text in pairs}
-
-
-def _run_id(pipeline: str, parameters: dict[str, str]) -> str:
-    """The id of the run of a pipeline with these parameters: the same for the same."""
-    import hashlib
-
-    from millpond.json_forms import stable_json
-
-    return f"{pipeline}-{hashlib.sha256(stable_json(parameters)).hexdigest()[:10]}".replace("_", "-")
 
 
 def _config(call: Any) -> Any:

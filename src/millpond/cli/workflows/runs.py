@@ -14,7 +14,7 @@ from millpond.cli.workflows.server import Server, Tenant, connected, every_resul
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ("delete", "delete_many", "rescue", "resume", "runs", "show", "start", "stop")
+__all__ = ("delete", "delete_many", "rescue", "resume", "run_of", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
 _SHORT_MS = 10_000
@@ -170,7 +170,7 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
 
     name = run_id(run)
     with connected(server, tenant) as call:
-        run_row = _run_of(call, run)
+        run_row = run_of(call, run)
         nodes = list(every_result(call, "ListNodeRuns", ListNodeRunsRequest(wf_run_id=name)))
         tasks = list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=name)))
         variables = list(every_result(call, "ListVariables", ListVariablesRequest(wf_run_id=name)))
@@ -183,7 +183,7 @@ def show(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json: J
     console.say("\n".join(_tree(run, run_row, nodes, tasks, variables)))
 
 
-def _run_of(call: Any, run: str) -> Any:
+def run_of(call: Any, run: str) -> Any:
     """The row of a run.
 
     Raises: `NotFound`.
@@ -299,7 +299,7 @@ def delete(run: Run, server: Server = _SERVER, tenant: Tenant = "default", json:
     from millpond.workflows.engine import run_id
 
     with connected(server, tenant) as call:
-        _run_of(call, run)
+        run_of(call, run)
         call("DeleteWfRun", DeleteWfRunRequest(id=run_id(run)))
     _say("deleted", run, json=json)
 

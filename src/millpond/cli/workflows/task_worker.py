@@ -16,7 +16,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import traceback
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_type_hints
 
@@ -41,10 +41,11 @@ from littlehorse.utils import extract_value, to_variable_value
 from littlehorse.worker import LHTask, LHTaskWorker, WorkerContext
 
 from millpond.clock import SystemClock
+from millpond.json_forms import parse_object
 from millpond.workflows.engine import run_path
 from millpond.workflows.tasks.queues import BEATING
 
-__all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker")
+__all__ = ("BEAT_SECONDS", "END_SECONDS", "TaskWorker", "step_of")
 
 BEAT_SECONDS = 2.0
 WATCH_SECONDS = 1.0
@@ -175,8 +176,9 @@ class TaskWorker:
     async def _execute(self, stub: Any, task: LHTask, scheduled: ScheduledTask) -> None:
         """Make an attempt, and report how it ended."""
         context = WorkerContext(scheduled, stub)
-        about = f"{run_path(scheduled.task_run_id.wf_run_id)} {task.task_name} attempt {scheduled.attempt_number}"
         function, began = self._functions[task.task_name], self._clock.monotonic()
+        run, step = run_path(scheduled.task_run_id.wf_run_id), step_of(task.task_name, scheduled.variables)
+        about = f"{run} {step} attempt {scheduled.attempt_number}"
         self._tell(f"{about}: begins")
         working = asyncio.ensure_future(function(*_inputs(function, scheduled, context)))
         watching = asyncio.create_task(self._watch(stub, scheduled, working))
@@ -222,6 +224,14 @@ class TaskWorker:
                 await _pause(_REPORT_RETRY_SECONDS)
             else:
                 return
+
+
+def step_of(task: str, variables: Sequence[Any]) -> str:
+    """The step that a task run is: of a pipeline that is a function its name, else the task's."""
+    first = variables[0].value if variables else None
+    if task == "step" and first is not None and first.WhichOneof("value") == "json_obj":
+        return str(parse_object(first.json_obj.encode()).get("name", task))
+    return task
 
 
 def _inputs(function: Function, scheduled: ScheduledTask, context: WorkerContext) -> list[Any]:

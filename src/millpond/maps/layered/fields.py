@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from millpond.maps.loads.loading import Loading
     from millpond.maps.model.definition import MapDefinition, ScalarType
 
-__all__ = ("alter_fields", "encoded_default")
+__all__ = ("alter_fields", "encoded_default", "stored_change")
 
 
 def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> MapDefinition:
@@ -58,7 +58,7 @@ def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> Map
 def _altered(loading: Loading, layers: Layers, before: MapDefinition, after: MapDefinition) -> MapDefinition | None:
     """The map with another definition in force over its head; None when it is to be looked at again."""
     head = layers.head()
-    manifest = None if after == before else _stored(layers, head, before, after)
+    manifest = None if after == before else stored_change(layers, head, before, after)
 
     def enter(tx: Transaction) -> MapDefinition:
         altered = find_map(tx, before.name)
@@ -80,11 +80,14 @@ def _altered(loading: Loading, layers: Layers, before: MapDefinition, after: Map
     return altered
 
 
-def _stored(layers: Layers, head: Head, before: MapDefinition, after: MapDefinition) -> SnapshotManifest:
-    """The manifest that lets another definition be in force over the layers of a head."""
+def stored_change(layers: Layers, head: Head, before: MapDefinition, after: MapDefinition) -> SnapshotManifest:
+    """The next manifest, which lets another definition be in force over the layers of a head."""
     now = layers.clock.now_ms()
     manifest = head.manifest or SnapshotManifest.empty(before, created_ms=now)
-    changed = manifest.redefined(after, created_ms=now)
+    if (before.value, before.fields) == (after.value, after.fields):
+        changed = replace(manifest, shard_version=manifest.shard_version + 1, created_ms=now)
+    else:
+        changed = manifest.redefined(after, created_ms=now)
     for layer in changed.layers:
         check_exact(layers.objects, changed, layer)
     layers.stored(changed)

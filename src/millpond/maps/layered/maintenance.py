@@ -203,9 +203,11 @@ def compact(loading: Loading, layers: Layers, stats: Callable[[], ShardStats]) -
 
 
 def maintain(
-    loading: Loading, layers: Layers, what: str, before_ms: int, stats: Callable[[], ShardStats]
-) -> MaintenanceReport:
-    """Condense or retain a map: all its layers as one, without the rows that go; an entry of the log.
+    loading: Loading, layers: Layers, what: str, before_ms: int, stats: Callable[[], ShardStats],
+    act: Callable[[], object] | None = None,
+) -> MaintenanceReport:  # fmt: skip
+    """Condense or retain a map: all its layers as one, without the rows that go; an entry of the log, or, on a branch,
+    what `act` does.
 
     Raises: `Unavailable` when another act keeps at the map, or the disk is full; `Corrupt`; `NotFound`.
     """
@@ -218,7 +220,10 @@ def maintain(
 
     with loading.reports.job("maintenance", act=what, map=definition.name) as job:
         job.running()
-        carry_out(loading, layers, what, before_ms)
+        if act is None:
+            carry_out(loading, layers, what, before_ms)
+        else:
+            act()
         after = stats()
         job.note(rows_removed=before.rows - after.rows)
     return _report(loading, layers, began, before, after, changes=1)

@@ -38,7 +38,7 @@ from millpond.maps.layered.differences import (
 )
 from millpond.maps.model.address import long_column
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
-from millpond.maps.snapshots.layers import on_top, write_layer
+from millpond.maps.snapshots.layers import check_exact, on_top, write_layer
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 from millpond.ranges import Choice
@@ -99,17 +99,20 @@ def merge_manifests(
 ) -> Merged:  # fmt: skip
     """Merge what theirs changed since base into ours; None is a state without rows. Hold `writing` around it.
 
-    Raises: `Invalid`, kind `maps_differ`, for maps of another kind or value type; `NotFound`, `Corrupt`;
-    `Unavailable`.
+    All are looked at with the fields of a definition, that of the outcome.
+
+    Raises: `Invalid`, kind `maps_differ`, for maps of another kind or value type, `field_narrowed` for a number that a
+    wider type does not tell; `NotFound`, `Corrupt`; `Unavailable`.
     """
+    before = ours
+    base, ours, theirs = (_shown(objects, definition, state) for state in (base, ours, theirs))
+    if ours is not None and ours is not before:
+        ours = replace(ours, shard_version=version, created_ms=created_ms)
     for other in (base, theirs):
         if ours is not None and other is not None:
             check_alike(ours, other)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
-    shown = ours or theirs or base
-    if shown is not None:
-        definition = replace(definition, value=shown.definition.value, fields=shown.fields)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours))
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
@@ -122,6 +125,15 @@ def merge_manifests(
                 objects, merging.merged.manifest, definition, layer, version=version, created_ms=created_ms, spill=spill
             )
     return merging.merged
+
+
+def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest | None) -> SnapshotManifest | None:
+    """A state with the fields of a definition, which tells all its numbers."""
+    shown = None if state is None else state.shown_as(definition)
+    if shown is not None and shown is not state:
+        for layer in shown.layers:
+            check_exact(objects, shown, layer)
+    return shown
 
 
 @dataclass(slots=True)

@@ -25,6 +25,7 @@ from millpond.maps.layered.rows import candidate_rows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.search.partial import last_up_to
 from millpond.maps.snapshots.leases import Lease, Leased
 from millpond.maps.snapshots.manifest import load_manifest
 from millpond.maps.snapshots.moments import Moments
@@ -67,7 +68,8 @@ class History(NamedTuple):
 
         Raises: `Invalid`, kinds `history_ended` and `nothing_known`.
         """
-        numbers = np.searchsorted(self.moments, moments, side="right") - 1
+        numbers = np.empty(len(moments), np.int64)
+        last_up_to(self.moments, moments, numbers)
         missing = numbers < 0
         if len(there):
             missing &= there
@@ -105,7 +107,7 @@ class OpenHistory:
         Raises: as `Past.lookup`; `NotFound` when a manifest aged out.
         """
         numbers = history.numbers(moments, there)
-        needed = np.unique(numbers[numbers >= 0]).tolist()
+        needed = np.flatnonzero(np.bincount(numbers + 1)[1:]).tolist()
         opened = self._opened(history, [history.manifests[number] for number in needed])
         places = np.full(len(history.manifests) + 1, -1, np.int64)  # the last is that of -1
         for number in needed:

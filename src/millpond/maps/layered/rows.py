@@ -55,9 +55,8 @@ def candidate_rows(
             yield from batches
 
 
-def count_rows(objects: Objects, leased: Leased) -> int:
+def count_rows(objects: Objects, manifest: SnapshotManifest) -> int:
     """The number of rows of a snapshot; of whole layers by their keys alone."""
-    manifest = leased.manifest
     if len(manifest.layers) <= 1:
         return sum(count_layer(objects, layer) for layer in manifest.layers)
     if all(layer.mode is LayerMode.WHOLE for layer in manifest.layers):

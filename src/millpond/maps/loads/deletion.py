@@ -24,6 +24,7 @@ from millpond.kernel.steps import step
 from millpond.maps.layered.history import manifests_named
 from millpond.maps.layered.maintenance import collect_files, fold_due
 from millpond.maps.layered.maintenance import delete as delete_layers
+from millpond.maps.layered.named import named_in
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.retention import let_go
@@ -58,7 +59,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard")
+__all__ = ("DeleteReport", "condition_text", "delete_from_layers", "delete_from_shard", "purge_layers")
 
 LOCK_SECONDS = 600.0
 
@@ -67,7 +68,8 @@ LOCK_SECONDS = 600.0
 class DeleteReport(ShownAsTable):
     """The result of a delete. `position`: of its entry in the log, or of the last one when there were no such rows.
 
-    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them.
+    `purged`: no file of the map has such rows any more; `left` names those that have, and who keeps them. `commit`: of
+    a delete on a branch.
     """
 
     map: str
@@ -77,6 +79,7 @@ class DeleteReport(ShownAsTable):
     purged: bool
     left: tuple[str, ...]
     seconds: float
+    commit: str = ""
 
 
 def condition_text(definition: MapDefinition, where: Where) -> str:
@@ -163,24 +166,42 @@ def delete_from_layers(
 
     Raises: as `delete_from_shard`; `Corrupt`, naming the file.
     """
-    began, left = loading.clock.monotonic(), tuple[str, ...]()
+    began = loading.clock.monotonic()
     entry = delete_layers(loading, layers, where)
-    if now:
-        with loading.writing():
-            fold_due(layers, everything=True)
-            if collect_files(layers, purge=True) is None:
-                raise Unavailable(
-                    "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
-                    map=layers.definition.name, hint="delete again when the loads are done",
-                )  # fmt: skip
-        with loading.space.read() as tx:
-            named = manifests_named(tx, layers.definition)
-        condition = predicate(layers.definition, where)
-        left = tuple(_held(layers.objects, layers.definition, condition, named))
+    left = purge_layers(loading, layers, where) if now else ()
     return _report(loading, layers.definition, entry, rows(), began, now, left)
 
 
 # -- purging ------------------------------------------------------------------------------------------
+
+
+def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...]:
+    """Remove the files of a map that hold rows which a condition takes, from its history and past commits; one line for
+    each snapshot that is left with such rows, and who keeps it.
+
+    Raises: `Unavailable` while somebody writes into the map; `Corrupt`.
+    """
+    condition, objects = predicate(layers.definition, where), layers.objects
+
+    def held() -> dict[str, int]:
+        if collect_files(layers, purge=True) is None:
+            raise Unavailable(
+                "somebody writes into the map: its old files cannot be removed now", kind="map_busy",
+                map=layers.definition.name, hint="delete again when the loads are done",
+            )  # fmt: skip
+        return _held(objects, layers.definition, condition)
+
+    with loading.writing():
+        fold_due(layers, everything=True)
+        left, holders = held(), dict[str, str]()
+        with loading.space.read() as tx:
+            named = named_in(tx, f"{layers.definition.name}.{layers.definition.incarnation}")
+        if named & left.keys():
+            holders = dict(loading.let_go(layers.definition, named & left.keys()))
+            left = held()
+    with loading.space.read() as tx:
+        holders = manifests_named(tx, layers.definition) | holders
+    return tuple(_lines(left, holders))
 
 
 def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condition: Predicate) -> Iterator[str]:
@@ -197,7 +218,7 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
         if isinstance(objects, FolderObjects):
             collect_subsets(objects, manifest, now_ms=now, keep_ms=0)
     step("delete.purged")
-    yield from _held(objects, shard.definition, condition, {})
+    yield from _lines(_held(objects, shard.definition, condition), {})
     with shard.view() as view:
         rows = _count(shard.definition, condition, view.read_rows())
     if rows:
@@ -207,18 +228,21 @@ def _purge_shard(loading: Loading, shard: Shard, snapshots: MapSnapshots, condit
             yield f"quarantine/{part.number:012d}-{name}: not read; retry it, or load what it brought again"
 
 
-def _held(
-    objects: Objects, definition: MapDefinition, condition: Predicate, named: Mapping[str, str]
-) -> Iterator[str]:  # fmt: skip
-    """The snapshots on the disk whose files hold rows that a condition takes, one line each; `named` says what for."""
-    for manifest in list_manifests(objects):
-        rows = sum(
+def _held(objects: Objects, definition: MapDefinition, condition: Predicate) -> dict[str, int]:
+    """The snapshots on the disk whose files hold rows that a condition takes, and how many."""
+    counted = {
+        manifest.id: sum(
             _count(definition, condition, chain.from_iterable(batches_of_spans(objects, layer, GroupSpan())))
-            for layer in _alone(manifest)
+            for layer in _alone(manifest.shown_as(definition))
         )
-        if rows:
-            holder = named.get(manifest.id, "somebody has it open, or has pinned it")
-            yield f"snapshot {manifest.id[:12]}: {rows} rows; {holder}"
+        for manifest in list_manifests(objects)
+    }
+    return {id_: rows for id_, rows in counted.items() if rows}
+
+
+def _lines(held: Mapping[str, int], holders: Mapping[str, str]) -> Iterator[str]:
+    for id_, rows in held.items():
+        yield f"snapshot {id_[:12]}: {rows} rows; {holders.get(id_, 'somebody has it open, or has pinned it')}"
 
 
 def _alone(manifest: SnapshotManifest) -> Iterator[SnapshotManifest]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -106,7 +107,8 @@ def commit_load(
             loading.loads.to_fold |= layered.names
         else:
             fold_loaded(loading, layered.names)
-            tidy_up(loading.loads, committed.position)
+            with suppress(Unavailable):  # the load is made: the next one tidies up
+                tidy_up(loading.loads, committed.position)
     return LoadResult(
         load=committed.load, rows=sum(committed.rows.values()), rejected=committed.rejected, parts=committed.parts,
         duplicate_parts=committed.duplicates, maps=committed.rows, seconds=loading.clock.monotonic() - began,

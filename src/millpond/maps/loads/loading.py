@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.loads import Loads
+    from millpond.maps.model.definition import MapDefinition
     from millpond.maps.shard.shard import Shard
 
 __all__ = ("Loading",)
@@ -30,7 +31,8 @@ class Loading:
     `space` holds the pond's small truths. A map has a shard, or `layers_of` is not None. `open_loads` is called by the
     first load.
     `memory_max`: the bytes of memory that one piece of work on a map may take. `history_ms`: the age up to which the
-    history of layered maps is kept.
+    history of layered maps is kept. `let_go` lets go of manifests that only commits of the past name; it gives the
+    others, with who names each.
     """
 
     folder: Path
@@ -43,6 +45,7 @@ class Loading:
     writing: Callable[[], AbstractContextManager[None]] = nullcontext
     memory_max: int = MEMORY_MAX
     history_ms: int = HISTORY_MS
+    let_go: Callable[[MapDefinition, Collection[str]], Mapping[str, str]] = lambda *_: {}
 
     @property
     def loads(self) -> Loads:

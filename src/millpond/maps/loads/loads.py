@@ -52,7 +52,7 @@ from millpond.maps.log.log import Entry, entry_at, follows, head_of
 from millpond.maps.log.queue import NUMBER, MaintenanceOrder, Quarantined, Queued, queued_part, series_of
 from millpond.maps.log.retained import put_retained
 from millpond.maps.model.catalogue import find_map, known_map
-from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, RETAINED
+from millpond.maps.model.keyspaces import MAINTENANCE, QUARANTINE, QUEUE, RETAINED
 from millpond.maps.parts.part import PART_FILES, PART_FORMAT, PartFile, PartManifest, read_manifest, unknown_format
 from millpond.maps.parts.verified_parts import AcceptedParts
 from millpond.memory_bound import MEMORY_MAX
@@ -77,8 +77,7 @@ class Loads:
     `memory_max`: the bytes of memory that one merge may take.
     `to_fold`: the layered maps whose layers loads made due, for the merger of a served pond; `collected_ms`: when the
     files of each were collected.
-    `merging` holds the ids of the parts that this process merges now: to
-    write that down would cost a sync, and nobody decides by it.
+    `merging`: the ids of the parts that this process merges now; to write that down would cost a sync.
     """
 
     def __init__(
@@ -370,18 +369,22 @@ class Loads:
     def finish(self, parts: Sequence[Queued]) -> None:
         """Let merged parts wait no more; then they are retained, or taken off the disk.
 
-        Raises: `Conflict` when the map was dropped meanwhile.
+        Raises: `Conflict` when the map was dropped meanwhile; as `write_certainly`.
         """
         now = self.clock.now_ms()
 
-        def leave(tx: Transaction) -> list[str]:
+        def leave(tx: Transaction) -> list[str] | None:
             for name in {queued.map for queued in parts}:
                 series_of(name).retire(tx, [queued.number for queued in parts if queued.map == name])
             for queued in parts if self.keep else ():
                 put_retained(tx, replace(queued, queued_ms=now, again=False))
-            return [queued.part for queued in parts if tx.get(RETAINED.pack(queued.part)) is None]
+            return left(tx)
 
-        gone = self.space.write(leave)
+        def left(tx: ReadTransaction) -> list[str] | None:
+            waits = any(tx.get(QUEUE.pack(queued.map, queued.number)) is not None for queued in parts)
+            return None if waits else [part.part for part in parts if tx.get(RETAINED.pack(part.part)) is None]
+
+        gone = write_certainly(self.space, leave, left) or ()
         step("merge.dequeued")
         for part in gone:
             remove_tree(self.places.part(part))

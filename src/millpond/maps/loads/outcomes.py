@@ -2,7 +2,7 @@
 
 A space says `Uncertain` when a commit was sent and its answer never came. Only the space itself knows more: a write
 that was made left its rows there, all of them. So a caller looks for a row that only this very write can have put,
-such as the row of a load by the load's id.
+such as the row of a load by the load's id. A load does so for each of its writes: it is done once, or not at all.
 
 Invariant: it raises `Unavailable` when the write was not made, and `Uncertain` only when the space does not say.
 """

@@ -22,8 +22,8 @@ from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
 
 __all__ = (
-    "ALTERABLE", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map", "in_store",
-    "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
+    "ALTERABLE", "altered", "altered_map", "check_map", "created_map", "dropped_map", "durations", "find_map",
+    "in_store", "known_map", "list_maps", "map_key", "map_names", "put_map", "remove_map", "same_map",
 )  # fmt: skip
 
 ALTERABLE = ("overwrite", "condense", "retain", "retain_by", "maintenance_suspended")
@@ -146,8 +146,17 @@ def created_map(tx: ReadTransaction, definition: MapDefinition, *, exist_ok: boo
 def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> MapDefinition:
     """A map with other settings, such as do not shape bytes.
 
-    Raises: `Invalid` for a setting that is fixed at creation; `NotFound`.
+    Raises: as `altered`; `NotFound`.
     """
+    return altered(find_map(tx, name), settings)
+
+
+def altered(definition: MapDefinition, settings: Mapping[str, Any]) -> MapDefinition:
+    """A definition with other settings.
+
+    Raises: `Invalid` for a setting that is fixed at creation.
+    """
+    name = definition.name
     unknown = [setting for setting in settings if setting not in ALTERABLE]
     if unknown:
         raise Invalid(
@@ -160,7 +169,7 @@ def altered_map(tx: ReadTransaction, name: str, settings: Mapping[str, Any]) -> 
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return refuse_settings(replace(find_map(tx, name), **durations(settings)))
+    return refuse_settings(replace(definition, **durations(settings)))
 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:

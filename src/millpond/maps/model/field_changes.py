@@ -10,16 +10,20 @@
 Invariants:
 * all names of one change but those of added fields are names before it;
 * an id is never given to a second field: what is dropped and added again has nothing of the old one;
+* the id of an added field follows from its name, type and default, and the number of changes that freed names: two
+  branches that add the same field give it one id;
 * what a type is widened to is never widened further, so old rows show the same however many changes lie between.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 from millpond.errors import Invalid
+from millpond.json_forms import stable_json
 from millpond.maps.model.definition import MapDefinition, ScalarType, Store, ValueType, check_field, parse_scalar
 from millpond.maps.model.field_ids import FieldDefault, FieldIds
 
@@ -112,7 +116,11 @@ def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefin
         if name not in changes.drop
     ]
     before = definition.fields or FieldIds(definition.field_ids, len(value.parts) + 1)
-    added = list(enumerate(changes.add.items(), before.next))
+    added = [
+        (_added_id(before.next, name, scalar, changes.default.get(name)), (name, scalar))
+        for name, scalar in changes.add.items()
+    ]
+    freed = bool(changes.drop) or any(new != name for name, new in changes.rename.items())
     parts += [(id_, name, scalar) for id_, (name, scalar) in added]
     names = [name for _, name, _ in parts]
     if not names:
@@ -128,8 +136,14 @@ def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefin
         if value.fields
         else ValueType(scalar=parts[0][2])
     )
-    fields = FieldIds(ids, before.next + len(added), (*former, *defaults))
+    fields = FieldIds(ids, before.next + freed, (*former, *defaults))
     return definition if shown == value and not added else replace(definition, value=shown, fields=fields)
+
+
+def _added_id(following: int, name: str, scalar: ScalarType, default: str | None) -> int:
+    """The id of an added field, beyond all that were counted from 1."""
+    said = stable_json({"next": following, "name": name, "type": str(scalar), "default": default}, compact=True)
+    return (1 << 32) + int.from_bytes(hashlib.sha256(said).digest()[:6], "big")
 
 
 def _check_names(value: ValueType, changes: FieldChanges) -> None:

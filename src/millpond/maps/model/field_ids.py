@@ -20,7 +20,9 @@ class FieldDefault:
 
 @dataclass(frozen=True, slots=True)
 class FieldIds:
-    """The ids of the fields in force, in their order; `next` is the first that no field ever had."""
+    """The ids of the fields in force, in their order. `next` grows with each change that frees a name, so that a field
+    that takes it later has another id: see `field_changes.py`.
+    """
 
     ids: tuple[int, ...]
     next: int

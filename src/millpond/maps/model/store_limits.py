@@ -105,5 +105,5 @@ def at_birth(definition: MapDefinition, stated: Store | None, preferred: str, *,
     """
     if stated is not None:
         return refuse_settings(replace(definition, store=stated))
-    layers = preferred == "layers"
+    layers = preferred == "layers" or (preferred == "auto" and not served)
     return replace(definition, store=Store.LAYERS if layers and not _needs_times(definition) else Store.SHARD)

@@ -29,7 +29,7 @@ from millpond.maps.search.kernels import (
     verified,
 )
 
-__all__ = ("FILL", "JOIN", "WHOLE", "find_rows")
+__all__ = ("FILL", "JOIN", "WHOLE", "find_rows", "last_up_to")
 
 WHOLE, JOIN, FILL = range(3)
 """The modes of layers, as the kernel takes them."""
@@ -88,24 +88,40 @@ def _ask_for_times(table, first, candidates, count):  # type: ignore[no-untyped-
 
 
 @kernel
+def last_up_to(moments, questions, numbers):  # type: ignore[no-untyped-def]
+    """The number of the last of the ascending moments up to each question; -1: none. Without a branch to guess."""
+    count = len(moments)
+    for i in range(len(questions)):
+        low, left = 0, count
+        while left > 0:
+            half = (left + 1) >> 1
+            low += half * (moments[low + half - 1] <= questions[i])
+            left -= half
+        numbers[i] = low - 1
+
+
+@kernel
 def find_rows(  # type: ignore[no-untyped-def]
-    hashes, order, keys, table, layers, modes, directories, filters, first, second, instants, step, rows
+    hashes, order, keys, table, stretches, layers, modes, directories, filters, first, second, instants, step, rows
 ):
     """The position of the row that answers each key at its instant, in the order given; -1 where there is none.
 
-    `modes` has one number per layer. `first` is the address of the table of the effective times, or of starts and
-    `second` that of ends; 0: there are none. Else as `kernels.find_groups` and `kernels.as_of`.
+    A line of `stretches` (start, stop, begin, end) has the keys from `start` to `stop` searched in the layers from
+    `begin` to `end`; `rows` of keys in none stay. `modes` has one number per layer. `first` is the address of the
+    table of the effective times, or of starts and `second` that of ends; 0: there are none. Else as
+    `kernels.find_groups` and `kernels.as_of`.
     """
     pending, slots, candidates = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     which, probes = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64)
     at, lengths, filled = np.empty(BLOCK, np.int64), np.empty(BLOCK, np.int64), np.empty(BLOCK, np.bool_)
-    for block in range(0, len(hashes), BLOCK):
-        stop = min(block + BLOCK, len(hashes))
+    stretch, block = 0, stretches[0, 0] if len(stretches) else 0
+    while stretch < len(stretches):
+        stop = min(block + BLOCK, stretches[stretch, 1])
         count = begin_block(block, stop, order, keys, rows, pending)
         key_spans(order, keys, pending, count, at, lengths)
         for i in range(block, stop):
             prefetch(instants + step * order[i])
-        for layer in range(len(layers)):
+        for layer in range(stretches[stretch, 2], stretches[stretch, 3]):
             end, begin, bits, mode = layers[layer, 1], layers[layer, 2], layers[layer, 3], modes[layer]
             directory = directories[begin : begin + (1 << bits) + 1]
             those = probes_of(hashes, pending, count, filters, layers[layer, 4], layers[layer, 5], which, probes)
@@ -133,3 +149,7 @@ def find_rows(  # type: ignore[no-untyped-def]
                 pending[left], at[left], lengths[left] = i, at[k], lengths[k]
                 left += 1
             count = left
+        block = stop
+        if stop == stretches[stretch, 1]:
+            stretch += 1
+            block = stretches[stretch, 0] if stretch < len(stretches) else 0

@@ -23,7 +23,7 @@ from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.gather import ANSWER_BYTES_MAX, RowColumn, gather
 from millpond.maps.search.groups import Directories, Groups, gather_table, rows_of
 from millpond.maps.search.intervals import choose_sections, find_ranges, find_ranges_as_of, locate, spread
-from millpond.maps.search.kernels import as_of, bucket_order, find_groups, innermost, only_row, order_bits
+from millpond.maps.search.kernels import BLOCK, as_of, bucket_order, find_groups, innermost, only_row, order_bits
 from millpond.maps.search.partial import FILL, JOIN, WHOLE, find_rows
 from millpond.maps.search.sections import OpenSections
 from millpond.maps.search.validate import check_offsets
@@ -32,9 +32,29 @@ from millpond.maps.snapshots.groups_of_rows import row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 
-__all__ = ("Finder", "Found")
+__all__ = ("Finder", "Found", "LayerParts")
 
 _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
+
+
+@dataclass(frozen=True, slots=True)
+class LayerParts:
+    """Parts of the layers of a finder, one after another: those of part p begin at `begins[p]`, the newest first."""
+
+    begins: I64
+    layers: I64
+    modes: I64
+
+    def __len__(self) -> int:
+        return len(self.begins) - 1
+
+    @classmethod
+    def of(cls, parts: Sequence[Sequence[tuple[int, LayerMode]]]) -> LayerParts:
+        """Parts by the numbers and modes of their layers."""
+        begins = np.cumsum([0, *map(len, parts)])
+        pairs = [(number, _MODES[mode]) for part in parts for number, mode in part]
+        layers, modes = np.array(pairs, np.int64).reshape(-1, 2).T.copy()
+        return cls(begins, layers, modes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,15 +137,10 @@ class Finder:
         """As `find`, of keys and instants that are in their form."""
         return self._find_keyed(keys, instants) if self.definition.kind.keyed else self._find_ranged(keys, instants)
 
-    def over(
-        self, layers: Sequence[int], modes: Sequence[LayerMode], sections: Callable[[Groups], OpenSections]
-    ) -> Finder:
-        """A finder of some of the layers, newest first, which finds the same positions."""
-        part = Finder(self.definition, self.groups, sections, self.bounds, self.share, modes)
+    def over(self, sections: Callable[[Groups], OpenSections]) -> Finder:
+        """A finder of some layers of ranges, by their sections, which finds the same positions."""
+        part = Finder(self.definition, self.groups, sections, self.bounds, self.share)
         part._columns, part._tables = self._columns, self._tables
-        if self.definition.kind.keyed:
-            lines = self._directories.layers[np.array(layers, np.int64)]
-            part._directories = Directories(lines, self._directories.slots, self._directories.filters)
         return part
 
     # -- keyed kinds ----------------------------------------------------------------------------------
@@ -142,28 +157,54 @@ class Finder:
 
     def _find_keys(self, keys: pa.Array, instants: I64 | None = None) -> Found:
         """The group of each key; in partial layers the row that answers at its instant."""
-        count = len(keys)
         hashes = hash_keys(keys, bits=self.definition.hash_bits)
         if self.share is not None:
             self._check_share(self.share, keys, hashes)
-        positions = np.empty(count, np.int64)
         order, ordered = self._ordered(hashes, len(self.groups))
-        column = byte_column(keys)
-        valid = keys.buffers()[0] if keys.null_count else None
-        address = (column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset)
         directories = self._directories
-        search = (ordered, order, address, self.groups.address, directories.layers)
         if self._modes is None or instants is None:
+            positions = np.empty(len(keys), np.int64)
+            search = (ordered, order, _address(keys), self.groups.address, directories.layers)
             find_groups(*search, directories.slots, directories.filters, positions)
-        else:
-            times = [self._times(name) for name in row_times(self.definition.kind)]
-            first, second = [*times, 0, 0][:2]
-            step = 0 if len(instants) == 1 else 8
-            find_rows(
-                *search, self._modes, directories.slots, directories.filters, first, second, instants.ctypes.data, step,
-                positions,
-            )  # fmt: skip
+            return Found(order, positions)
+        everything = np.array([[0, len(keys), 0, len(directories.layers)]], np.int64)
+        return self._find_in(keys, instants, ordered, order, everything, directories.layers, self._modes)
+
+    def _find_in(
+        self, keys: pa.Array, instants: I64, ordered: U64, order: I64, stretches: I64, lines: I64, modes: I64
+    ) -> Found:  # fmt: skip
+        """The rows that answer in the layers of each stretch of the ordered keys; `lines` are those of directories."""
+        times = [self._times(name) for name in row_times(self.definition.kind)]
+        first, second = [*times, 0, 0][:2]
+        positions = np.full(len(keys), -1, np.int64)
+        find_rows(
+            ordered, order, _address(keys), self.groups.address, stretches, lines, modes, self._directories.slots,
+            self._directories.filters, first, second, instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
+        )  # fmt: skip
         return Found(order, positions)
+
+    def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> Found:
+        """The rows that answer each key in the layers of the part with its number; none where that is -1.
+
+        Keys are put in the order of the upper bits of their hashes, then of their parts: neighbours are searched in
+        the same layers, and in places that lie together, also in the layers that parts share.
+        """
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        bits = min(order_bits(len(keys), len(self.groups)), (len(keys) // (BLOCK * (len(parts) + 1))).bit_length())
+        places = numbers + 1
+        if bits:
+            places += (hashes >> np.uint64(64 - bits)).astype(np.int64) * (len(parts) + 1)
+        small = (len(parts) + 1) << bits <= 1 << 16
+        order = np.argsort(places.astype(np.uint16) if small else places, kind="stable")
+        places = places[order]
+        edges = np.flatnonzero(np.diff(places, prepend=-1, append=-2))
+        starts, stops = edges[:-1], edges[1:]
+        those = places[starts] % (len(parts) + 1) - 1
+        stretches = np.stack([starts, stops, parts.begins[those], parts.begins[those + 1]], axis=1)[those >= 0]
+        lines = self._directories.layers[parts.layers]
+        return self._find_in(keys, instants, hashes[order], order, stretches, lines, parts.modes)
 
     def _check_share(self, share: HashShare, keys: pa.Array, hashes: U64) -> None:
         """Refuse keys of which nothing is known here: a miss would be a wrong answer."""
@@ -256,3 +297,10 @@ class Finder:
         for step in (name, *path):
             array = array.field(step)
         return array
+
+
+def _address(keys: pa.Array) -> tuple[int, int, int, int, int]:
+    """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
+    column = byte_column(keys)
+    valid = keys.buffers()[0] if keys.null_count else None
+    return column.offsets, 8 if column.wide else 4, column.data, valid.address if valid else 0, keys.offset

@@ -4,7 +4,7 @@
     temperatures = moments.lookup(numbers, keys, at=times)        numbers: of the manifest of each question
 
 Manifests of one map share most of their layers: each is mapped once, and its directory made once. Questions are put in
-the order of their manifests, and each manifest's are searched in the layers that it names.
+an order in which neighbours are searched in the layers of one manifest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.maps.inputs.key_columns import check_on_invalid, instants_of, keys_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.maps.snapshots.finder import Finder, Found
+from millpond.maps.snapshots.finder import Finder, Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.maps.snapshots.snapshot import answers
@@ -50,13 +50,13 @@ class Moments:
         self.definition = definition
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
         self._all = Finder(definition, groups, _no_sections)
-        self._finders = [
-            self._all.over(
-                [numbers[layer.index] for layer in manifest.layers], [layer.mode for layer in manifest.layers],
-                partial(open_sections, objects, manifest),
-            )
-            for manifest in shown
-        ]  # fmt: skip
+        self._parts = LayerParts.of(
+            [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown]
+        )
+        keyed = definition.kind.keyed
+        self._ranged = (
+            () if keyed else [self._all.over(partial(open_sections, objects, manifest)) for manifest in shown]
+        )
 
     def lookup(
         self, numbers: I64, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error",
@@ -72,23 +72,25 @@ class Moments:
         check_on_invalid(on_invalid)
         array = keys_of(self.definition, keys, on_invalid)
         instants, in_range = instants_of(self.definition, at, len(array), on_invalid)
-        order = np.argsort(numbers.astype(np.int16) if len(self._finders) < 1 << 15 else numbers, kind="stable")
-        stretches = list(_stretches(numbers[order]))
-        if pa.types.is_dictionary(array.type) and len(array.dictionary) * len(stretches) > len(array):
-            array = array.dictionary_decode()  # a dictionary is searched whole in each manifest
+        search = self._all.find_in_parts if self.definition.kind.keyed else self._find_ranged
+        result = search(array, instants, numbers, self._parts)
+        if len(in_range):
+            result.positions[~in_range[result.order]] = -1
+        return result
+
+    def _find_ranged(self, array: pa.Array, instants: I64, numbers: I64, _: LayerParts) -> Found:
+        order = np.argsort(numbers.astype(np.int16) if len(self._ranged) < 1 << 15 else numbers, kind="stable")
         array = array.take(pa.array(order))
         one_instant = len(instants) == 1
         instants = instants if one_instant else instants[order]
         positions = np.full(len(order), -1, np.int64)
-        for number, start, stop in stretches:
+        for number, start, stop in _stretches(numbers[order]):
             if number < 0:
                 continue
             times = instants if one_instant else instants[start:stop]
-            result = self._finders[number].search(array.slice(start, stop - start), times)
+            result = self._ranged[number].search(array.slice(start, stop - start), times)
             positions[start:stop] = result.positions
             order[start:stop] = order[start:stop][result.order]
-        if len(in_range):
-            positions[~in_range[order]] = -1
         return Found(order, positions)
 
 

@@ -22,6 +22,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import millpond.events.keyspaces
+import millpond.versions.keyspaces
+import millpond.workflows.keyspaces  # noqa: F401  # a client that backs a node up opens no pond, which brings them
 from millpond.errors import Conflict, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.layered.stored_heads import read_heads

@@ -1,6 +1,6 @@
 """The way of a call through a node: from the bytes of its request to the handler of its row, and back.
 
-    bytes ─▶ row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ message ─▶ handler ─▶ bytes
+    row ─▶ caller, turn of the token ─▶ room ─▶ right ─▶ bytes ─▶ message ─▶ handler ─▶ bytes
       errors of any step ─▶ status, with the error's kind in the trailing metadata; a line of the audit log; metrics
 
 A service is a table: `{"CreateQueue": Row(pb.Queue, create, "write", audited=True), …}`. A handler takes the call and
@@ -9,7 +9,11 @@ groups of messages as bytes, each of which is sent before the next is made; that
 iterator of messages.
 
 Invariants:
-* nothing of a request is parsed before its caller is known, and there is room for it;
+* nothing of a request is received before its caller is known, and parsed before there is room for it. So every method
+  is one of streams to the server of gRPC: of another one it receives the message, of any caller, before it tells;
+* a message that is not there at once takes the room of the largest until it is; what lasts begins with a small one.
+  The library of gRPC looks at the length of a message only when it has it all (grpc/grpc#43012), so messages that come
+  end when the process has grown by more than all requests may take;
 * the right is that of the row. `Service.admit` asks for it before the request is parsed, where the metadata name what
   it is about; else the handler does, before anything else;
 * a change is one line of the audit log, also if its caller goes away.
@@ -21,11 +25,13 @@ import asyncio
 import base64
 import binascii
 import inspect
+import mmap
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar, cast
 
 import grpc
 from anyio.to_thread import run_sync
@@ -45,8 +51,14 @@ if TYPE_CHECKING:
     from millpond.server.metrics import Metrics
     from millpond.server.workflows.service import WorkflowService
 
-__all__ = ("POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
+__all__ = ("MESSAGE_BYTES_MAX", "POLLS_MAX", "Call", "Front", "Row", "Service", "Work")
 
+MESSAGE_BYTES_MAX = 16 << 20
+LASTING_BYTES_MAX = 64 << 10
+"""The largest message of a call that lasts: of a watcher, or in the stream of a worker."""
+_AT_ONCE_SECONDS = 0.25
+_OTHERS_BYTES = 64 << 20
+"""By so much more than requests may take the process may grow while a message comes."""
 POLLS_MAX = 10_000
 """The streams of workers that are open at once, shared between tokens; each takes one call of the server."""
 _TIMER_SHARE = 0.1
@@ -133,8 +145,9 @@ class Front:
         handler = row.handler
         waits = inspect.iscoroutinefunction(handler)
 
-        async def unary(request: bytes, context: _Context) -> bytes:
+        async def unary(_requests: AsyncIterator[bytes], context: _Context) -> bytes:
             async def act(call: Call[S]) -> bytes:
+                request = await self._received(call, context)
                 with self._memory.room(share_of(call.caller)) as room:
                     room.need(_MESSAGE_MEMORY * len(request))
                     if waits:
@@ -143,8 +156,9 @@ class Front:
 
             return await self._through(service, name, context, act)
 
-        async def streaming(request: bytes, context: _Context) -> None:
+        async def streaming(_requests: AsyncIterator[bytes], context: _Context) -> None:
             async def act(call: Call[S]) -> None:
+                request = await self._received(call, context)
                 await self._send_all(context, handler(call, _parsed(row, request)))
 
             await self._through(service, name, context, act)
@@ -157,11 +171,11 @@ class Front:
 
         match row.work:
             case Work.CALL:
-                return grpc.unary_unary_rpc_method_handler(unary)
+                return grpc.stream_unary_rpc_method_handler(unary)
             case Work.POLL:
                 return grpc.stream_stream_rpc_method_handler(polling)
             case Work.WATCH:
-                return grpc.unary_stream_rpc_method_handler(streaming)
+                return grpc.stream_stream_rpc_method_handler(streaming)
 
     async def _through(
         self, service: Service[S], name: str, context: _Context, act: Callable[[Call[S]], Awaitable[M]]
@@ -223,6 +237,42 @@ class Front:
                 )  # fmt: skip
             yield
 
+    async def _received(self, call: Call[Any], context: _Context) -> bytes:
+        """The message of a call that has one.
+
+        Raises:
+            Unavailable: it does not come in the time of a body; or not at once, and there is no room for the largest.
+            Invalid: the call ends without it.
+        """
+        loop, seconds, bytes_max = asyncio.get_running_loop(), self.node.limits.body_seconds, self._memory.bytes_max
+        refused: list[Unavailable] = []
+        late: asyncio.TimerHandle
+
+        def hold(before: int | None = None) -> None:
+            nonlocal late
+            now = _process_bytes()
+            late = loop.call_later(_AT_ONCE_SECONDS, hold, now if before is None else before)
+            try:
+                room.need(min(MESSAGE_BYTES_MAX, bytes_max))
+                _need_growth_within(now - (before or now), bytes_max + _OTHERS_BYTES)
+            except Unavailable as error:
+                refused.append(error)
+                limit.reschedule(loop.time())
+
+        try:
+            with self._memory.room(share_of(call.caller)) as room:
+                async with asyncio.timeout(seconds) as limit:
+                    late = loop.call_later(_AT_ONCE_SECONDS, hold)
+                    try:
+                        request = await context.read()
+                    finally:
+                        late.cancel()
+        except TimeoutError:
+            raise (refused or [_late(seconds)])[0] from None
+        if request is grpc.aio.EOF:
+            raise Invalid("the call has no message", kind="request_invalid", hint="send the message of this method")
+        return cast(bytes, request)
+
     async def _send_all(self, context: _Context, responses: AsyncGenerator[Sequence[bytes], None]) -> None:
         async with aclosing(responses):
             async for group in responses:
@@ -264,7 +314,34 @@ def _bytes_of(response: Message | bytes | None) -> bytes:
     return response or b""
 
 
+def _process_bytes() -> int:
+    """The memory of this process; 0 where the system does not tell."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * mmap.PAGESIZE
+    except OSError:
+        return 0
+
+
+def _need_growth_within(grown: int, bytes_max: int) -> None:
+    if grown > bytes_max:
+        raise Unavailable(
+            "messages take more memory than they may", kind="request_memory_full", bytes=grown, bytes_max=bytes_max,
+            hint="send it again in a moment, or less at once",
+        )  # fmt: skip
+
+
+def _late(seconds: float) -> Unavailable:
+    return Unavailable(
+        "the message does not come", kind="message_late", seconds=seconds, hint="send it again, or less at once"
+    )
+
+
 def _parsed(row: Row[Any, Any], request: bytes) -> Any:
+    if row.work is not Work.CALL and len(request) > LASTING_BYTES_MAX:
+        raise Invalid(
+            "the request is not understood", kind="request_invalid", reason="it is too long for one that lasts",
+            bytes=len(request), bytes_max=LASTING_BYTES_MAX, hint="send the message of this method",
+        )  # fmt: skip
     if row.message is None:
         return request
     try:

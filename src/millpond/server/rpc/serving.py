@@ -26,7 +26,7 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2
 
 from millpond.errors import MillpondError, Unavailable
 from millpond.server.armada.events_api import EVENT_ROWS
@@ -35,7 +35,8 @@ from millpond.server.armada.means import SURFACE
 from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
-from millpond.server.rpc.dispatch import POLLS_MAX, Front, Service
+from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Service
+from millpond.server.rpc.health import Health
 
 if TYPE_CHECKING:
     from millpond.server.armada.means import Means
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = ("MESSAGE_BYTES_MAX", "SERVICES", "choose_port", "serving_grpc")
 
-MESSAGE_BYTES_MAX = 16 << 20
 STOP_SECONDS_MIN = 1.0
 """The time that calls have to end after the requests of HTTP, which may have taken all that a node has."""
 METADATA_BYTES_MAX = 16 << 10
@@ -106,11 +106,11 @@ async def serving_grpc(front: Front, means: Means, port: int, connections_max: i
     """
     node = front.node
     server = grpc.aio.server(options=_options(node.settings, connections_max), maximum_concurrent_rpcs=_rpcs_max(front))
-    states = health.aio.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(states, server)
+    health = Health()
+    states = health.states
     workflows, services = _workflows(front)
     services += (Service(name, SURFACE, means, rows) for name, rows in SERVICES.items())
-    server.add_generic_rpc_handlers([front.handler(service) for service in services])
+    server.add_generic_rpc_handlers([health.handler(), *map(front.handler, services)])
     _listen(server, node.settings, port)
     await server.start()
     if workflows is not None:

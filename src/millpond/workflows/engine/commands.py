@@ -37,6 +37,7 @@ __all__ = (
     "CorrelatedEventSent",
     "CorrelatedEventExpired",
     "ScheduleDue",
+    "ScheduleWaits",
     "BulkJobDue",
     "BulkJobStepped",
     "SpecMigrationDue",
@@ -141,6 +142,22 @@ class ScheduleDue:
 
 
 @dataclass(frozen=True, slots=True)
+class ScheduleWaits:
+    """A schedule waits for a run to end: a question at the run's partition, and from there the answer, `is_open`.
+
+    Of a schedule that was put anew since, `created` is another.
+    """
+
+    due: ScheduledWfRunId
+    run_id: WfRunId
+    created: int
+    at: int
+    major: int
+    revision: int
+    is_open: int = -1
+
+
+@dataclass(frozen=True, slots=True)
 class BulkJobDue:
     """The next step of a bulk job."""
 
@@ -192,6 +209,7 @@ Request: TypeAlias = (
     | CorrelatedEventSent
     | CorrelatedEventExpired
     | ScheduleDue
+    | ScheduleWaits
     | BulkJobDue
     | BulkJobStepped
     | SpecMigrationDue

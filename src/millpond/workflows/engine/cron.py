@@ -1,6 +1,6 @@
 """Cron expressions: five fields, and before them what a schedule is told besides, as `NAME=VALUE`.
 
-    CRON_TZ=Europe/Paris PAUSED=true 0 3 * * *
+    CRON_TZ=Europe/Paris OVERLAP=false MISSED=last PAUSED=true 0 3 * * *
 
 Invariants, where the zone changes its offset:
 
@@ -14,6 +14,7 @@ the same edition of the zones.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -24,26 +25,41 @@ from cronsim import CronSim, CronSimError
 
 from millpond.errors import Invalid
 
-__all__ = ("Cron", "next_instant", "parse_cron", "zone_of")
+__all__ = ("MISSED", "Cron", "instant_to_run", "instant_of", "last_instant", "next_instant", "parse_cron",
+           "run_at", "zone_of")  # fmt: skip
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _FIELDS = 5
 _CHARACTERS_MAX = 300
 _DAY, _SECOND = timedelta(days=1), timedelta(seconds=1)
 _TRUTHS = {"true": True, "false": False}
+_MINUTE_MS = 60_000
+_RUN_AT = re.compile(r"-(\d{4}(?:0[1-9]|1[0-2])(?:[0-2]\d|3[01])t(?:[01]\d|2[0-3])[0-5]\d[0-5]\d)z$")
+MISSED = ("none", "last", "all")
+"""The policies for instants that passed, because nothing ran then, or the run before was open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cron:
-    """An expression: its fields, the zone of their times (UTC without one), and True when it is off."""
+    """An expression: its fields, the zone of their times (UTC without one), and True when it is off.
+
+    `overlap` lets a run begin while the one before it is open, `last`: its id. `missed` is one of `MISSED`.
+    """
 
     fields: str
     time_zone: str = ""
     paused: bool = False
+    overlap: bool = True
+    missed: str = "all"
+    last: str = ""
 
     def text(self) -> str:
         """The expression as schedules hold it."""
-        options = (f"CRON_TZ={self.time_zone}" * bool(self.time_zone), "PAUSED=true" * self.paused)
+        options = (
+            f"CRON_TZ={self.time_zone}" * bool(self.time_zone), "OVERLAP=false" * (not self.overlap),
+            f"MISSED={self.missed}" * (self.missed != "all"), "PAUSED=true" * self.paused,
+            f"LAST={self.last}" * bool(self.last),
+        )  # fmt: skip
         return " ".join([*filter(None, options), self.fields])
 
     def switched(self, *, paused: bool) -> Cron:
@@ -65,8 +81,15 @@ def parse_cron(expression: str) -> Cron:
             cron = replace(cron, time_zone=value)
         elif name == "PAUSED" and value in _TRUTHS:
             cron = replace(cron, paused=_TRUTHS[value])
+        elif name == "OVERLAP" and value in _TRUTHS:
+            cron = replace(cron, overlap=_TRUTHS[value])
+        elif name == "MISSED" and value in MISSED:
+            cron = replace(cron, missed=value)
+        elif name == "LAST":
+            cron = replace(cron, last=value)
         else:
-            raise _wrong(expression, f"{name[:40]}={value[:40]} is no option: CRON_TZ=ZONE or PAUSED=true")
+            raise _wrong(expression, f"{name[:40]}={value[:40]} is no option: CRON_TZ=ZONE, OVERLAP=false, "
+                         f"MISSED={'|'.join(MISSED)} or PAUSED=true")  # fmt: skip
     if len(words) != _FIELDS:
         raise _wrong(expression, f"a cron expression has {_FIELDS} fields")
     return replace(cron, fields=" ".join(words))
@@ -108,6 +131,50 @@ def next_instant(expression: str, after: int) -> int | None:
     except OverflowError:
         return None
     return None if cron.paused else int((following - _EPOCH).total_seconds()) * 1000
+
+
+def last_instant(expression: str, at: int, now: int) -> int:
+    """The last instant of an expression up to now, of those from `at` on, which is one."""
+    if _passes(expression, at, now) is None:
+        return at
+    low, high = at // _MINUTE_MS, now // _MINUTE_MS + 1  # the next instant after minute `low` has passed, not `high`'s
+    while high - low > 1:
+        middle = (low + high) // 2
+        if _passes(expression, middle * _MINUTE_MS, now) is None:
+            high = middle
+        else:
+            low = middle
+    return _passes(expression, low * _MINUTE_MS, now) or at
+
+
+def instant_to_run(expression: str, at: int, now: int) -> int | None:
+    """Of the instants from `at` on that have passed, the first that gets a run by the expression's `missed`."""
+    missed = parse_cron(expression).missed
+    if missed == "all":
+        return at
+    last = last_instant(expression, at, now)
+    return last if missed == "last" or now - last < _MINUTE_MS else None
+
+
+def run_at(schedule: str, at: int) -> str:
+    """The id of the run of an instant of a schedule.
+
+    >>> run_at("night_ly", 1767312000000), instant_of("night-ly-20260102t000000z")
+    ('night-ly-20260102t000000z', datetime.datetime(2026, 1, 2, 0, 0, tzinfo=datetime.timezone.utc))
+    """
+    instant = _EPOCH + timedelta(milliseconds=at)
+    return f"{schedule.replace('_', '-')}-{instant:%Y%m%dt%H%M%Sz}".lower()
+
+
+def instant_of(run: str) -> datetime | None:
+    """The instant for which a schedule began a run; None for another run."""
+    match = _RUN_AT.search(run)
+    return datetime.strptime(f"{match[1]}+0000", "%Y%m%dt%H%M%S%z").astimezone(UTC) if match else None
+
+
+def _passes(expression: str, after: int, now: int) -> int | None:
+    following = next_instant(expression, after)
+    return following if following is not None and following <= now else None
 
 
 def _local(fields: str, zone: ZoneInfo, start: datetime) -> Iterator[datetime]:

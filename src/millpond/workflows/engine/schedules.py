@@ -8,9 +8,16 @@ Invariants:
 * A clock that was ahead leaves no gap behind it: the next instant is one after the time that it is.
 * A schedule that is put again under its id replaces the old one, with its timer.
 * A schedule that is off has no timer; on again, it begins with the next instant.
+* Without `OVERLAP` a run begins when the one before it has ended, stopped ones included; it is asked at its partition
+  again and again, ever more seldom. What passed meanwhile is as if the server had been down.
+* `MISSED`: of instants that passed, `all` have runs as above, or the `last`, or `none`: those late by a minute.
+* A run of a schedule with either has its instant in its id, so that it may know it, and none has two.
 """
 
 from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
 
 from google.protobuf.empty_pb2 import Empty
 from littlehorse.model import (
@@ -19,21 +26,24 @@ from littlehorse.model import (
     ScheduledWfRun,
     ScheduledWfRunId,
     ScheduleWfRequest,
+    WfRun,
     WfRunId,
 )
 
 from millpond.errors import Invalid
-from millpond.workflows.engine.commands import ScheduleDue
-from millpond.workflows.engine.cron import next_instant, parse_cron
+from millpond.workflows.engine.commands import ScheduleDue, ScheduleWaits
+from millpond.workflows.engine.cron import Cron, instant_to_run, next_instant, parse_cron, run_at
 from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
+from millpond.workflows.engine.runs import TERMINAL
 from millpond.workflows.engine.work import Work, find_spec
 
-__all__ = ("delete_schedule", "put_schedule", "run_due")
+__all__ = ("delete_schedule", "put_schedule", "run_due", "wait_for_run")
 
-PASSED_MAX = 100
+PASSED_MAX: Final = 100
 """The instants that passed, while the server was down or its clock behind, that runs are started for."""
+_LOOK_MS_MIN, _LOOK_MS_MAX = 1_000, 60_000
 
 
 def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
@@ -49,11 +59,12 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
+    before = work.rows.get(ScheduledWfRun, key_of(name))
     schedule = ScheduledWfRun(
         id=name,
         wf_spec_id=spec.id,
         variables=request.variables,
-        cron_expression=request.cron_expression,
+        cron_expression=_with_last(request.cron_expression, before),
         created_at=work.instant(),
         parent_wf_run_id=request.parent_wf_run_id if request.HasField("parent_wf_run_id") else None,
     )
@@ -65,23 +76,55 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
 def run_due(work: Work, request: ScheduleDue) -> None:
     """Start the run of an instant of a schedule, of the version that is the newest now unless one was named."""
     schedule = work.rows.get(ScheduledWfRun, key_of(request.schedule_id))
-    if schedule is None or parse_cron(schedule.cron_expression).paused:
+    if schedule is None:
+        return
+    cron = parse_cron(schedule.cron_expression)
+    if cron.paused:
         return
     if request.at > work.now:  # the timer was set by a clock that was ahead
         _set_timer(work, schedule, work.now, request.major, request.revision)
         return
-    started = RunWfRequest(wf_spec_name=schedule.wf_spec_id.name, variables=schedule.variables, id=work.new_id())
+    at = instant_to_run(schedule.cron_expression, request.at, work.now)
+    if at is None:
+        _set_timer(work, schedule, work.now, request.major, request.revision)
+        return
+    if cron.last and not cron.overlap:
+        run, created = _run_name(schedule, cron.last), schedule.created_at.ToMilliseconds()
+        question = ScheduleWaits(schedule.id, run, created, request.at, request.major, request.revision)
+        work.cause(CommandCaused(root_of(run), question))
+        return
+    id_ = work.new_id() if cron.overlap and cron.missed == "all" else run_at(schedule.id.id, at)
+    started = RunWfRequest(wf_spec_name=schedule.wf_spec_id.name, variables=schedule.variables, id=id_)
     if request.major >= 0:
         started.major_version = request.major
     if request.revision >= 0:
         started.revision = request.revision
-    name = WfRunId(id=started.id)
     if schedule.HasField("parent_wf_run_id"):
         started.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
-        name.parent_wf_run_id.CopyFrom(schedule.parent_wf_run_id)
-    work.cause(CommandCaused(root_of(name), started))
-    after = _caught_up(schedule.cron_expression, request.at, work.now)
+    work.cause(CommandCaused(root_of(_run_name(schedule, id_)), started))
+    if not cron.overlap:
+        _put_last(work, schedule, cron, id_)
+    after = _caught_up(schedule.cron_expression, at, work.now)
     _set_timer(work, schedule, after, request.major, request.revision)
+
+
+def wait_for_run(work: Work, request: ScheduleWaits) -> None:
+    """Tell a schedule whether a run of it is open; and there: start the next run, or ask again later."""
+    if request.is_open < 0:
+        row = work.rows.get(WfRun, key_of(request.run_id))
+        is_open = row is not None and row.status not in TERMINAL
+        work.cause(CommandCaused(None, replace(request, is_open=int(is_open))))
+        return
+    schedule = work.rows.get(ScheduledWfRun, key_of(request.due))
+    if schedule is None or schedule.created_at.ToMilliseconds() != request.created:
+        return
+    due = ScheduleDue(request.due, request.at, request.major, request.revision)
+    if request.is_open:
+        wait = min(max((work.now - request.at) // 10, _LOOK_MS_MIN), _LOOK_MS_MAX)
+        work.set_timer(_timer_name(request.due), work.now + wait, due)
+        return
+    _put_last(work, schedule, parse_cron(schedule.cron_expression), "")
+    run_due(work, due)
 
 
 def delete_schedule(work: Work, request: DeleteScheduledWfRunRequest) -> Empty:
@@ -108,6 +151,24 @@ def _caught_up(expression: str, at: int, now: int) -> int:
             return at
         passed = following
     return now
+
+
+def _with_last(expression: str, before: ScheduledWfRun | None) -> str:
+    """An expression that is put anew, with the run that its schedule began last."""
+    cron = parse_cron(expression)
+    if before is None or cron.overlap:
+        return expression
+    return replace(cron, last=parse_cron(before.cron_expression).last).text()
+
+
+def _put_last(work: Work, schedule: ScheduledWfRun, cron: Cron, run: str) -> None:
+    schedule.cron_expression = replace(cron, last=run).text()
+    work.rows.put(key_of(schedule.id), schedule)
+
+
+def _run_name(schedule: ScheduledWfRun, run: str) -> WfRunId:
+    parent = schedule.parent_wf_run_id if schedule.HasField("parent_wf_run_id") else None
+    return WfRunId(id=run, parent_wf_run_id=parent)
 
 
 def _timer_name(name: ScheduledWfRunId) -> Key:

@@ -1,0 +1,206 @@
+"""`millpond pipeline backfill`: a run of a pipeline for each partition of time, in this process or on a node."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json, Master, PondPlace
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.pipelines import Which, declared_of, pairs_of
+from millpond.cli.workflows.server import Server, Tenant, connected
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from millpond.pipelines.backfill import Backfill, Runs
+    from millpond.pipelines.embedded import EmbeddedRuns
+
+__all__ = ("backfill",)
+
+_LOOK_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _OfNode:
+    """The runs of a pipeline of a node."""
+
+    call: Any
+    pipeline: str
+
+    def status(self, run: str) -> str:
+        from littlehorse.model import LHStatus, WfRunId
+
+        from millpond.errors import NotFound
+
+        try:
+            return LHStatus.Name(self.call("GetWfRun", WfRunId(id=run)).status)
+        except NotFound:
+            return ""
+
+    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
+        from littlehorse.model import RunWfRequest
+        from littlehorse.utils import to_variable_value
+
+        from millpond.errors import AlreadyExists
+
+        request = RunWfRequest(wf_spec_name=self.pipeline, id=run)
+        request.variables["parameters"].CopyFrom(to_variable_value(dict(parameters)))
+        try:
+            self.call("RunWf", request)
+        except AlreadyExists:
+            return
+
+
+@dataclass(frozen=True, slots=True)
+class _OfProcess:
+    """The runs of a pipeline that go on in this process."""
+
+    runs: EmbeddedRuns
+    pipeline: str
+
+    def status(self, run: str) -> str:
+        return self.runs.status(run)
+
+    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
+        self.runs.begin(self.pipeline, run, parameters)
+
+
+@verb(
+    "pipeline backfill",
+    "millpond pipeline backfill nightly --from 2026-01-01 --to 2026-03-31 --every day",
+    "millpond pipeline backfill nightly.py --from 2026-01-01 --to 2026-01-31 --parallel 4 --pond pond",
+)
+def backfill(
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="A pipeline of a node, or a file (.py) that runs in this process.")
+    ],
+    first: Annotated[str, typer.Option("--from", metavar="TIME", help="The first partition.")],
+    last: Annotated[str, typer.Option("--to", metavar="TIME", help="The last partition.")],
+    inputs: Annotated[
+        list[str] | None, typer.Argument(metavar="NAME=VALUE", help="More parameters of each run.", show_default=False)
+    ] = None,
+    every: Annotated[str, typer.Option("--every", metavar="STEP", help="hour, day, week or month.")] = "day",
+    parameter: Annotated[
+        str, typer.Option("--parameter", metavar="NAME", help="The parameter that is the partition.")
+    ] = "day",
+    parallel: Annotated[int, typer.Option("--parallel", min=1, max=1_000, help="So many runs at a time.")] = 1,
+    failed: Annotated[bool, typer.Option("--failed", help="Begin another run where the last one failed.")] = False,
+    branch: Annotated[
+        str | None,
+        typer.Option(
+            "--branch",
+            metavar="NAME",
+            show_default=False,
+            help="Run on this branch instead of main, of a pond in a folder; made when missing.",
+        ),
+    ] = None,
+    merge: Annotated[bool, typer.Option("--merge/--leave", help="Merge the branch when all is done.")] = True,
+    which: Which = None,
+    pond: PondPlace = "pond",
+    master: Master = None,
+    server: Server = "localhost:7434",
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Run a pipeline for each partition of time that has not had its run; a report of what is done, failed and left.
+
+    Runs have ids of their pipeline and parameters, as `pipeline run` gives them: the same command again goes on.
+    """
+    from millpond.pipelines.backfill import Backfill, partitions
+    from millpond.pipelines.kinds import BRANCH
+
+    texts, parameters = partitions(first, last, every), pairs_of(inputs or [])
+    if branch is not None:
+        _check_place(name, branch)
+        parameters[BRANCH] = branch
+
+    def of(runs: Runs, pipeline: str, names: Sequence[str]) -> Backfill:
+        _check_parameter(pipeline, parameter, names)
+        return Backfill(runs, pipeline, parameter, texts, parameters, parallel, begins_failed=failed, tell=console.tell)
+
+    if name.endswith(".py"):
+        report, merged = _in_process(name, which, pond, master, of, branch, merge=merge)
+    else:
+        report, merged = _on_node(name, server, tenant, of), ""
+    at = f"--pond {pond}" if name.endswith(".py") else f"--server {server}"
+    _report(report, branch, merged, at, json=json)
+
+
+def _in_process(
+    file: str, which: str | None, place: str, master: str | None, of: Callable[[Runs, str, Sequence[str]], Backfill],
+    branch: str | None, *, merge: bool,
+) -> tuple[Backfill, str]:  # fmt: skip
+    import os
+
+    from millpond.pipelines.branches import whole_branch
+    from millpond.pipelines.embedded import embedded
+    from millpond.pond import open_pond
+
+    program, declared = declared_of(file, which)
+    plan = declared.plan
+    if master is not None:
+        os.environ["MILLPOND_SPARK_MASTER"] = master
+    with open_pond(place) as opened, embedded(opened, place, _tell_failures) as runs:
+        own = of(_OfProcess(runs, plan.name), plan.name, [parameter.name for parameter in plan.parameters])
+        runs.define(declared, program)
+        merged = ""
+        if branch is not None:
+            whole_branch(opened, branch, merged=False)
+        runs.work(own.advance)
+        if branch is not None and merge and not own.failed:
+            merged = whole_branch(opened, branch, merged=True) or "before"
+    return own, merged
+
+
+def _tell_failures(line: str) -> None:
+    if ": done, " not in line and ": skipped, " not in line:
+        console.tell(line)
+
+
+def _check_place(name: str, branch: str) -> None:
+    from millpond.errors import Invalid
+
+    if not name.endswith(".py"):
+        raise Invalid("maps have branches where the pond is a folder", kind="refs_place", branch=branch,
+                      hint="backfill the file: millpond pipeline backfill FILE --pond FOLDER")  # fmt: skip
+
+
+def _on_node(name: str, server: str, tenant: str, of: Callable[[Runs, str, Sequence[str]], Backfill]) -> Backfill:
+    import threading
+
+    from millpond.cli.workflows.deployed import parameters_of
+
+    with connected(server, tenant) as call:
+        own = of(_OfNode(call, name), name, parameters_of(call, name))
+        while own.advance():
+            threading.Event().wait(_LOOK_SECONDS)
+    return own
+
+
+def _check_parameter(pipeline: str, parameter: str, names: Sequence[str]) -> None:
+    from millpond.errors import Invalid
+
+    if parameter not in names:
+        raise Invalid("the pipeline has no such parameter", kind="pipeline_value", pipeline=pipeline,
+                      parameter=parameter, hint=f"--parameter, one of: {', '.join(names) or 'none'}")  # fmt: skip
+
+
+def _report(own: Backfill, branch: str | None, merged: str, at: str, *, json: bool) -> None:
+    if json:
+        of_branch = {} if branch is None else {"branch": branch, "merged": merged}
+        report = {"pipeline": own.pipeline, "done": own.done, "failed": own.failed, "left": own.left(), **of_branch}
+        console.print_json(report)
+    else:
+        for partition, run in own.failed.items():
+            console.say(f"failed {partition}: millpond run logs {run} {at}")
+        console.say(f"{own.pipeline}: {len(own.done)} done, {len(own.failed)} failed, {len(own.left())} left")
+        if branch is not None:
+            stays = f"the branch {branch} stays: millpond diff pond/main...{branch}"
+            console.say(f"merged {branch} into main" if merged else stays)
+    if own.failed:
+        raise typer.Exit(1)

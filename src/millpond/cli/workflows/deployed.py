@@ -1,0 +1,219 @@
+"""Pipelines of a node: they are listed, and their schedules switched off and on."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+
+if TYPE_CHECKING:
+    from millpond.workflows.engine.cron import Cron
+
+__all__ = ("check_deployed", "count_open", "deployed_cron", "listed", "parameters_of", "pause", "put_cron", "resume")
+
+_SERVER = "localhost:7434"
+_OPEN = ("RUNNING", "STARTING", "HALTING", "HALTED")
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that was deployed.")]
+OneRun = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="This run instead of the schedule.", show_default=False)
+]  # fmt: skip
+
+
+@verb("pipeline list", "millpond pipeline list", "millpond pipeline list --server node-1:7434 --json")
+def listed(server: Server = _SERVER, tenant: Tenant = "default", json: Json = False) -> None:
+    """List the pipelines of a node: version, schedule and its next instant, the newest run, and the open runs."""
+    from millpond.clock import SystemClock
+
+    now = SystemClock().now_ms()
+    with connected(server, tenant) as call:
+        rows = [_row(call, name, now) for name in _names(call)]
+    if json:
+        console.print_json_list([row for row, _ in rows])
+        return
+    if not rows:
+        console.say("no pipelines; millpond pipeline deploy FILE")
+        return
+    titles = ["pipeline", "version", "schedule", "next", "last run", "state", "open"]
+    console.print_table(titles, [
+        [row["pipeline"], row["version"], words, row["next"] or "", row["last_run"] or "",
+         row["last_status"] or "", str(row["open_runs"])]
+        for row, words in rows
+    ])  # fmt: skip
+
+
+@verb("pipeline pause", "millpond pipeline pause nightly", "millpond pipeline pause nightly --run nightly-1")
+def pause(
+    name: Name, run: OneRun = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """Switch the schedule of a pipeline off, also for deploys that follow; or stop a run until it is resumed."""
+    _switch(name, run, server, tenant, paused=True, json=json)
+
+
+@verb("pipeline resume", "millpond pipeline resume nightly", "millpond pipeline resume nightly --run nightly-1")
+def resume(
+    name: Name, run: OneRun = None, server: Server = _SERVER, tenant: Tenant = "default", json: Json = False
+) -> None:  # fmt: skip
+    """Switch the schedule of a pipeline on again, from its next instant; or let a run go on that was stopped."""
+    _switch(name, run, server, tenant, paused=False, json=json)
+
+
+def _switch(name: str, run: str | None, server: str, tenant: str, *, paused: bool, json: bool) -> None:
+    from littlehorse.model import ResumeWfRunRequest, StopWfRunRequest
+
+    from millpond.clock import SystemClock
+    from millpond.errors import Invalid
+    from millpond.workflows.engine import run_id
+
+    at = None
+    with connected(server, tenant) as call:
+        check_deployed(call, name)
+        if run is not None:
+            _check_run(call, name, run)
+            order = StopWfRunRequest if paused else ResumeWfRunRequest
+            call("StopWfRun" if paused else "ResumeWfRun", order(wf_run_id=run_id(run)))
+        else:
+            cron = deployed_cron(call, name)
+            at = None if cron is None or paused else _next(replace(cron, paused=False), SystemClock().now_ms())
+            if cron is None:
+                raise Invalid("the pipeline has no schedule", kind="pipeline_schedule", pipeline=name,
+                              hint="--run RUN for one of its runs; a schedule stands in its file")  # fmt: skip
+            if cron.paused != paused:
+                put_cron(call, name, cron.switched(paused=paused))
+    word, what = "paused" if paused else "resumed", run or name
+    if json:
+        console.print_json({word: what})
+    else:
+        console.say(f"{word} {what}" + f"; its next run begins at {at}" * (at is not None))
+
+
+def deployed_cron(call: Any, name: str) -> Cron | None:
+    """The schedule of a pipeline; None when it has none."""
+    from littlehorse.model import ScheduledWfRunId
+
+    from millpond.errors import NotFound
+    from millpond.workflows.engine.cron import parse_cron
+
+    with suppress(NotFound):
+        return parse_cron(call("GetScheduledWfRun", ScheduledWfRunId(id=name)).cron_expression)
+    return None
+
+
+def put_cron(call: Any, name: str, cron: Cron | None) -> None:
+    """Give a pipeline this schedule, or none."""
+    from littlehorse.model import DeleteScheduledWfRunRequest, ScheduledWfRunId, ScheduleWfRequest
+
+    if cron is None:
+        call("DeleteScheduledWfRun", DeleteScheduledWfRunRequest(id=ScheduledWfRunId(id=name)))
+    else:
+        call("ScheduleWf", ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
+
+
+def parameters_of(call: Any, name: str) -> list[str]:
+    """The parameters of a pipeline that was deployed.
+
+    Raises: `NotFound`.
+    """
+    from millpond.json_forms import parse_object
+
+    check_deployed(call, name)
+    spec = _spec(call, name)
+    for node in spec.thread_specs[spec.entrypoint_thread_name].nodes.values():
+        if node.HasField("task") and node.task.variables:
+            literal = parse_object(node.task.variables[0].literal_value.json_obj.encode() or b"{}")
+            if literal.get("kind") == "parameters":
+                return [own["name"] for own in literal["parameters"]]
+    return []
+
+
+def count_open(call: Any, name: str) -> int:
+    """The runs of a pipeline that have not ended, those that are stopped included."""
+    from littlehorse.model import SearchWfRunRequest
+
+    requests = [SearchWfRunRequest(wf_spec_name=name, status=status) for status in _OPEN]
+    return sum(1 for request in requests for _ in every_result(call, "SearchWfRun", request))
+
+
+def _names(call: Any) -> list[str]:
+    """The pipelines that are functions: the workflows of their one task that hold a program."""
+    from littlehorse.model import SearchWfSpecRequest
+
+    from millpond.pipelines.compiled import TASK
+
+    specs = every_result(call, "SearchWfSpec", SearchWfSpecRequest(task_def_name=TASK))
+    return [name for name in sorted({spec.name for spec in specs}) if _is_pipeline(_spec(call, name))]
+
+
+def _spec(call: Any, name: str) -> Any:
+    from littlehorse.model import GetLatestWfSpecRequest
+
+    return call("GetLatestWfSpec", GetLatestWfSpecRequest(name=name))
+
+
+def _is_pipeline(spec: Any) -> bool:
+    thread = spec.thread_specs[spec.entrypoint_thread_name]
+    return {"parameters", "program", "values"} <= {own.var_def.name for own in thread.variable_defs}
+
+
+def check_deployed(call: Any, name: str) -> None:
+    """Refuse a name that no pipeline of a node has.
+
+    Raises: `NotFound`.
+    """
+    from millpond.errors import NotFound
+
+    with suppress(NotFound):
+        if _is_pipeline(_spec(call, name)):
+            return
+    raise NotFound("no pipeline has this name", kind="pipeline_deployed", pipeline=name,
+                   hint=f"there are: {', '.join(_names(call)) or 'none, deploy it'}")  # fmt: skip
+
+
+def _check_run(call: Any, name: str, run: str) -> None:
+    from millpond.errors import NotFound
+    from millpond.workflows.engine import run_id
+
+    with suppress(NotFound):
+        if call("GetWfRun", run_id(run)).wf_spec_id.name == name:
+            return
+    raise NotFound("the pipeline has no such run", kind="workflow_run", pipeline=name, run=run,
+                   hint=f"list them: millpond runs --workflow {name}")  # fmt: skip
+
+
+def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
+    from littlehorse.model import LHStatus, SearchWfRunRequest
+
+    from millpond.cli.workflows.newest import newest_runs
+    from millpond.pipelines.plan import cron_words
+    from millpond.workflows.engine import run_path
+
+    spec, cron = _spec(call, name), deployed_cron(call, name)
+    newest = [call("GetWfRun", own) for own in newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, now)]
+    return {
+        "pipeline": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
+        "schedule": "" if cron is None else cron.fields,
+        "time_zone": "" if cron is None else cron.time_zone or "UTC", "paused": cron is not None and cron.paused,
+        "overlap": cron is not None and cron.overlap, "missed": "" if cron is None else cron.missed,
+        "next": _next(cron, now),
+        "last_run": run_path(newest[0].id) if newest else None,
+        "last_began": newest[0].start_time.ToJsonString() if newest else None,
+        "last_status": LHStatus.Name(newest[0].status) if newest else None,
+        "open_runs": count_open(call, name),
+    }, cron_words(cron)  # fmt: skip
+
+
+def _next(cron: Cron | None, now: int) -> str | None:
+    """The instant at which a schedule begins a run, in its zone."""
+    from millpond.workflows.engine.cron import next_instant, zone_of
+
+    at = None if cron is None else next_instant(cron.text(), now)
+    if cron is None or at is None:
+        return None
+    return datetime.fromtimestamp(at / 1000, zone_of(cron.time_zone or "UTC")).isoformat()

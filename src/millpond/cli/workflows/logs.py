@@ -1,0 +1,116 @@
+"""Logs of attempts, as commands show them: those of a node, and those of runs without a server."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from millpond.cli.options import Json
+from millpond.cli.terminal import console
+from millpond.cli.verbs import verb
+from millpond.cli.workflows.server import Server, Tenant, connected, every_result
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+__all__ = ("pipeline_logs", "run_logs")
+
+_SERVER = "localhost:7434"
+Step = Annotated[
+    str | None, typer.Argument(metavar="STEP", help="Only this step.", show_default="all of them")
+]  # fmt: skip
+Folder = Annotated[
+    str | None,
+    typer.Option("--pond", metavar="FOLDER", help="The pond of a run without a server.", show_default=False),
+]  # fmt: skip
+
+
+@verb("run logs", "millpond run logs nightly-1", "millpond run logs nightly-1 load --json")
+def run_logs(
+    run: Annotated[str, typer.Argument(metavar="RUN", help="The id of the run.")],
+    step: Step = None,
+    pond: Folder = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Show what the attempts at the steps of a run have written, when they have ended: their first and last lines."""
+    _show(run, _of_pond(pond, run) if pond is not None else _of_node(server, tenant, run), step, json=json)
+
+
+@verb("pipeline logs", "millpond pipeline logs nightly", "millpond pipeline logs nightly load")
+def pipeline_logs(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A pipeline that was deployed.")],
+    step: Step = None,
+    server: Server = _SERVER,
+    tenant: Tenant = "default",
+    json: Json = False,
+) -> None:
+    """Show what the attempts of the newest run of a pipeline have written."""
+    from littlehorse.model import SearchWfRunRequest
+
+    from millpond.cli.workflows.deployed import check_deployed
+    from millpond.cli.workflows.newest import newest_runs
+    from millpond.clock import SystemClock
+    from millpond.errors import NotFound
+    from millpond.workflows.engine import run_path
+
+    with connected(server, tenant) as call:
+        check_deployed(call, name)
+        newest = newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, SystemClock().now_ms())
+    if not newest:
+        raise NotFound("the pipeline has no run", kind="workflow_run", pipeline=name,
+                       hint=f"start it: millpond run start {name}")  # fmt: skip
+    run = run_path(newest[0])
+    _show(run, _of_node(server, tenant, run), step, json=json)
+
+
+def _of_node(server: str, tenant: str, run: str) -> list[Any]:
+    from littlehorse.model import ListTaskRunsRequest
+
+    from millpond.cli.workflows.runs import run_of
+    from millpond.workflows.engine import run_id
+
+    with connected(server, tenant) as call:
+        run_of(call, run)
+        return list(every_result(call, "ListTaskRuns", ListTaskRunsRequest(wf_run_id=run_id(run))))
+
+
+def _of_pond(folder: str, run: str) -> list[Any]:
+    from millpond.errors import NotFound
+    from millpond.pipelines.embedded import task_runs
+    from millpond.pond import open_pond
+
+    with open_pond(folder) as pond:
+        tasks = task_runs(pond, run)
+    if not tasks:
+        raise NotFound("the pond has no run of this id", kind="workflow_run", run=run, pond=folder)
+    return tasks
+
+
+def _show(run: str, tasks: Iterable[Any], step: str | None, *, json: bool) -> None:
+    from littlehorse.model import TaskStatus
+
+    from millpond.cli.workflows.task_worker import step_of
+    from millpond.errors import NotFound
+
+    tasks = sorted(tasks, key=lambda task: task.scheduled_at.ToNanoseconds())
+    names = [step_of(task.task_def_id.name, task.input_variables) for task in tasks]
+    if step is not None and step not in names:
+        raise NotFound("the run has no such step", kind="pipeline_step", run=run, step=step,
+                       hint=f"those that began: {', '.join(dict.fromkeys(names))}")  # fmt: skip
+    rows = [
+        {"step": name, "attempt": number, "status": TaskStatus.Name(attempt.status).removeprefix("TASK_").lower(),
+         "reason": attempt.exception.message or attempt.error.message, "log": attempt.log_output.str}
+        for name, task in zip(names, tasks, strict=True) if step in (None, name)
+        for number, attempt in enumerate(task.attempts)
+    ]  # fmt: skip
+    if json:
+        console.print_json_list(rows)
+        return
+    for row in rows:
+        reason = row["reason"].strip().splitlines()[-1:]
+        if row["log"] or reason:
+            console.say("  ".join([f"── {row['step']} attempt {row['attempt']}", row["status"], *reason]))
+            console.say(row["log"].rstrip())

@@ -1,0 +1,22 @@
+"""Lineage: the run events of OpenLineage (spec 2-0-2) that loads, enrichments and steps of pipelines send.
+
+    START ─▶ COMPLETE or FAIL        of one run: its inputs and outputs, with map, ref and commit, schemas, columns
+
+| module | holds |
+|---|---|
+| `place` | the setting, and what a pond is called in events |
+| `run_events` | the events, as values |
+| `targets` | the file or address that they are sent to |
+| `job_lineage` | jobs that are reported, as runs |
+| `columns` | the columns of which those of a query are made |
+
+Invariants:
+* without a target nothing of this is imported, and nothing is computed;
+* work never fails for its lineage: what cannot be sent is dropped, with a warning.
+"""
+
+from __future__ import annotations
+
+from millpond.lineage.place import PARENT, fields_of, lineage_of, with_lineage
+
+__all__ = ("PARENT", "fields_of", "lineage_of", "with_lineage")

@@ -1,0 +1,103 @@
+"""Jobs that are reported, as runs of OpenLineage: loads and enrichments, by Python, the command line and Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from millpond.error_values import shown
+from millpond.kernel.job_reports import Fact, JobReport, JobReports
+from millpond.lineage.place import PARENT
+from millpond.lineage.run_events import Dataset, Run, run_event
+
+if TYPE_CHECKING:
+    from millpond.lineage.targets import Lineage
+
+__all__ = ("LineageReports",)
+
+Fields = Callable[[str], dict[str, str]]
+_REASON_CHARACTERS = 2_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """The report of a job, and the facts that were noted in it."""
+
+    job: JobReport
+    facts: dict[str, Fact] = field(default_factory=dict)
+
+    def running(self, **facts: Fact) -> None:
+        """As the job."""
+        self.job.running(**facts)
+
+    def progress(self, rows: int) -> None:
+        """As the job."""
+        self.job.progress(rows)
+
+    def note(self, **facts: Fact) -> None:
+        """As the job; kept."""
+        self.facts.update(facts)
+        self.job.note(**facts)
+
+
+@dataclass(frozen=True, slots=True)
+class LineageReports:
+    """Reports that send run events of loads, too; `fields_of` gives the columns of a map."""
+
+    reports: JobReports
+    lineage: Lineage
+    fields_of: Fields
+
+    def job(self, job_set: str, job_id: str = "", **facts: Fact) -> AbstractContextManager[JobReport]:
+        """A job; of a load, with its run events."""
+        if job_set.split("/")[0] != "load":
+            return self.reports.job(job_set, job_id, **facts)
+        return self._load(job_set, job_id or self.lineage.clock.random_id(), **facts)
+
+    @contextmanager
+    def _load(self, job_set: str, job_id: str, **facts: Fact) -> Iterator[JobReport]:
+        run = Run(key=job_id, namespace=self.lineage.namespace, job=job_set, parent=PARENT.get())
+        name = job_set.partition("/")[2]
+        with self.reports.job(job_set, job_id, **facts) as job:
+            noted = _Noted(job)
+            self._send("START", run, self._outputs(name, {}))
+            try:
+                yield noted
+            except BaseException as error:
+                reason = f"{type(error).__name__}: {shown(str(error))}"[:_REASON_CHARACTERS]
+                self._send("FAIL", run, self._outputs(name, {}), reason)
+                raise
+            self._send("COMPLETE", run, self._outputs(name, noted.facts))
+
+    def _outputs(self, name: str, facts: dict[str, Fact]) -> list[Dataset]:
+        rows = {name: facts.get("rows")} if name else {}
+        for pair in str(facts.get("maps", "")).split():  # a load of several maps
+            own, _, count = pair.rpartition(":")
+            rows[own] = int(count)
+        return [
+            Dataset(namespace=self.lineage.namespace, name=own, fields=self.fields_of(own),
+                    version=str(facts.get("load", "")), rows=None if count is None else int(count))
+            for own, count in rows.items()
+        ]  # fmt: skip
+
+    def _send(self, kind: str, run: Run, outputs: list[Dataset], error: str = "") -> None:
+        event = run_event(kind, self.lineage.clock.now_ms(), run, outputs=outputs, error=error)  # type: ignore[arg-type]
+        self.lineage.send(event)
+
+    def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:
+        """As the reports within."""
+        self.reports.begin(job_set, job_id, owner, **facts)
+
+    def resume(self, job_set: str, job_id: str) -> AbstractContextManager[JobReport]:
+        """As the reports within."""
+        return self.reports.resume(job_set, job_id)
+
+    def rows(self, job_set: str, job_id: str, rows: int) -> None:
+        """As the reports within."""
+        self.reports.rows(job_set, job_id, rows)
+
+    def leave_to_client(self, job_id: str) -> None:
+        """As the reports within."""
+        self.reports.leave_to_client(job_id)

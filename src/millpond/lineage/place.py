@@ -1,0 +1,57 @@
+"""The lineage of a pond, where the setting `lineage.target` names a target; and maps as events describe them."""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+from contextvars import ContextVar
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from millpond.errors import MillpondError
+
+if TYPE_CHECKING:
+    from millpond.kernel.job_reports import JobReports
+    from millpond.lineage.targets import Lineage
+
+__all__ = ("PARENT", "fields_of", "lineage_of", "with_lineage")
+
+PARENT: ContextVar[tuple[str, str] | None] = ContextVar("parent", default=None)
+"""The key and the job of the run that work of this context is a part of."""
+_SETTINGS = ("MILLPOND_CONFIG", "MILLPOND_LINEAGE_TARGET")
+
+
+def lineage_of(pond: Any) -> Lineage | None:
+    """The lineage of the work on an open pond; None without a target.
+
+    Raises: `Invalid` for a setting that is not understood.
+    """
+    stated = hasattr(pond, "settings") or any(name in os.environ for name in _SETTINGS)
+    if not stated and not Path("millpond.toml").exists():
+        return None
+    from millpond.settings import load_settings
+
+    target = (pond.settings if hasattr(pond, "settings") else load_settings()).lineage.target
+    if not target:
+        return None
+    from millpond.lineage.targets import Lineage
+
+    where = pond.folder.absolute() if hasattr(pond, "folder") else pond.nodes.where.partition("://")[2]
+    return Lineage(target, f"millpond://{where}", pond.clock)
+
+
+def with_lineage(reports: JobReports, pond: Any) -> JobReports:
+    """The reports of a pond, which send run events of its loads where there is a target for them."""
+    lineage = lineage_of(pond)
+    if lineage is None:
+        return reports
+    from millpond.lineage.job_lineage import LineageReports
+
+    return LineageReports(reports, lineage, lambda name: fields_of(pond, name))
+
+
+def fields_of(pond: Any, name: str) -> dict[str, str]:
+    """The types of a map's columns; none when it is not there."""
+    with suppress(MillpondError):
+        return {field.name: str(field.type) for field in pond.map(name).scan().schema}
+    return {}

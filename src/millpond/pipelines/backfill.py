@@ -1,0 +1,135 @@
+"""Backfills: a run of a pipeline for each partition of time, so many at a time.
+
+    2026-01-01 … 2026-03-31, every day ─▶ partitions ─▶ a run each, whose id is made of pipeline and parameters
+                                                         ├─ is there and has ended: nothing is done
+                                                         ├─ is there and open: it goes on
+                                                         └─ is not there: it begins, when fewer than `parallel` are open
+
+Invariants:
+* the same backfill again begins no run twice: what it knows is which runs there are;
+* a run that failed stays failed, and the others go on; only who asks for it gets another run for it, with a number.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime, timedelta
+from typing import Final, Protocol
+
+from millpond.errors import Invalid
+from millpond.json_forms import stable_json
+
+__all__ = ("PARTITIONS_MAX", "Backfill", "Runs", "partitions", "run_name")
+
+PARTITIONS_MAX: Final = 10_000
+"""Partitions of one backfill."""
+_STEPS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
+EVERY = (*_STEPS, "month")
+
+
+class Runs(Protocol):
+    """The runs of a pipeline, as a backfill sees them."""
+
+    def status(self, run: str) -> str:
+        """The status of a run; nothing when there is none."""
+
+    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
+        """Begin a run; one that is there is no error."""
+
+
+def partitions(first: str, last: str, every: str) -> list[str]:
+    """The partitions from the first to the last, both included.
+
+    >>> partitions("2026-02-27", "2026-03-01", "day"), partitions("2026-01-01", "2026-03-31", "month")
+    (['2026-02-27', '2026-02-28', '2026-03-01'], ['2026-01-01', '2026-02-01', '2026-03-01'])
+
+    Raises: `Invalid` for what is no time, for more than `PARTITIONS_MAX`, and for none.
+    """
+    if every not in EVERY:
+        raise Invalid("a backfill has no such step", kind="backfill", every=every, hint=f"one of: {', '.join(EVERY)}")
+    of_time = every == "hour"
+    at, stop = (_parsed(text, of_time=of_time) for text in (first, last))
+    texts: list[str] = []
+    while at <= stop and len(texts) <= PARTITIONS_MAX:
+        texts.append((at if of_time else at.date()).isoformat())
+        at = _next_month(at) if every == "month" else at + _STEPS[every]
+    if not texts or len(texts) > PARTITIONS_MAX:
+        raise Invalid("a backfill has some partitions, and not too many", kind="backfill", first=first, last=last,
+                      every=every, limit=PARTITIONS_MAX)  # fmt: skip
+    return texts
+
+
+def _parsed(text: str, *, of_time: bool) -> datetime:
+    try:
+        if of_time:
+            return datetime.fromisoformat(text)
+        return datetime.combine(date.fromisoformat(text), datetime.min.time())
+    except ValueError:
+        raise Invalid("not a time of a backfill", kind="backfill", text=text,
+                      hint="2026-01-31, and 2026-01-31T06:00 for hours") from None  # fmt: skip
+
+
+def _next_month(at: datetime) -> datetime:
+    if at.day != 1:
+        raise Invalid("months begin with their first day", kind="backfill", text=at.date().isoformat())
+    return (at + timedelta(days=31)).replace(day=1)
+
+
+def run_name(pipeline: str, parameters: Mapping[str, str]) -> str:
+    """The id of the run of a pipeline with these parameters: the same for the same."""
+    return f"{pipeline}-{hashlib.sha256(stable_json(dict(parameters))).hexdigest()[:10]}".replace("_", "-")
+
+
+@dataclass(slots=True)
+class Backfill:
+    """The partitions of a backfill, and their runs."""
+
+    runs: Runs
+    pipeline: str
+    parameter: str
+    partitions: Sequence[str]
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    parallel: int = 1
+    begins_failed: bool = False
+    tell: Callable[[str], object] = str
+    done: dict[str, str] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    going: dict[str, str] = field(default_factory=dict)
+
+    def advance(self) -> bool:
+        """Look at the runs, and begin those that may begin; False when all have ended."""
+        for partition, run in tuple(self.going.items()):
+            self._note(partition, self.runs.status(run))
+        for partition in self.partitions:
+            if len(self.going) >= self.parallel:
+                break
+            if partition not in self.done and partition not in self.failed and partition not in self.going:
+                self._begin(partition)
+        return bool(self.going)
+
+    def left(self) -> list[str]:
+        """The partitions whose runs have not ended."""
+        return [own for own in self.partitions if own not in self.done and own not in self.failed]
+
+    def _begin(self, partition: str) -> None:
+        whole = {**self.parameters, self.parameter: partition}
+        name = run = run_name(self.pipeline, whole)
+        number, status = 1, self.runs.status(run)
+        while status and (following := self.runs.status(f"{name}-{number + 1}")):
+            number, run, status = number + 1, f"{name}-{number + 1}", following
+        if self.begins_failed and status in _FAILED:
+            run, status = f"{name}-{number + 1}", ""
+        self.going[partition] = run
+        if not status:
+            self.runs.begin(run, whole)
+        self._note(partition, status)
+
+    def _note(self, partition: str, status: str) -> None:
+        if status == "COMPLETED" or status in _FAILED:
+            (self.done if status == "COMPLETED" else self.failed)[partition] = self.going.pop(partition)
+            self.tell(f"{partition} {'done' if status == 'COMPLETED' else 'failed'}, {len(self.left())} left")
+
+
+_FAILED = ("ERROR", "EXCEPTION")

@@ -1,0 +1,177 @@
+"""Steps of pipelines as runs of OpenLineage: tables, maps and files in and out, and the columns of queries.
+
+Each attempt is a run, named PIPELINE.STEP, whose parent is the run of the pipeline.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from millpond.errors import MillpondError
+from millpond.lineage import fields_of, lineage_of
+from millpond.pipelines.queries import bound, is_table
+from millpond.pipelines.reads import map_of
+from millpond.pipelines.values import filled
+
+__all__ = ("StepLineage",)
+
+_LOG = logging.getLogger(__name__)
+_ITEMS = 100
+"""The outputs of a loop that are in an event."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepLineage:
+    """The run events of an attempt at a step: `planned` with the values of its run."""
+
+    planned: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    @property
+    def job(self) -> str:
+        """The name of the step among jobs."""
+        return f"{self.planned.get('pipeline', '')}.{self.planned['name']}"
+
+    def send(
+        self, pond: Any, key: str, run: str, kind: Any, result: Mapping[str, Any] | None = None, error: str = ""
+    ) -> None:  # fmt: skip
+        """Send an event, where the pond has a target of lineage; nothing is raised."""
+        try:
+            lineage = lineage_of(pond)
+            when = self.planned.get("when")
+            if lineage is None or self.planned["kind"] == "parameters":
+                return
+            if when is not None and not filled(when, self.values):
+                return
+            from millpond.lineage.run_events import Run, run_event
+
+            inputs, query = self._inputs(), ""
+            sources = _sources(pond, lineage.namespace, self.planned["kind"], inputs)
+            outputs = list(_outputs(pond, lineage.namespace, _begun(inputs) if result is None else result))
+            if inputs.get("query"):
+                query = bound(inputs["query"], inputs["inputs"], "${}".format)
+            columns = _of_query(query, sources) if query else _of_enriched(pond, inputs, sources)
+            outputs = [replace(own, columns=columns(list(own.fields))) if own.fields else own for own in outputs]
+            parent = (f"run/{lineage.namespace}/{run}", str(self.planned["pipeline"]))
+            about = Run(key=key, namespace=lineage.namespace, job=self.job, parent=parent, query=query)
+            unique = {(own.namespace, own.name, own.ref): own for own in sources.values()}
+            lineage.send(run_event(kind, lineage.clock.now_ms(), about, unique.values(), outputs, error))
+        except Exception:  # the step goes on, whatever its lineage is
+            _LOG.warning("a run event was not made. step=%s", self.job, exc_info=True)
+
+    def _inputs(self) -> dict[str, Any]:
+        with suppress(MillpondError):  # an item of a loop is none of an attempt
+            inputs: dict[str, Any] = filled(self.planned["inputs"], self.values)
+            return inputs
+        return {}
+
+
+def _sources(pond: Any, namespace: str, kind: str, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a step, by their names in its query, or by numbers."""
+    sources: dict[str, Any] = {}
+    if kind in ("load", "enrich"):
+        texts = inputs.get("files" if kind == "load" else "rows", [])
+        for text in [texts] if isinstance(texts, str) else texts if isinstance(texts, list) else []:
+            sources[str(len(sources))] = _files(text)
+    if kind == "enrich" and isinstance(inputs.get("map"), str):
+        sources["map"] = _dataset(pond, namespace, {"map": inputs["map"]})
+    if kind in ("load", "retain", "condense"):
+        return sources
+    named = {name: value for name, value in inputs.items() if name != "inputs"} | inputs.get("inputs", {})
+    for outer, inner in named.items():
+        for name, value in _tables(inner, outer):
+            own = value["map"] if name.isdecimal() and "map" in value else name
+            sources.setdefault(own, _dataset(pond, namespace, value))
+    return sources
+
+
+def _tables(value: Any, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """The tables and maps within inputs."""
+    if is_table(value) and isinstance(value.get("path", value.get("map")), str):
+        yield name, value
+    elif isinstance(value, Mapping | list):
+        for inner, own in value.items() if isinstance(value, Mapping) else enumerate(value):
+            yield from _tables(own, str(inner))
+
+
+def _begun(inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The output that has a name before it is there: the map of a load."""
+    return {"map": inputs["map"], "rows": None} if "files" in inputs and not inputs.get("branch") else {}
+
+
+def _outputs(pond: Any, namespace: str, result: Mapping[str, Any]) -> Iterator[Any]:
+    for output in result.get("items", [result])[:_ITEMS]:
+        if isinstance(output, Mapping) and is_table(output) and "rows" in output:
+            yield _dataset(pond, namespace, output)
+
+
+def _dataset(pond: Any, namespace: str, value: Mapping[str, Any]) -> Any:
+    from millpond.lineage.run_events import Dataset
+
+    rows = value["rows"] if isinstance(value.get("rows"), int) else None
+    if "path" in value:
+        return replace(_files(str(value["path"])), fields=_parquet_fields(Path(str(value["path"]))), rows=rows)
+    fields = {}
+    with suppress(MillpondError):
+        fields = {field.name: str(field.type) for field in map_of(pond, value).scan().schema}
+    return Dataset(
+        namespace=namespace, name=str(value["map"]), fields=fields, rows=rows, version=str(value.get("load", "")),
+        ref=str(value.get("branch") or "main"), commit=str(value.get("ref") or value.get("commit") or ""),
+    )  # fmt: skip
+
+
+def _files(text: str) -> Any:
+    from millpond.lineage.run_events import Dataset
+
+    scheme, there, rest = text.partition("://")
+    if not there or scheme == "file":
+        return Dataset(namespace="file", name=str(Path(rest or text).absolute()))
+    bucket, _, name = rest.partition("/")
+    return Dataset(namespace=f"{scheme}://{bucket}", name=name)
+
+
+def _parquet_fields(path: Path) -> dict[str, str]:
+    from pyarrow import parquet
+
+    with suppress(OSError, ValueError):
+        file = path if path.is_file() else next(iter(sorted(path.glob("*.parquet"))), path)
+        return {field.name: str(field.type) for field in parquet.read_schema(file)}
+    return {}
+
+
+def _of_query(query: str, sources: Mapping[str, Any]) -> Any:
+    from millpond.lineage.columns import columns_of
+
+    columns = columns_of(query, {name: list(own.fields) for name, own in sources.items()})
+    by_name = {name.lower(): name for name in sources}
+
+    def of(names: list[str]) -> dict[str, Any]:
+        if len(names) != len(columns):
+            return {}
+        origins = {name: own for name, (_, own) in zip(names, columns, strict=True) if own}
+        return {
+            name: [(sources[by_name[table.lower()]], column) for table, column in sorted(own)]
+            for name, own in origins.items()
+        }
+
+    return of
+
+
+def _of_enriched(pond: Any, inputs: Mapping[str, Any], sources: Mapping[str, Any]) -> Any:
+    """Columns of an enrichment: its rows' own, and one of the map's values."""
+    own, rows = sources.get("map"), sources.get("rows")
+
+    def of(names: list[str]) -> dict[str, Any]:
+        if own is None or rows is None:
+            return {}
+        into = str(inputs.get("into") or own.name)
+        value = pond.map(own.name).definition.value
+        parts = [name for name, _ in value.parts] if value is not None else list(fields_of(pond, own.name))
+        return {name: [(own, part) for part in parts] if name == into else [(rows, name)] for name in names}
+
+    return of

@@ -1,0 +1,102 @@
+"""Rewriting a map on a branch: all its layers become one without the rows that go, as one commit.
+
+Invariants:
+* the commit has what the branch held when it was made, and what was staged: after a move meanwhile, rows are read anew;
+* without such rows nothing is committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from millpond.errors import Conflict
+from millpond.kernel.steps import step
+from millpond.maps.layered.deletion import Deletion
+from millpond.maps.layered.retained import retained_rows
+from millpond.maps.layered.rows import count_layer, count_rows
+from millpond.maps.predicates.predicate import predicate
+from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute, write_layer
+from millpond.maps.snapshots.manifest import LayerMode
+from millpond.refs.changes import StateChange
+from millpond.refs.layers import RefLayers, manifest_of
+from millpond.versions.commits import Message
+
+if TYPE_CHECKING:
+    from millpond.maps.snapshots.manifest import Layer, SnapshotManifest
+    from millpond.refs.states import RefStates
+    from millpond.versions.graph.commits import Commit
+
+__all__ = ("delete_rows", "maintain_rows")
+
+Written = Callable[[RefLayers, "SnapshotManifest"], tuple["Layer | None", int]]
+"""The layer of the rows that are left, and the number of those that go; below 0: none do, and yet it is to count."""
+
+
+def delete_rows(
+    states: RefStates, layers: RefLayers, where: str, *, purge: bool = False
+) -> tuple[Commit | None, int]:  # fmt: skip
+    """Delete the rows for which a condition holds; the commit, and how many there were. `purge`: rows that others hide
+    go from the files, too.
+
+    Raises: `Invalid` for a condition that the map cannot have; as `_rewritten`.
+    """
+
+    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
+        deletion = Deletion(layers, predicate(layers.definition, where))
+        output = deletion.output(manifest)
+        if not deletion.gone and purge and len(manifest.layers) > 1:
+            return fold_layers(layers.objects, manifest, manifest.layers, spill=layers.spill()).output, -1
+        return output, deletion.gone
+
+    words = f"Delete {layers.definition.name} where {where}"
+    commit, gone = _rewritten(states, layers, words, {"where": where}, written)
+    return commit, max(gone, 0)
+
+
+def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: int) -> Commit | None:
+    """Condense or retain a map before a time; the commit, None when no row goes.
+
+    Raises: as `_rewritten`.
+    """
+
+    def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
+        objects, definition = layers.objects, layers.definition
+        rows = retained_rows(objects, definition, manifest, what, before_ms)
+        output = write_layer(objects, definition, rows, LayerMode.WHOLE, spill=layers.spill())
+        left = 0 if output is None else count_layer(objects, output)
+        return output, count_rows(objects, manifest) - left
+
+    words = f"{what.capitalize()} {layers.definition.name}"
+    return _rewritten(states, layers, words, {"before": str(before_ms)}, written)[0]
+
+
+def _rewritten(
+    states: RefStates, layers: RefLayers, words: str, about: Mapping[str, str], written: Written
+) -> tuple[Commit | None, int]:
+    """Let what is `written` count on the branch.
+
+    Raises: `NotFound` when the branch, or the map on it, is gone; `Corrupt`; `Unavailable` when the disk is full.
+    """
+    while True:
+        state = layers.state_now()
+        here = replace(layers, definition=state.definition)
+        with here.writing():
+            manifest = manifest_of(here, state, here.ref)
+            if manifest is None or not manifest.layers:
+                return None, 0
+            output, gone = written(here, manifest)
+            if not gone:
+                return None, 0
+            step("refs.rewritten")
+            done, now = LayerFold(manifest.layers, output, oldest=True), here.clock.now_ms()
+            changed = substitute(here.objects, manifest, done, created_ms=now, spill=here.spill())
+            changed = here.stored(replace(changed, shard_version=state.version + 1))
+            change = StateChange(state, state.with_manifest(changed))
+            message = Message(words, metadata={**about, "rows_removed": str(max(gone, 0))})
+            try:
+                return states.change(here.ref, [change], message, commit=True), gone
+            except Conflict as error:
+                if error.kind != "head_moved":
+                    raise

@@ -1,0 +1,101 @@
+"""Runs of pipelines that are functions, in the process of a test: on its pond, and on the pond's clock.
+
+    with temporary_pond() as pond:
+        runs = PipelineRuns(pond)
+        runs.deploy("nightly.py")
+        runs.pass_time(timedelta(days=365))               its schedule fires, each time at its own instant
+        run = runs.run("nightly", day="2026-01-01")
+
+Steps are carried out as by a worker. Each stores checkpoints; a worker may be lost at any of them: its work is done
+then, and nobody knows it.
+
+    for number in range(runs.checkpoints):                as many as an earlier run of the same had
+        with runs.worker_lost_at(number):
+            …
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch  # of the environment alone
+
+from littlehorse.model import PutCheckpointRequest, ScheduleWfRequest
+from littlehorse.worker import WorkerContext
+
+from millpond.clock import ManualClock
+from millpond.pipelines import tasks
+from millpond.pipelines.compiled import compiled
+from millpond.pipelines.programs import pipelines_of, read_program
+from millpond.pipelines.step import held
+from millpond.testing.workflows import WorkerLost, WorkflowRuns
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+    from millpond.pond import Pond
+
+__all__ = ("PipelineRuns",)
+
+
+class PipelineRuns(WorkflowRuns):
+    """Runs on a pond with a manual clock. `checkpoints` counts what steps have stored."""
+
+    def __init__(self, pond: Pond) -> None:
+        assert isinstance(pond.clock, ManualClock), "a temporary pond has a clock that the test moves"
+        super().__init__(clock=pond.clock)
+        self._pond, self._lost_at = pond, -1
+        self.checkpoints = 0
+
+    def deploy(self, file: str | Path) -> None:
+        """Take the pipelines of a file, and their schedules, as a node does. Runs that are open end with its old text.
+
+        Raises: `Invalid` for a pipeline that cannot work.
+        """
+        program = read_program(file)
+        for declared in pipelines_of(program).values():
+            self.register(compiled(declared.plan, program), self._task())
+            if (cron := declared.plan.cron()) is not None:
+                name = declared.plan.name
+                self.send(ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
+
+    def run(self, pipeline: str, **parameters: Any) -> str:
+        """Start a run, and do what there is to do now; its id."""
+        return self.start(pipeline, parameters=parameters)
+
+    def outputs(self, run: str) -> dict[str, Any]:
+        """Parameters of a run, and outputs of its steps so far, by their names."""
+        values: dict[str, Any] = self.variable(run, "values")
+        return values
+
+    @contextmanager
+    def worker_lost_at(self, number: int) -> Iterator[None]:
+        """Lose the worker at the checkpoint of this number, from here: it is not stored, the work is done."""
+        self._lost_at = self.checkpoints + number
+        try:
+            yield
+        finally:
+            self._lost_at = -1
+
+    def send(self, request: Message) -> Message | None:
+        """As `WorkflowRuns.send`; checkpoints are counted."""
+        if isinstance(request, PutCheckpointRequest):
+            self.checkpoints += 1
+            if self._lost_at == self.checkpoints - 1:
+                raise WorkerLost
+        return super().send(request)
+
+    def _task(self) -> Any:
+        place = str(self._pond.folder)
+        own = {"MILLPOND_POND": place, "MILLPOND_PIPELINE_FILES": f"{place}-files"}
+
+        async def step(
+            planned: dict[str, Any], values: dict[str, Any], program: dict[str, Any], context: WorkerContext
+        ) -> dict[str, Any]:
+            with patch.dict(os.environ, own), held(place, self._pond):
+                return await tasks.step(planned, values, program, context)
+
+        return step

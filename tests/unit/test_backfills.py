@@ -1,0 +1,106 @@
+"""Backfills: each partition has one run, so many are open at a time, and a backfill that is cut off goes on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import date, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from millpond.errors import Invalid
+from millpond.pipelines.backfill import Backfill, partitions, run_name
+
+
+class FewRuns:
+    """Runs that end after some looks at them, as a table says."""
+
+    def __init__(self, ends: Mapping[str, tuple[int, str]]) -> None:
+        self.ends, self.looks, self.begun = ends, dict[str, int](), list[str]()
+
+    def status(self, run: str) -> str:
+        if run not in self.looks:
+            return ""
+        self.looks[run] += 1
+        looks, status = self.ends.get(run, (1, "COMPLETED"))
+        return status if self.looks[run] > looks else "RUNNING"
+
+    def begin(self, run: str, parameters: Mapping[str, str]) -> None:
+        assert run not in self.looks, "a run begins once"
+        self.looks[run] = 0
+        self.begun.append(parameters["day"])
+
+    def open(self) -> int:
+        return sum(looks <= self.ends.get(run, (1, ""))[0] for run, looks in self.looks.items())
+
+
+DAYS = partitions("2026-01-01", "2026-01-12", "day")
+IDS = [run_name("nightly", {"day": day, "most": "1"}) for day in DAYS]
+
+
+@given(
+    ends=st.fixed_dictionaries({
+        run: st.tuples(st.integers(0, 4), st.sampled_from(["COMPLETED", "COMPLETED", "ERROR", "EXCEPTION"]))
+        for run in IDS
+    }),
+    parallel=st.integers(1, 5), cuts=st.lists(st.integers(0, 6), max_size=4),
+)  # fmt: skip
+def test_a_backfill_that_is_cut_off_begins_each_run_once(
+    ends: dict[str, tuple[int, str]], parallel: int, cuts: list[int]
+) -> None:
+    runs = FewRuns(ends)
+
+    def begun(*, begins_failed: bool = False) -> Backfill:
+        return Backfill(runs, "nightly", "day", DAYS, {"most": "1"}, parallel, begins_failed=begins_failed)
+
+    for cut in cuts:
+        own = begun()
+        for _ in range(cut):
+            own.advance()
+            assert len(own.going) <= parallel and runs.open() <= parallel + 1
+    own = begun()
+    while own.advance():
+        assert len(own.going) <= parallel
+    assert runs.begun == DAYS and own.left() == []
+    bad = [day for day, run in zip(DAYS, IDS, strict=True) if ends[run][1] != "COMPLETED"]
+    assert sorted(own.failed) == bad and sorted([*own.done, *own.failed]) == DAYS
+    again = begun()
+    assert not again.advance() or not any(again.advance() for _ in DAYS)
+    assert runs.begun == DAYS and again.failed == own.failed
+    other = begun(begins_failed=True)
+    while other.advance():
+        pass
+    assert runs.begun == [*DAYS, *bad] and not other.failed and len(other.done) == len(DAYS)
+    assert all(run.endswith("-2") is (day in bad) for day, run in other.done.items())
+
+
+@given(start=st.dates(date(2000, 1, 1), date(2030, 1, 1)), days=st.integers(0, 800))
+def test_partitions_are_those_of_the_calendar(start: date, days: int) -> None:
+    stop = start + timedelta(days=days)
+    whole = [start + timedelta(days=number) for number in range(days + 1)]
+    assert partitions(str(start), str(stop), "day") == [str(day) for day in whole]
+    assert partitions(str(start), str(stop), "week") == [str(day) for day in whole[::7]]
+    if start.day == 1:
+        assert partitions(str(start), str(stop), "month") == [str(day) for day in whole if day.day == 1]
+
+
+def test_hours_are_times() -> None:
+    assert partitions("2026-01-01T22:00", "2026-01-02T00:30", "hour") == [
+        "2026-01-01T22:00:00", "2026-01-01T23:00:00", "2026-01-02T00:00:00",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "every", "words"),
+    [
+        ("2026-01-01", "2025-12-31", "day", "some partitions"),
+        ("1900-01-01", "2026-01-01", "day", "limit=10000"),
+        ("yesterday", "2026-01-01", "day", "not a time"),
+        ("2026-01-02", "2026-03-01", "month", "first day"),
+        ("2026-01-01", "2026-03-01", "year", "no such step"),
+    ],
+)
+def test_a_backfill_without_sense_is_refused(first: str, last: str, every: str, words: str) -> None:
+    with pytest.raises(Invalid, match=words):
+        partitions(first, last, every)

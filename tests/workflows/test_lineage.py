@@ -1,0 +1,130 @@
+"""Run events of OpenLineage: of loads and of steps of pipelines; to a file, and to an address; off by default."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import millpond
+from millpond.errors import Invalid
+from millpond.lineage.columns import columns_of
+from tests.workflows.conftest import SECONDS
+from tests.workflows.heard import Heard
+from tests.workflows.run_events import columns_in, events_of
+
+NIGHTLY = """
+from millpond.pipelines import check, load, notify, pipeline, python, publish, shell, sql
+
+
+@pipeline
+def nightly(file: str, most: float = 60.0):
+    weather = publish(load(file, map="weather"), checks=[check(rows_min=1, name="some")])
+    warm = sql("select w.key, temp * 2 as twice, {most} as most, count(*) from {weather} w group by all",
+               weather=weather, most=most, name="warm")
+    shell(["false"], when=warm.rows > 100, name="never")
+    check("select * from {warm} where twice > {most}", warm=warm, most=most, name="cool", retries=0)
+"""
+
+
+def loaded(pond: millpond.Pond, temp: object) -> None:
+    pond.map("weather").load([{"key": "JFK", "temp": temp}])
+
+
+@pytest.fixture
+def pond_folder(tmp_path: Path) -> Path:
+    with millpond.open(tmp_path / "pond") as pond:
+        pond.create_map("weather", kind="state", value="temp double", store="layers")
+    return tmp_path
+
+
+def test_a_load_is_a_run_and_without_a_target_nothing_is_done(
+    pond_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = pond_folder / "pond"
+    with millpond.open(place) as pond:
+        loaded(pond, 1.0)
+    target = pond_folder / "events" / "lineage.jsonl"
+    assert not target.exists()
+    monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", str(target))
+    with millpond.open(place) as pond:
+        loaded(pond, 39.0)
+        with pytest.raises(Invalid):
+            loaded(pond, "warm")
+    start, complete, _, fail = events_of(target)
+    assert complete["job"] == {"namespace": f"millpond://{place}", "name": "load/weather", "facets": {}}
+    [output] = complete["outputs"]
+    assert [own["name"] for own in output["facets"]["schema"]["fields"]] == ["key", "temp"]
+    assert output["outputFacets"]["outputStatistics"]["rowCount"] == 1
+    assert "warm" in fail["run"]["facets"]["errorMessage"]["message"] and start["eventTime"] <= complete["eventTime"]
+
+
+def test_an_address_gets_events_and_one_that_is_gone_costs_a_warning(
+    pond_folder: Path, heard: Heard, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for url, posts in ((f"{heard.url}/201", 2), (f"{heard.url}/503", 3), ("http://127.0.0.1:1", 3)):
+        monkeypatch.setenv("MILLPOND_LINEAGE_TARGET", url)
+        with caplog.at_level(logging.WARNING), millpond.open(pond_folder / "pond") as pond:
+            loaded(pond, 1.0)
+            assert pond.map("weather").get("JFK") == {"temp": 1.0}
+        assert len(heard.posts) == posts
+    assert [body["eventType"] for _, _, body in heard.posts] == ["START", "COMPLETE", "START"]
+    assert sum("run events are dropped" in record.message for record in caplog.records) == 2
+
+
+def test_steps_of_a_pipeline_are_runs_with_columns_refs_and_commits(pond_folder: Path) -> None:
+    (pond_folder / "nightly.py").write_text(NIGHTLY)
+    (pond_folder / "a.csv").write_text("key,temp\nJFK,39.0\n")
+    target = pond_folder / "lineage.jsonl"
+    environment = {**os.environ, "MILLPOND_LINEAGE_TARGET": str(target)}
+    words = [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", "file=a.csv", "--pond", "pond"]
+    done = subprocess.run(
+        words, cwd=pond_folder, env=environment, capture_output=True, timeout=3 * SECONDS, check=False
+    )
+    assert b"cool: failed" in done.stderr
+    events = events_of(target)
+    ends = {event["job"]["name"]: event for event in events if event["eventType"] != "START"}
+    assert "nightly.never" not in {event["job"]["name"] for event in events}
+    load, warm, cool = (ends[f"nightly.{name}"] for name in ("load", "warm", "cool"))
+    [table], [output] = load["inputs"], load["outputs"]
+    assert (table["namespace"], table["name"]) == ("file", str(pond_folder / "a.csv"))
+    assert output["name"] == "weather" and output["facets"]["millpond"]["ref"].endswith("publish")
+    assert output["facets"]["millpond"]["commit"] and output["outputFacets"]["outputStatistics"]["rowCount"] == 1
+    [merged] = ends["nightly.publish"]["outputs"]
+    assert merged["facets"]["millpond"]["ref"] == "main" and merged["facets"]["millpond"]["commit"]
+    assert [own["name"] for own in warm["inputs"]] == ["weather"]
+    assert columns_in(warm["outputs"]) == {"key": {"key"}, "twice": {"temp"}}
+    assert "from weather w" in warm["job"]["facets"]["sql"]["query"]
+    assert cool["eventType"] == "FAIL" and "finds rows" in cool["run"]["facets"]["errorMessage"]["message"]
+    parents = {event["run"]["facets"]["parent"]["run"]["runId"] for name, event in ends.items() if "nightly." in name}
+    assert len(parents) == 1
+
+
+TABLES = {"weather": ["key", "temp", "moment"], "hot": ["key", "temp", "w"]}
+
+
+@pytest.mark.parametrize(
+    ("query", "columns"),
+    [
+        ("select * from weather join hot using (key)",
+         ["key: weather.key", "temp: weather.temp", "moment: weather.moment", "temp: hot.temp", "w: hot.w"]),
+        ("with c as (select key, temp as t from weather) select max(t) + 1 as m, c.key from c group by all",
+         ["m: weather.temp", "key: weather.key"]),
+        ("select key from weather union all select w from hot", ["key: hot.w weather.key"]),
+        ("select * exclude (temp) from (select *, temp * 2 as d from weather) q",
+         ["key: weather.key", "moment: weather.moment", "d: weather.temp"]),
+        ("select (select max(moment) from weather) as z, $day as d from hot", ["z: weather.moment", "d: "]),
+        ("select H.temp as t, case when b.temp > 3 then 1 end as x from hot h, weather b",
+         ["t: hot.temp", "x: weather.temp"]),
+        ("select a form b", []),
+        ("select * from nowhere", []),
+    ],
+)  # fmt: skip
+def test_columns_of_queries_come_from_columns_of_tables(query: str, columns: list[str]) -> None:
+    assert columns == [
+        f"{name}: {' '.join(sorted(map('.'.join, origins)))}" for name, origins in columns_of(query, TABLES)
+    ]

@@ -1,0 +1,161 @@
+"""Steps of Spark and notifications of pipelines that are functions: in one process, and on a node, in one session."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from littlehorse.model import LHStatus, RunWfRequest, WfRunId
+from pyarrow import parquet
+
+import millpond
+from tests.workflows.conftest import SECONDS, WorkflowServer
+from tests.workflows.heard import Heard
+from tests.workflows.run_events import columns_in, events_of
+from tests.workflows.test_client import wait_for
+
+pytestmark = pytest.mark.usefixtures("spark_process")
+
+NIGHTLY = """
+from millpond.pipelines import check, enrich, load, notify, pipeline, python, spark, sql
+
+
+def counted(session, table, times):
+    frame = session.read.parquet("file://" + table["path"])
+    maps = session.read.format("millpond").options(map="weather").load()
+    return {"rows": frame.count() * times, "map": maps.count(), "app": session.sparkContext.applicationId}
+
+
+def application(session):
+    return session.sparkContext.applicationId
+
+
+def broken(session, frame):
+    return session.range(3) if frame else int("three")
+
+
+@pipeline
+def nightly(url: str, most: float = 60.0):
+    weather = load("weather.csv", map="weather", kind="state", value="temp double")
+    hot = sql("select key, temp, {most} as most from {weather} where temp >= {most}", weather=weather, most=most,
+              engine="spark", name="hot")
+    joined = sql("select max(hot.temp) as t from {hot} join {weather} using (key)", hot=hot, weather=weather,
+                 engine="spark", name="joined")
+    check("select * from {hot} where temp > {most}", hot=hot, most=1000, engine="spark")
+    answer = spark(counted, hot, 2)
+    app = spark(application, needs=[answer])
+    enriched = enrich(hot, map="weather", key="key", into="now")
+    notify(f"{url}/done", rows=answer.rows, map=answer.map, same=app.value, app=answer.app, path=joined.path,
+           text=f"{joined.rows} of {answer.rows}", found=enriched.found)
+
+
+@pipeline
+def failing(frame: bool = False):
+    before = spark(application, name="before")
+    spark(broken, frame, retries=3, needs=[before])
+
+
+@pipeline
+def posted(url: str):
+    notify(url, retries=1, backoff=0.1, rows=3)
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "nightly.py").write_text(NIGHTLY)
+    (tmp_path / "weather.csv").write_text("key,temp\nJFK,39.0\nLGA,70.5\nEWR,80\n")
+    return tmp_path
+
+
+def ran(folder: Path, name: str, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "MILLPOND_PIPELINE_FILES": str(folder / "files"),
+                   "MILLPOND_LINEAGE_TARGET": str(folder / "lineage.jsonl")}  # fmt: skip
+    return subprocess.run(
+        [sys.executable, "-m", "millpond", "pipeline", "run", "nightly.py", "--pipeline", name, *words, "--pond",
+         "pond", "--master", "local[1]"],
+        cwd=folder, capture_output=True, text=True, env=environment, timeout=2 * SECONDS, check=False,
+    )  # fmt: skip
+
+
+def assert_posted(heard: Heard) -> None:
+    [(path, key, body)] = heard.posts
+    assert path == "/200/done" and key
+    assert body.pop("same") == body.pop("app"), "one session for all steps"
+    assert parquet.read_table(body.pop("path")).to_pylist() == [{"t": 80.0}]
+    assert body == {"rows": 4, "map": 3, "text": "1 of 4", "found": {"now": 2}}
+
+
+def test_steps_of_spark_and_a_post_in_one_process(folder: Path, heard: Heard) -> None:
+    done = ran(folder, "nightly", f"url={heard.url}/200")
+    assert done.returncode == 0, done.stderr
+    assert_posted(heard)
+    seconds = dict(re.findall(r"^(\w+): done, ([\d.]+) s$", done.stderr, re.MULTILINE))
+    assert float(seconds["application"]) < float(seconds["hot"]) / 4, "the session is kept"
+    outputs = {event["job"]["name"]: event["outputs"] for event in events_of(folder / "lineage.jsonl")}
+    assert columns_in(outputs["nightly.enrich"]) == {
+        "key": {"key"},
+        "temp": {"temp"},
+        "most": {"most"},
+        "now": {"temp"},
+    }
+    assert columns_in(outputs["nightly.joined"]) == {"t": {"temp"}}
+
+
+@pytest.mark.parametrize(("frame", "words"), [("false", "ValueError: invalid literal"), ("true", "DataFrame")])
+def test_a_function_that_fails_names_its_line_and_is_not_called_again(folder: Path, frame: str, words: str) -> None:
+    done = ran(folder, "failing", f"frame={frame}")
+    assert done.returncode != 0 and "before: done" in done.stderr
+    reason = rf"broken: failed: a function of the pipeline failed\. .*{words}.* line=\w+\.py:\d+"
+    assert re.search(reason, done.stderr), done.stderr
+    assert "attempt" not in done.stderr, "it is not tried again"
+
+
+def test_a_post_that_fails_is_sent_again_under_its_key_where_that_helps(folder: Path, heard: Heard) -> None:
+    for url, words, posts in [
+        (f"{heard.url}/503", "status=503", 2), (f"{heard.url}/404", "status=404", 1),
+        ("http://127.0.0.1:1/", "nobody answers", 0), ("ftp://a", "not a place to notify", 0),
+    ]:  # fmt: skip
+        heard.posts.clear()
+        done = ran(folder, "posted", f"url={url}")
+        assert done.returncode != 0 and words in done.stderr, done.stderr
+        assert len(heard.posts) == posts and len({key for _, key, _ in heard.posts}) == min(posts, 1)
+        assert ("attempt 1" in done.stderr) == (url not in (f"{heard.url}/404", "ftp://a"))
+
+
+def test_steps_of_spark_and_a_post_on_a_node(folder: Path, heard: Heard) -> None:
+    server = WorkflowServer(folder / "pond")
+    server.start()
+    words = [sys.executable, "-m", "millpond"]
+    at = ["--server", f"127.0.0.1:{server.grpc_port}"]
+    log = folder / "worker.log"
+    environment = server.environment() | {"MILLPOND_PIPELINE_FILES": str(folder / "files")}
+    try:
+        with log.open("w") as output:
+            worker = subprocess.Popen(
+                [*words, "worker", "millpond.pipelines", "--pond", f"http://127.0.0.1:{server.port}", "--master",
+                 "local[1]", *at],
+                cwd=folder, stdout=output, stderr=output, env=environment,
+            )  # fmt: skip
+        deploy = [*words, "pipeline", "deploy", "nightly.py", "--pipeline", "nightly", *at]
+        subprocess.run(deploy, cwd=folder, check=True, capture_output=True, timeout=SECONDS)
+        wait_for(lambda: "working on" in log.read_text())
+        with server.stub() as stub:
+            request = RunWfRequest(wf_spec_name="nightly", id="n-1")
+            request.variables["parameters"].json_obj = json.dumps({"url": f"{heard.url}/200"})
+            stub.RunWf(request, timeout=SECONDS)
+            run = WfRunId(id="n-1")
+            wait_for(lambda: stub.GetWfRun(run, timeout=SECONDS).status != LHStatus.RUNNING)
+            assert stub.GetWfRun(run, timeout=SECONDS).status == LHStatus.COMPLETED, log.read_text()
+        assert_posted(heard)
+        with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
+            assert pond.map("weather").get("EWR") == {"temp": 80.0}
+    finally:
+        worker.kill()
+        worker.wait()
+        server.end()
