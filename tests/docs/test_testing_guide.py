@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 PAGE = "docs/testing.md"
 
 
-def test_the_guide_does_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_guide_does_what_it_says(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     blocks = [block.text for block in snippets(PAGE) if not block.text.startswith("# ")]
     text = "\n".join(blocks)
     exec(compile(text, PAGE, "exec"), {})
