@@ -116,7 +116,10 @@ def _environment(copy: Path) -> dict[str, str]:
 def node(copy: Path) -> Iterator[str]:
     """The URL of a node of the copy, whose map has two rows."""
     (copy / "weather.csv").write_text("key,value\nJFK,1\nLGA,2\n")
-    for words in (["create", "weather", "--kind", "state", "--value", "long"], ["load", "weather", "weather.csv"]):
+    for words in (
+        ["create", "weather", "--kind", "state", "--value", "long", "--store", "shard"],
+        ["load", "weather", "weather.csv"],
+    ):
         done = _run(copy, "-m", "millpond", *words)
         assert done.returncode == 0, done.stderr
     words = [sys.executable, "-m", "millpond", "serve", "--data", "pond", "--port", "0", "--json"]

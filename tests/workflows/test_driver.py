@@ -75,7 +75,7 @@ def test_what_the_driver_writes_is_in_the_log_of_its_attempt_alone(driver: Spark
     arguments = {"pond": "nowhere", "program": {"file": "speaks.py", "source": SAYING}, "pipeline": "speaks",
                  "step": "said", "arguments": []}  # fmt: skip
     with collecting(log):
-        assert driver.run("saying", "function", arguments) == {"result": 3}
+        assert driver.run("saying", "function", arguments) == {"value": 3}
     with collecting(other):
         assert passed(driver, "silent")
     assert "said by the driver\n" in log.text() and "said" not in other.text()
