@@ -190,9 +190,9 @@ def _check_run(call: Any, name: str, run: str) -> None:
 def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
     from littlehorse.model import LHStatus, SearchWfRunRequest
 
-    from millpond.cli.workflows.newest import newest_runs
     from millpond.pipelines.plan import cron_words
     from millpond.workflows.engine import run_path
+    from millpond.workflows.newest import newest_runs
 
     spec, cron = _spec(call, name), deployed_cron(call, name)
     newest = [call("GetWfRun", own) for own in newest_runs(call, SearchWfRunRequest(wf_spec_name=name), 1, now)]

@@ -51,10 +51,10 @@ def pipeline_logs(
     from littlehorse.model import SearchWfRunRequest
 
     from millpond.cli.workflows.deployed import check_deployed
-    from millpond.cli.workflows.newest import newest_runs
     from millpond.clock import SystemClock
     from millpond.errors import NotFound
     from millpond.workflows.engine import run_path
+    from millpond.workflows.newest import newest_runs
 
     with connected(server, tenant) as call:
         check_deployed(call, name)
