@@ -26,7 +26,7 @@ from millpond.events.ids import parse_id
 from millpond.events.many_watch import ManyWatch, places_of
 from millpond.events.names import StreamName
 from millpond.events.watchers import Watch, Watchers
-from millpond.server.routes.events import _Lines
+from millpond.server.routes.events import Watched
 from millpond.stores.memory import MemorySpace
 from tests.harness.contracts.stream_site import NOON, RULES, STREAM, TODAY, append, everything
 
@@ -427,7 +427,7 @@ def test_a_reader_that_leaves_before_its_first_line_ends_its_watch(watchers: Wat
     begun_with = ExitStack()
     begun_with.callback(watch.close)
     with pytest.raises(ClientDisconnect):
-        asyncio.run(_Lines(lines(watch), begun_with)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
+        asyncio.run(Watched(lines(watch), begun_with)({"type": "http", "asgi": {"spec_version": "2.4"}}, receive, send))
     assert watchers.count == 0
 
 

@@ -94,7 +94,11 @@ def until_taken(call: Callable[..., Any], request: Message) -> None:
         except grpc.RpcError as error:
             if error.code() == grpc.StatusCode.ALREADY_EXISTS:
                 return
-            again = (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED)
+            # NOT_FOUND: a partition may not have heard of the spec yet
+            again = (
+                grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN, grpc.StatusCode.CANCELLED,
+                grpc.StatusCode.NOT_FOUND,
+            )  # fmt: skip
             if error.code() not in again or clock.monotonic() > until:
                 raise
             threading.Event().wait(0.1)

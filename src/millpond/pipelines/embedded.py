@@ -91,11 +91,15 @@ def embedded(pond: Pond, place: str, tell: Callable[[str], object]) -> Iterator[
         raise Conflict("another process runs pipelines of this pond", kind="pipelines_busy", folder=pond.folder,
                        hint="wait for it, or serve the pond and deploy the pipeline there") from None  # fmt: skip
     runs = EmbeddedRuns(pond, tell)
+    before = os.environ.get("MILLPOND_POND")
     os.environ["MILLPOND_POND"] = place
     try:
         with held(place, pond), redirect_stdout(sys.stderr):  # standard output is the command's
             yield runs
     finally:
+        os.environ.pop("MILLPOND_POND")
+        if before is not None:
+            os.environ["MILLPOND_POND"] = before
         runs.close()
         lock.release()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -49,14 +50,15 @@ def parse_location(url: str, password: str | None = None) -> Location:
     """
     location, _, place = url.partition("#")
     try:
-        parts = urlsplit(location)
-        user, _, hosts = parts.netloc.rpartition("@")
+        netloc = re.split("[/?]", location.partition("://")[2], maxsplit=1)[0]
+        user, _, hosts = netloc.rpartition("@")
         seeds = tuple(_seed(host) for host in hosts.split(","))
+        first = hosts.split(",")[0]
+        # Newer releases of Python refuse to split a URL with an address in brackets behind another host.
+        parts = urlsplit(location.replace(netloc, f"{user}@{first}" if user else first, 1))
         query = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
         replicas = int(query.pop("replicas", "0"))
-        first = hosts.split(",")[0]
-        one_host = parts._replace(netloc=f"{user}@{first}" if user else first).geturl()
-        options = dict(parse_url(one_host))
+        options = dict(parse_url(parts.geturl()))
     except (ValueError, TypeError) as error:
         raise _no_url() from error
     if parts.scheme not in ("redis", "rediss") or replicas < 0 or not all(name.startswith("ssl_") for name in query):
