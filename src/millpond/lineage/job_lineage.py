@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from millpond.error_values import shown
 from millpond.kernel.job_reports import Fact, JobReport, JobReports
 from millpond.lineage.place import PARENT
-from millpond.lineage.run_events import Dataset, Run, run_event
+from millpond.lineage.run_events import Dataset, Kind, Run, run_event
 
 if TYPE_CHECKING:
     from millpond.lineage.targets import Lineage
@@ -82,8 +82,8 @@ class LineageReports:
             for own, count in rows.items()
         ]  # fmt: skip
 
-    def _send(self, kind: str, run: Run, outputs: list[Dataset], error: str = "") -> None:
-        event = run_event(kind, self.lineage.clock.now_ms(), run, outputs=outputs, error=error)  # type: ignore[arg-type]
+    def _send(self, kind: Kind, run: Run, outputs: list[Dataset], error: str = "") -> None:
+        event = run_event(kind, self.lineage.clock.now_ms(), run, outputs=outputs, error=error)
         self.lineage.send(event)
 
     def begin(self, job_set: str, job_id: str, owner: int, **facts: Fact) -> None:

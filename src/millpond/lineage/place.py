@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -47,11 +48,13 @@ def with_lineage(reports: JobReports, pond: Any) -> JobReports:
         return reports
     from millpond.lineage.job_lineage import LineageReports
 
-    return LineageReports(reports, lineage, lambda name: fields_of(pond, name))
+    return LineageReports(reports, lineage, lambda name: fields_of(lambda: pond.map(name)))
 
 
-def fields_of(pond: Any, name: str) -> dict[str, str]:
-    """The types of a map's columns; none when it is not there."""
+def fields_of(opened: Callable[[], Any]) -> dict[str, str]:
+    """The types of the columns of a map that is opened; none when it is not there."""
+    from millpond.maps.model.columns import presented_schema
+
     with suppress(MillpondError):
-        return {field.name: str(field.type) for field in pond.map(name).scan().schema}
+        return {field.name: str(field.type) for field in presented_schema(opened().definition)}
     return {}

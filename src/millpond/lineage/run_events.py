@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Literal
 from uuid import UUID, uuid5
 
-__all__ = ("Dataset", "Origin", "Run", "run_event")
+__all__ = ("Dataset", "Kind", "Origin", "Run", "run_event")
 
 Origin = tuple["Dataset", str]
 """A column of an input."""

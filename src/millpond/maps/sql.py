@@ -30,6 +30,7 @@ import pyarrow.dataset as pads
 
 from millpond.error_values import shown
 from millpond.errors import Invalid, MillpondError, NotFound, Unavailable
+from millpond.kernel.worker import begin_thread
 from millpond.maps.inputs.key_columns import is_utf8
 from millpond.maps.model.columns import INSTANT, MOMENT, presented_schema
 from millpond.maps.snapshots.snapshot import answer_type
@@ -181,8 +182,7 @@ def _bounded(connection: duckdb.DuckDBPyConnection, bounds: Bounds | None) -> It
             connection.interrupt()
             wait = 0.1  # once more: nothing may have run at that moment
 
-    watching = threading.Thread(target=interrupt, name="millpond-query-bound")
-    watching.start()
+    watching = begin_thread("the bound of a query", interrupt)
     try:
         yield
     finally:

@@ -135,9 +135,10 @@ def collecting(log: AttemptLog) -> Iterator[None]:
 
     Standard error gets it, too; standard output has what the command answers alone.
     """
-    if not isinstance(sys.stdout, _Tee):
-        errors: Any = sys.stderr
-        sys.stdout, sys.stderr = _Tee(sys.stdout, errors), _Tee(errors, errors)
+    errors = sys.stderr.shown if isinstance(sys.stderr, _Tee) else sys.stderr
+    for name in ("stdout", "stderr"):  # each once: who redirects one of them puts back what was there
+        if not isinstance(stream := getattr(sys, name), _Tee):
+            setattr(sys, name, _Tee(stream, errors))
     token = _CURRENT.set(log)
     try:
         yield
@@ -149,14 +150,14 @@ class _Tee:
     """A stream that gives what it gets to the log of the attempt that writes."""
 
     def __init__(self, stream: Any, shown: Any) -> None:
-        self._stream, self._shown = stream, shown
+        self._stream, self.shown = stream, shown
 
     def write(self, text: str) -> int:
         """As the stream; of an attempt, to what shows it."""
         log = _CURRENT.get()
         if log is not None:
             log.write(text)
-        written: int = (self._stream if log is None else self._shown).write(text)
+        written: int = (self._stream if log is None else self.shown).write(text)
         return written
 
     def __getattr__(self, name: str) -> Any:

@@ -27,6 +27,7 @@ PARTITIONS_MAX: Final = 10_000
 """Partitions of one backfill."""
 _STEPS = {"hour": timedelta(hours=1), "day": timedelta(days=1), "week": timedelta(weeks=1)}
 EVERY = (*_STEPS, "month")
+_FAILED = ("ERROR", "EXCEPTION")
 
 
 class Runs(Protocol):
@@ -130,6 +131,3 @@ class Backfill:
         if status == "COMPLETED" or status in _FAILED:
             (self.done if status == "COMPLETED" else self.failed)[partition] = self.going.pop(partition)
             self.tell(f"{partition} {'done' if status == 'COMPLETED' else 'failed'}, {len(self.left())} left")
-
-
-_FAILED = ("ERROR", "EXCEPTION")

@@ -116,12 +116,10 @@ def _dataset(pond: Any, namespace: str, value: Mapping[str, Any]) -> Any:
     rows = value["rows"] if isinstance(value.get("rows"), int) else None
     if "path" in value:
         return replace(_files(str(value["path"])), fields=_parquet_fields(Path(str(value["path"]))), rows=rows)
-    fields = {}
-    with suppress(MillpondError):
-        fields = {field.name: str(field.type) for field in map_of(pond, value).scan().schema}
     return Dataset(
-        namespace=namespace, name=str(value["map"]), fields=fields, rows=rows, version=str(value.get("load", "")),
-        ref=str(value.get("branch") or "main"), commit=str(value.get("ref") or value.get("commit") or ""),
+        namespace=namespace, name=str(value["map"]), fields=fields_of(lambda: map_of(pond, value)), rows=rows,
+        version=str(value.get("load", "")), ref=str(value.get("branch") or "main"),
+        commit=str(value.get("ref") or value.get("commit") or ""),
     )  # fmt: skip
 
 
@@ -171,7 +169,7 @@ def _of_enriched(pond: Any, inputs: Mapping[str, Any], sources: Mapping[str, Any
             return {}
         into = str(inputs.get("into") or own.name)
         value = pond.map(own.name).definition.value
-        parts = [name for name, _ in value.parts] if value is not None else list(fields_of(pond, own.name))
+        parts = [name for name, _ in value.parts] if value is not None else list(own.fields)
         return {name: [(own, part) for part in parts] if name == into else [(rows, name)] for name in names}
 
     return of

@@ -13,6 +13,7 @@ from millpond.console import bars, link
 from millpond.errors import Invalid, NotFound
 from millpond.json_forms import plain
 from millpond.nodes.tokens import Caller
+from millpond.refs.face import POND
 from millpond.server.console.loads import by_hour, loads_of
 from millpond.server.console.pages import PAGE_ROWS, answered, pages
 from millpond.server.console.tables import shown_rows
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 __all__ = ("routes",)
 
 _HISTORY_MAX = 200
-_BRANCHES = "pond"
 
 
 def routes(node: Node) -> Routes:
@@ -140,14 +140,14 @@ def _layers(opened: Map) -> list[dict[str, Any]]:
 
 def _branches(node: Node, caller: Caller, opened: Map) -> list[str]:
     """The branches of the pond's maps, a page of them."""
-    if opened.layers is None or not may_repository(caller, "read", _BRANCHES):
+    if opened.layers is None or not may_repository(caller, "read", POND):
         return []
     return list(_names(node))
 
 
 def _names(node: Node) -> Iterator[str]:
     try:
-        page = node.pond.repository(_BRANCHES).branches(amount=PAGE_ROWS)
+        page = node.pond.repository(POND).branches(amount=PAGE_ROWS)
     except NotFound:
         return
     for branch in page.results:
