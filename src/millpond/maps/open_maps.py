@@ -9,15 +9,10 @@ from functools import partial
 from millpond.maps.loads.loading import Loading
 from millpond.maps.map import Map, go_over
 from millpond.maps.model.catalogue import check_map
-from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.shard.shard import Shard
 
-__all__ = ("OpenMaps", "folder_name")
-
-
-def folder_name(definition: MapDefinition) -> str:
-    """The name of a map's folders: dropped and made again it gets others, files still held open belong to the old."""
-    return f"{definition.name}.{definition.incarnation}"
+__all__ = ("OpenMaps",)
 
 
 class OpenMaps:

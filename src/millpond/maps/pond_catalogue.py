@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 from millpond.errors import Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
-from millpond.maps.model.definition import MapDefinition, Store, store_of
+from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
-from millpond.maps.open_maps import OpenMaps, folder_name
+from millpond.maps.open_maps import OpenMaps
 from millpond.stores.files import remove_tree
 
 if TYPE_CHECKING:

@@ -25,7 +25,7 @@ from millpond.kernel.verify import Report, attempt, checked, problem
 from millpond.maps.loads.loads import NUMBER, Loads, Queued, series_of
 from millpond.maps.log.check import check_log, check_retained
 from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, HISTORY, QUEUE, SNAPSHOT
 from millpond.maps.model.snapshot_pointer import read_pointer
 from millpond.maps.parts.part import read_manifest, verify_part
@@ -207,7 +207,7 @@ def _check_quarantine(loads: Loads) -> Iterator[Report]:
 
 
 def _check_folders(maps: Sequence[Map], folder: Path) -> Iterator[Report]:
-    folders = {f"{pond_map.name}.{pond_map.definition.incarnation}" for pond_map in maps}
+    folders = {folder_name(pond_map.definition) for pond_map in maps}
     # Snapshots of a map that was dropped answer until they are closed, so only shards are looked at. The folder itself
     # may be missing: not everything that copies a pond copies folders without files.
     for entry in sorted((folder / "shards").glob("[!.]*")):

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, parse_object, stable_json
 from millpond.kernel.keys import starting
-from millpond.maps.model.definition import MapDefinition
-from millpond.maps.open_maps import folder_name
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.maps.snapshots.manifest import manifest_name
 from millpond.ranges import scan
 from millpond.versions.objects.entries import Entry, entries_of

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.kernel.steps import step
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
-from millpond.maps.open_maps import folder_name
 from millpond.refs.changes import StateChange, commit_changes
 from millpond.refs.main import MAIN
 from millpond.versions.collect import Marked

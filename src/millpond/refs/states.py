@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from millpond.errors import AlreadyExists, Invalid, NotFound
 from millpond.maps.layered.head import Layers
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import MapDefinition, folder_name
 from millpond.refs.changes import StateChange, Tree, commit_changes, entry_at_ref, stage_change
 from millpond.refs.face import POND
 from millpond.refs.main import MAIN, record_main
@@ -85,7 +85,7 @@ class RefStates:
             layers = self.loading.layers_of(definition.name)
         if layers is not None and layers.definition == definition:
             return layers
-        objects = open_objects(self.folder / "snapshots" / f"{definition.name}.{definition.incarnation}")
+        objects = open_objects(self.folder / "snapshots" / folder_name(definition))
         loading = self.loading
         return Layers(loading.space, loading.clock, objects, definition, loading.memory_max, loading.history_ms)
 

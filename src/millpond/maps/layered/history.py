@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from millpond.errors import Corrupt
 from millpond.json_forms import FormError, JsonForm
 from millpond.maps.layered.named import named_in
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import read_pointer
 
@@ -100,7 +101,7 @@ def manifests_named(tx: ReadTransaction, definition: MapDefinition) -> dict[str,
 
     Raises: as `changes_of`.
     """
-    named = dict.fromkeys(named_in(tx, f"{definition.name}.{definition.incarnation}"), "a commit or branch")
+    named = dict.fromkeys(named_in(tx, folder_name(definition)), "a commit or branch")
     changes = changes_of(tx, definition.name)
     named |= {id_: "history" for change in changes for id_ in (change.manifest, change.loaded) if id_}
     current = read_pointer(tx, definition.name).current

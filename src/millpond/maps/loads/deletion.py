@@ -33,6 +33,7 @@ from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import Queued, maintenance_orders, queued_parts, settings_of
 from millpond.maps.maintenance.maintenance import compact
 from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import RETAINED
 from millpond.maps.model.snapshot_pointer import move_pointer
 from millpond.maps.predicates.predicate import predicate
@@ -195,7 +196,7 @@ def purge_layers(loading: Loading, layers: Layers, where: str) -> tuple[str, ...
         fold_due(layers, everything=True)
         left, holders = held(), dict[str, str]()
         with loading.space.read() as tx:
-            named = named_in(tx, f"{layers.definition.name}.{layers.definition.incarnation}")
+            named = named_in(tx, folder_name(layers.definition))
         if named & left.keys():
             holders = dict(loading.let_go(layers.definition, named & left.keys()))
             left = held()

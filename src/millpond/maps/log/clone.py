@@ -36,7 +36,7 @@ from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
 from millpond.maps.log.queue import Quarantined, quarantine_folder
 from millpond.maps.model.catalogue import list_maps
-from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.keyspaces import ABSORBED, CATALOGUE, CLONED, POND_ID, QUARANTINE
 from millpond.maps.shard.generation import Generation
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
@@ -331,26 +331,22 @@ def _carry_out(folder: Path, space: Space, clone: Clone) -> None:
         before = list_maps(tx)
     if not done:
         with ExitStack() as held:
-            _hold(held, folder, {_folder_name(definition): definition for definition in (*before, *definitions)})
+            _hold(held, folder, {folder_name(definition): definition for definition in (*before, *definitions)})
             for definition in definitions:
                 if definition.store is Store.LAYERS:
                     continue  # its layers are brought when the log was followed to its end
-                file = shard_file(folder, definition) if _folder_name(definition) in clone.maps else None
+                file = shard_file(folder, definition) if folder_name(definition) in clone.maps else None
                 adopt_copy(_shard(folder, definition), file)
             step("clone.shards_switched")
             space.write(lambda tx: _put_state(tx, folder, clone))
             step("clone.space_written")
-    _clean(folder, {_folder_name(definition) for definition in definitions})
+    _clean(folder, {folder_name(definition) for definition in definitions})
     step("clone.cleaned")
     remove_tree(clone_folder(folder))
 
 
-def _folder_name(definition: MapDefinition) -> str:
-    return f"{definition.name}.{definition.incarnation}"
-
-
 def _shard(folder: Path, definition: MapDefinition) -> Shard:
-    return Shard(folder / "shards" / _folder_name(definition), definition)
+    return Shard(folder / "shards" / folder_name(definition), definition)
 
 
 def _hold(held: ExitStack, folder: Path, maps: dict[str, MapDefinition]) -> None:

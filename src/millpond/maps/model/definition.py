@@ -37,6 +37,7 @@ __all__ = (
     "ScalarType",
     "Scheme",
     "Store",
+    "folder_name",
     "ValueType",
     "check_field",
     "check_name",
@@ -362,6 +363,11 @@ class MapDefinition:
             "retain_by": "effective_time", "maintenance_suspended": False, "fields": None,
         }  # fmt: skip
         return replace(self, **blank) == replace(other, **blank)
+
+
+def folder_name(definition: MapDefinition) -> str:
+    """The name of a map's folders: dropped and made again it gets others, files still held open belong to the old."""
+    return f"{definition.name}.{definition.incarnation}"
 
 
 _FORM = JsonForm(MapDefinition)

@@ -16,9 +16,9 @@ from millpond import ranges
 from millpond.errors import MillpondError
 from millpond.kernel.steps import step
 from millpond.maps.layered.history import put_back
+from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
-from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.manifest import load_manifest, manifest_name
 from millpond.maps.snapshots.published import copy_snapshot
 from millpond.maps.snapshots.section_list import interval_files

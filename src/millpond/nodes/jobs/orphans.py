@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from millpond.maps.loads.pond_folder import sweep_pond
-from millpond.maps.open_maps import folder_name
+from millpond.maps.model.definition import folder_name
 from millpond.maps.snapshots.subset import discard_snapshots
 from millpond.stores.files import remove_tree
 from millpond.stores.objects import FolderObjects

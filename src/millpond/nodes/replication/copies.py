@@ -27,9 +27,8 @@ from millpond.maps.layered.named import named_in
 from millpond.maps.layered.stored_heads import StoredLayers, write_heads
 from millpond.maps.log.clone import write_own, write_quarantine, write_state
 from millpond.maps.log.log import head_of
-from millpond.maps.model.definition import MapDefinition, Store
+from millpond.maps.model.definition import MapDefinition, Store, folder_name
 from millpond.maps.model.snapshot_pointer import Current, current_snapshots
-from millpond.maps.open_maps import folder_name
 from millpond.maps.snapshots.leases import pin
 from millpond.nodes.replication.source import SpaceFile
 from millpond.pond import Pond
