@@ -181,6 +181,7 @@ class _Simulation:
         if fatal:
             outcome = self._outcome(Action("retry", site, partial(take_again, site)), NO_FAULT)
             self.trace.append(f"{len(self.trace) + 1:4} {site}: retry {len(fatal)} -> {outcome}")
+            self._mend(site)  # one that was damaged as well
         # Some can no longer be put in their place, for loads that do not overwrite were merged after them.
         for name in sorted({part.map for part in _fatal(site)}):
             outcome = self._outcome(Action("give up", site, partial(give_up, self.world, site, name)), NO_FAULT)
