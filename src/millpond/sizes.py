@@ -1,4 +1,4 @@
-"""Sizes in words: `2GiB`, `500 MB`; a bare number counts bytes."""
+"""Sizes in words: `2GiB`, `500 MB`; a bare number counts bytes. Counts, sizes and times as people read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import re
 
 from millpond.errors import Invalid
 
-__all__ = ("parse_size", "size_in_words")
+__all__ = ("human_bytes", "human_count", "human_span", "human_time", "parse_size", "size_in_words")
+
+_SHORT_MS = 10_000
 
 _UNITS = {
     "": 1, "b": 1, "kb": 1000, "mb": 1000**2, "gb": 1000**3, "tb": 1000**4,
@@ -39,3 +41,48 @@ def size_in_words(size: int) -> str:
     """
     unit = next(unit for unit in ("TiB", "GiB", "MiB", "KiB", "B") if size % _UNITS[unit.lower()] == 0)
     return f"{size // _UNITS[unit.lower()]}{unit}"
+
+
+def human_count(count: int) -> str:
+    """A count with its thousands apart.
+
+    >>> human_count(336776)
+    '336,776'
+    """
+    return f"{count:,}"
+
+
+def human_bytes(size: int) -> str:
+    """A size in the largest unit that leaves a number to read.
+
+    >>> human_bytes(3_250_000)
+    '3.1 MiB'
+    """
+    scaled = float(size)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if scaled < 1024:
+            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
+        scaled /= 1024
+    return f"{scaled:.1f} TiB"
+
+
+def human_time(milliseconds: int) -> str:
+    """The time that something took: as `human_span`, to the millisecond while it is short.
+
+    >>> human_time(1_500), human_time(90_000)
+    ('1500 ms', '90 s')
+    """
+    return f"{milliseconds} ms" if milliseconds < _SHORT_MS else human_span(milliseconds)
+
+
+def human_span(milliseconds: int) -> str:
+    """A span of time in the largest unit that leaves a number to read; what is less than nothing is nothing.
+
+    >>> human_span(90_000), human_span(7_200_000), human_span(-5)
+    ('90 s', '2 h', '0 s')
+    """
+    seconds = max(milliseconds, 0) // 1000
+    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{(seconds + size // 2) // size} {unit}"
+    return f"{seconds} s"

@@ -10,7 +10,7 @@ Invariants:
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from millpond.json_forms import to_json
+from millpond.sizes import human_bytes, human_count, human_time
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -61,7 +62,8 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )  # fmt: skip
     environment.filters.update(
-        moment=_moment, size=_size, segment=segment, value=_value, number=_number, span=_span,
+        moment=_moment, size=_known(human_bytes), segment=segment, value=_value, number=_known(human_count),
+        span=_known(human_time),
     )  # fmt: skip
     environment.globals.update(link=link, hash_of=_hash_of)
     return environment
@@ -110,38 +112,6 @@ def _value(shown: Any) -> str:
     return text if len(text) <= _TEXT_MAX else f"{text[:_TEXT_MAX]}…"
 
 
-def _number(shown: int | None) -> str:
-    """A number with its thousands apart.
-
-    >>> _number(1234567)
-    '1,234,567'
-    """
-    return "" if shown is None else f"{shown:,}"
-
-
-def _span(millis: int | None) -> str:
-    """A time between two instants.
-
-    >>> _span(1_500), _span(90_000), _span(7_200_000)
-    ('1.5 s', '1.5 min', '2 h')
-    """
-    if millis is None:
-        return ""
-    for unit, length in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1_000)):
-        if millis >= length:
-            return f"{millis / length:.3g} {unit}"
-    return f"{millis} ms"
-
-
-def _size(shown: int | None) -> str:
-    """A number of bytes.
-
-    >>> _size(999), _size(1_500_000)
-    ('999 B', '1.5 MB')
-    """
-    if shown is None:
-        return ""
-    for unit, length in (("TB", 10**12), ("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if shown >= length:
-            return f"{shown / length:.3g} {unit}"
-    return f"{shown} B"
+def _known(form: Callable[[int], str]) -> Callable[[int | None], str]:
+    """A filter that shows nothing of what is not known."""
+    return lambda shown: "" if shown is None else form(shown)

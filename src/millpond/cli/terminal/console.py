@@ -16,6 +16,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TextIO
 
+from millpond.sizes import human_bytes, human_count, human_span
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -207,39 +209,3 @@ def working(what: str, *, quiet: bool = False) -> Iterator[None]:
     """Show that something is being done, and for how long, on a terminal: for work that does not count aloud."""
     with progress(what, quiet=quiet):
         yield
-
-
-def human_count(count: int) -> str:
-    """A count with its thousands apart.
-
-    >>> human_count(336776)
-    '336,776'
-    """
-    return f"{count:,}"
-
-
-def human_bytes(size: int) -> str:
-    """A size in the largest unit that leaves a number to read.
-
-    >>> human_bytes(3_250_000)
-    '3.1 MiB'
-    """
-    scaled = float(size)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if scaled < 1024:
-            return f"{scaled:.0f} {unit}" if unit == "B" else f"{scaled:.1f} {unit}"
-        scaled /= 1024
-    return f"{scaled:.1f} TiB"
-
-
-def human_span(milliseconds: int) -> str:
-    """A span of time in the largest unit that leaves a number to read; what is less than nothing is nothing.
-
-    >>> human_span(90_000), human_span(7_200_000), human_span(-5)
-    ('90 s', '2 h', '0 s')
-    """
-    seconds = max(milliseconds, 0) // 1000
-    for unit, size in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * size:
-            return f"{(seconds + size // 2) // size} {unit}"
-    return f"{seconds} s"

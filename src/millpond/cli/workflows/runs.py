@@ -10,6 +10,7 @@ from millpond.cli.options import Json
 from millpond.cli.terminal import console
 from millpond.cli.verbs import verb
 from millpond.cli.workflows.server import Server, Tenant, connected, every_result, plain_message
+from millpond.sizes import human_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 __all__ = ("delete", "delete_many", "rescue", "resume", "run_of", "runs", "show", "start", "stop")
 
 _SERVER = "localhost:7434"
-_SHORT_MS = 10_000
 _NAMES_MAX = 20
 Run = Annotated[str, typer.Argument(metavar="RUN", help="The id of the run; of a child, after those above it: a_b.")]
 Thread = Annotated[int, typer.Option("--thread", metavar="N", min=0, help="The thread of the run.")]
@@ -99,8 +99,7 @@ def _status(text: str) -> Any:
 def _took(row: Any) -> str:
     if not row.HasField("end_time"):
         return ""
-    took = row.end_time.ToMilliseconds() - row.start_time.ToMilliseconds()
-    return f"{took} ms" if took < _SHORT_MS else console.human_span(took)
+    return human_time(row.end_time.ToMilliseconds() - row.start_time.ToMilliseconds())
 
 
 @verb("run start", "millpond run start nightly --input day=2026-11-22", "millpond run start nightly --id n-1")
