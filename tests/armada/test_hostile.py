@@ -18,14 +18,17 @@ import trustme
 import urllib3
 from google.protobuf.empty_pb2 import Empty
 from google.protobuf.message import Message
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from littlehorse.model import PollTaskRequest
 from numpy.random import Generator, default_rng
 
 import millpond
 from millpond.clock import SystemClock
+from millpond.nodes.limits import NodeLimits
 from millpond.nodes.tokens import TokenFile, draw_token
 from millpond.server.armada.wire import armada_pb2 as pb
 from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX
+from millpond.server.rpc.health import RECEIVED_MAX, REQUEST_BYTES_MAX, WATCHES_MAX
 from tests.armada.conftest import ArmadaServer, event, item, serving, status
 
 DOCUMENTED = {
@@ -176,6 +179,40 @@ def test_nothing_waits_for_the_message_of_somebody_without_a_token(
         finally:
             never.set()
     assert caught.value.code() is code and caught.value.details() != "Deadline Exceeded"
+
+
+@pytest.mark.parametrize("method", ["Check", "Watch"])
+def test_health_is_asked_by_small_messages(guarded: ArmadaServer, method: str) -> None:
+    """The name of a service that is watched is kept for as long, and nobody needs a token for it."""
+    for size, code in ((REQUEST_BYTES_MAX + 1, EXHAUSTED), (MESSAGE_BYTES_MAX - 64, EXHAUSTED), (900, None)):
+        request = HealthCheckRequest(service="x" * size).SerializeToString()
+        with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+            call = channel.unary_stream(f"/grpc.health.v1.Health/{method}")(request, timeout=30)
+            if code is None and method == "Watch":
+                assert HealthCheckResponse.FromString(next(call)).status == HealthCheckResponse.SERVICE_UNKNOWN
+                call.cancel()
+            else:
+                assert status(lambda call=call: call) is (code or grpc.StatusCode.NOT_FOUND)
+
+
+def test_health_is_watched_by_few_and_asked_by_everybody(guarded: ArmadaServer) -> None:
+    """One address leaves room for others, for watches and for requests that do not come."""
+    never = threading.Event()
+    with grpc.insecure_channel(f"127.0.0.1:{guarded.grpc_port}") as channel:
+        watch, check = (channel.stream_stream(f"/grpc.health.v1.Health/{name}") for name in ("Watch", "Check"))
+        watches = [watch(iter([b""])) for _ in range(WATCHES_MAX)]
+        try:
+            while len(refused := [call for call in watches if not call.is_active()]) < WATCHES_MAX // 4:
+                assert guarded.queue()
+            assert len(refused) == WATCHES_MAX // 4 and {call.code() for call in refused} == {EXHAUSTED}
+            assert next(check(iter([b""]))) == HealthCheckResponse(status="SERVING").SerializeToString()
+            late = [check(b"" for _ in iter(never.wait, True)) for _ in range(RECEIVED_MAX)]
+            while not any(call.code() is EXHAUSTED for call in late if not call.is_active()):
+                assert guarded.queue()
+        finally:
+            never.set()
+            for call in watches:
+                call.cancel()
 
 
 def test_messages_that_do_not_come_at_once_take_room(guarded: ArmadaServer) -> None:
@@ -361,15 +398,19 @@ def test_connections_are_limited(tmp_path: Path) -> None:
 
 
 def test_threads_stay_few_however_many_watch(server: ArmadaServer) -> None:
-    """One thread follows all streams; reads take turns in the threads of the node, which begin as they are needed."""
+    """One thread follows all streams; reads take turns in the threads of the node, which begin as they are needed.
+
+    These have a bound of their own, and how many of them were there before depends on what ran before.
+    """
     queue = server.queue()
+    watchers = 3 * NodeLimits().threads
     before = len(list(Path(f"/proc/{server.pid}/task").iterdir()))
     calls = [
         server.stream("api.Event/GetJobSetEvents", pb.JobSetRequest(queue=queue, id=f"{number}", watch=True))
-        for number in range(100)
+        for number in range(watchers)
     ]
-    while metric(server, "millpond_watchers") < 100:
+    while metric(server, "millpond_watchers") < watchers:
         pass
-    assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) <= before + 40
+    assert len(list(Path(f"/proc/{server.pid}/task").iterdir())) <= before + NodeLimits().threads
     for call in calls:
         call.cancel()

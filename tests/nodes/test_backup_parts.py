@@ -12,13 +12,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from numpy.random import default_rng
 
 from millpond.clock import ManualClock
 from millpond.errors import Corrupt, Invalid
 from millpond.events.event import NewEvent
 from millpond.kernel.steps import listening
 from millpond.maps.parts.part import PART_FILES
-from millpond.nodes.backups.layout import file_name, find_backup, stored_objects
+from millpond.nodes.backups.layout import (
+    StoredFile,
+    StoredObject,
+    file_name,
+    find_backup,
+    stored_objects,
+    write_objects,
+)
 from millpond.nodes.backups.prune import check_backup, prune
 from millpond.nodes.backups.stored_parts import fetch_stored_part
 from millpond.pond import open_pond
@@ -117,10 +125,39 @@ def test_a_backup_says_what_it_leaves_out(tmp_path: Path, place: Place) -> None:
     assert find_backup(place.objects, created.id) == created
 
 
-@pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.parametrize("payload", [300, 30_000], ids=["small", "large"])
+def test_one_event_more_stores_little_anew(payload: int, tmp_path: Path, place: Place) -> None:
+    """Pieces are cut by bytes, whether rows are small or large; none is as large as what is there."""
+    draw, count = default_rng(payload), 12_000_000 // payload
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        for number in range(count // 40):
+            events = [NewEvent(NOW_MS, draw.bytes(payload), "progress") for _ in range(40)]
+            pond.events.append("etl", f"night-{number % 20}", events)
+        first, report = place.create(source)
+        assert first.own is not None
+        pond.events.append("etl", "night-7", [NewEvent(NOW_MS, b"one more", "progress")])
+        second, more = place.create(source)
+        expected = [event.id for event in pond.events.read("etl", "night-7")]
+    assert second.own is not None and second.own != first.own
+    assert more.bytes < 8 << 20 and more.bytes < report.bytes / 2, (more.bytes, report.bytes)
+    assert len({stored.checksum for stored in second.own.rows} - {stored.checksum for stored in first.own.rows}) <= 5
+    with open_pond(place.restore(second).folder, events_reports=False) as restored:
+        assert [event.id for event in restored.events.read("etl", "night-7")] == expected
+
+
+def test_one_object_more_stores_little_of_the_list_anew(tmp_path: Path) -> None:
+    objects = [StoredObject(f"data/{number:020}", StoredFile(f"{number:032x}", 1)) for number in range(50_000)]
+    more = sorted([*objects, StoredObject(f"data/{20_000:020}x", StoredFile("f", 2))], key=lambda stored: stored.name)
+    piece = tmp_path / "objects.gz"
+    before, after = ({file.read_bytes() for file in write_objects(some, piece)} for some in (objects, more))
+    assert len(before) > 3 and len(after - before) == 1
+
+
+@pytest.mark.parametrize("number", [1, 2, 4])
 def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place, number: int) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         fill(pond, 1)
+        pond.repositories.create("flights").branch("main").put("day/1", b"an object")
         place.create(source)
         pond.map("tags").load(tables(2)["tags"])
         backup, _ = place.create(source)
@@ -131,6 +168,7 @@ def test_a_backup_of_an_earlier_release_is_restored(tmp_path: Path, place: Place
         assert not report.files, "a part that is there as a zip is not stored once more"
     name = f"backups/{backup.id}.json"
     row = json.loads(place.objects.get(name).to_pybytes())
+    [row["own"]["objects"]] = row["own"]["objects"]
     if number == 1:
         del row["own"]
     place.objects.put(name, json.dumps(row | {"format": number}).encode())

@@ -26,11 +26,11 @@ from pathlib import Path
 
 import lmdb
 import pyarrow as pa
-import xxhash
 
 from millpond.errors import Corrupt, Invalid, Unavailable
 from millpond.json_forms import FormError, JsonForm, OtherFormat
 from millpond.kernel.keyspace import REGISTRY, Keyspace, Scope
+from millpond.kernel.pieces import pieces
 from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.kernel.steps import step
 from millpond.maps.log.log import ENTRIES
@@ -73,9 +73,6 @@ _ROWS = pa.schema(
 )
 _ROWS_PER_BATCH = 8192
 _BATCH_BYTES = 8 << 20
-_PIECE_BYTES_MIN, _PIECE_BYTES_MAX = 1 << 20, 64 << 20
-_PIECE_END = 0xFFF
-"""A key ends a piece when these bits of its hash are zero: a row that changes changes one piece, wherever it lies."""
 _LOCK_SECONDS = 600.0
 _VERSIONS_MAX = 1 << 32
 
@@ -148,18 +145,8 @@ def own_rows(file: Path) -> Iterator[tuple[bytes, bytes]]:
 
 def write_pieces(file: Path, piece: Path) -> Iterator[Path]:
     """Write the rows of a file piece by piece, each under the same path: most pieces are those of an earlier file."""
-    some: list[tuple[bytes, bytes]] = []
-    size = 0
-    for row in own_rows(file):
-        some.append(row)
-        size += len(row[0]) + len(row[1])
-        ends = size >= _PIECE_BYTES_MIN and not xxhash.xxh3_64_intdigest(row[0]) & _PIECE_END
-        if ends or size >= _PIECE_BYTES_MAX:
-            write_rows(piece, some)
-            yield piece
-            some, size = [], 0
-    if some:
-        write_rows(piece, some)
+    for rows in pieces(own_rows(file), lambda row: row[0], lambda row: len(row[0]) + len(row[1])):
+        write_rows(piece, rows)
         yield piece
 
 

@@ -146,10 +146,9 @@ class _Creation:
             {} if last is None else {stored.name: stored for stored in stored_objects(self._place, last, self._scratch)}
         )
         objects = [stored for info in self._listed() if (stored := self._object(info, earlier)) is not None]
-        file = self._scratch / "objects.gz"
-        write_objects(file, objects)
+        lists = tuple(self._store(piece) for piece in write_objects(objects, self._scratch / "objects.gz"))
         return StoredOwn(
-            kinds=tuple(facts["only_here"]), pond_format=POND_FORMAT, rows=rows, objects=self._store(file),
+            kinds=tuple(facts["only_here"]), pond_format=POND_FORMAT, rows=rows, objects=lists,
             objects_bytes=sum(stored.file.bytes for stored in objects),
         )  # fmt: skip
 

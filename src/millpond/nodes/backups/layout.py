@@ -29,10 +29,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, parse_object, stable_json
+from millpond.kernel.pieces import pieces
 from millpond.maps.layered.stored_heads import StoredLayers
 from millpond.maps.log.log import Entry
 from millpond.stores.files import checksum_file, disk_errors
@@ -50,7 +51,7 @@ __all__ = (
     "write_backup", "stored_objects", "write_entries", "write_objects",
 )  # fmt: skip
 
-BACKUP_FORMAT = 4
+BACKUP_FORMAT = 5
 """The form of a backup's JSON, and of all that it names but shards and parts, which carry their own numbers."""
 READ_BYTES = 8 << 20
 _FOLDER = "backups"
@@ -88,14 +89,14 @@ class LogChunk:
 class StoredOwn:
     """The content that only the folder had; `kinds` are named as a reader knows them.
 
-    `rows` are those of the space, in pieces; `objects` is the list of the objects of repositories, as JSON lines in
-    gzip. `pond_format` is that of the rows.
+    `rows` are those of the space, in pieces; `objects` are pieces of the list of the objects of repositories, as JSON
+    lines in gzip. `pond_format` is that of the rows.
     """
 
     kinds: tuple[str, ...]
     pond_format: int
     rows: tuple[StoredFile, ...]
-    objects: StoredFile
+    objects: tuple[StoredFile, ...]
     objects_bytes: int
 
 
@@ -137,12 +138,13 @@ class Backup:
         yield from (chunk.file for chunk in self.log)
         if self.own is not None:
             yield from self.own.rows
-            yield self.own.objects
+            yield from self.own.objects
 
 
 _FORM = JsonForm(Backup, format=BACKUP_FORMAT)
 _EARLIER = {number: JsonForm(Backup, format=number) for number in range(1, BACKUP_FORMAT)}
-"""Forms of earlier formats, which are read: up to 2 parts are zips, and in format 1 there are maps alone."""
+"""Forms of earlier formats, which are read: up to 4 the list of objects is one file, up to 2 parts are zips, and in
+format 1 there are maps alone."""
 
 
 def backup_id(created_ms: int, position: int) -> str:
@@ -213,7 +215,8 @@ def _read(place: ObjectStore, name: str) -> Backup:
     row = place.get(name).to_pybytes()
     try:
         number = format_of(row)
-        return next((form for version, form in _EARLIER.items() if version == number), _FORM).decode(row)
+        earlier = next((form for version, form in _EARLIER.items() if version == number), None)
+        return _FORM.decode(row) if earlier is None else earlier.build(_with_list(parse_object(row)))
     except OtherFormat as error:
         raise Invalid(
             "the backup has a format this version does not know", kind="backup_format", object=name,
@@ -224,6 +227,14 @@ def _read(place: ObjectStore, name: str) -> Backup:
             "the backup cannot be read", kind="backup_damaged", object=name, place=place.where, reason=error,
             hint="restore another one: 'millpond backup list PLACE'",
         ) from error  # fmt: skip
+
+
+def _with_list(row: dict[str, Any]) -> dict[str, Any]:
+    """A backup of an earlier format, in which the list of objects is in one piece."""
+    own = row.get("own")
+    if isinstance(own, dict) and "objects" in own:
+        return row | {"own": own | {"objects": [own["objects"]]}}
+    return row
 
 
 # -- files --------------------------------------------------------------------------------------------
@@ -299,11 +310,13 @@ class StoredObject:
 _OBJECT = JsonForm(StoredObject)
 
 
-def write_objects(file: Path, objects: Iterable[StoredObject]) -> None:
-    """Write a list of objects as JSON lines in gzip: the same objects are always the same bytes."""
-    with disk_errors(file), file.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
-        for stored in objects:
-            sink.write(_OBJECT.encode(stored) + b"\n")
+def write_objects(objects: Iterable[StoredObject], piece: Path) -> Iterator[Path]:
+    """Write a list of objects piece by piece, each under the same path: the same objects are always the same bytes."""
+    lines = ((stored.name, _OBJECT.encode(stored) + b"\n") for stored in objects)
+    for some in pieces(lines, lambda line: line[0].encode(), lambda line: len(line[1])):
+        with disk_errors(piece), piece.open("wb") as raw, gzip.GzipFile("", "wb", 6, raw, mtime=0) as sink:
+            sink.writelines(line for _, line in some)
+        yield piece
 
 
 def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[StoredObject]:
@@ -311,13 +324,11 @@ def stored_objects(place: Objects, backup: Backup, scratch: Path) -> Iterator[St
 
     Raises: `Corrupt` when the list is damaged.
     """
-    if backup.own is None:
-        return
-    listed = backup.own.objects
-    file = fetch_object(place, file_name(listed), scratch / "objects.gz", listed.checksum)
-    with gzip.open(file, "rb") as lines:
-        for line in lines:
-            yield _OBJECT.decode(line)
+    for listed in () if backup.own is None else backup.own.objects:
+        file = fetch_object(place, file_name(listed), scratch / "objects.gz", listed.checksum)
+        with gzip.open(file, "rb") as lines:
+            for line in lines:
+                yield _OBJECT.decode(line)
 
 
 # -- entries of the log -------------------------------------------------------------------------------

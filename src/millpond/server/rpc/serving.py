@@ -9,6 +9,7 @@ Certificate, key and tokens are those of HTTP. Each limit has a name:
 | `server.max_connections` | connections that are open; one more is closed at once |
 | `events.watchers_max` | watchers, over gRPC and HTTP together |
 | `POLLS_MAX` | streams of workers |
+| `health.py` | requests for health, which need no token, and watches of it |
 | `Front.calls` | other calls: as many as work or wait, by `NodeLimits` |
 | `MESSAGE_BYTES_MAX` | a message to the node; requests together take `server.max_request_memory` |
 | | a compressed message is refused: `UNIMPLEMENTED` |
@@ -36,7 +37,7 @@ from millpond.server.armada.queries_api import QUERY_ROWS
 from millpond.server.armada.queues_api import QUEUE_ROWS
 from millpond.server.certificates import Certificates
 from millpond.server.rpc.dispatch import MESSAGE_BYTES_MAX, POLLS_MAX, Front, Service
-from millpond.server.rpc.health import Health
+from millpond.server.rpc.health import WATCHES_MAX, Health
 
 if TYPE_CHECKING:
     from millpond.server.armada.means import Means
@@ -157,7 +158,8 @@ async def _resume(workflows: WorkflowService) -> None:
 
 def _rpcs_max(front: Front) -> int:
     """All calls together: more than each limit lets through, so that each one answers with its name."""
-    return 2 * (front.calls.total + front.node.settings.events.watchers_max + POLLS_MAX)
+    open_ended = front.node.settings.events.watchers_max + POLLS_MAX + WATCHES_MAX
+    return 2 * (front.calls.total + open_ended)
 
 
 def _options(settings: Settings, connections_max: int) -> list[tuple[str, Any]]:
