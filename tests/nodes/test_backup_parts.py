@@ -116,6 +116,17 @@ def test_damage_to_an_object_of_a_repository_is_found(tmp_path: Path, place: Pla
         place.restore(backup)
 
 
+def test_damage_to_a_layer_says_what_to_do(tmp_path: Path, place: Place) -> None:
+    with folder_pond(tmp_path / "pond") as (pond, source):
+        fill(pond, 1, layered=("owners",))
+        backup, _ = place.create(source)
+    [file, *_] = (tmp_path / "place" / "maps").rglob("ranges/*")
+    file.chmod(0o600)
+    flip_byte(file, file.stat().st_size // 2)
+    with pytest.raises(Corrupt, match=rf"{file.name}.*restore another backup"):
+        place.restore(backup)
+
+
 def test_a_backup_says_what_it_leaves_out(tmp_path: Path, place: Place) -> None:
     with folder_pond(tmp_path / "pond") as (pond, source):
         pond.repositories.create("flights", str(tmp_path / "elsewhere"))

@@ -13,7 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from urllib3.exceptions import IncompleteRead, ProtocolError
 
+from millpond.errors import Corrupt
 from millpond.kernel.space import WouldBlock
 from millpond.nodes.tokens import hash_token
 from tests.nodes.conftest import Served
@@ -174,6 +176,32 @@ def test_bytes_that_are_gone_or_many_are_for_a_thread(serve: Callable[..., Serve
     branch.site.data.delete(entry.address, branch.stat("a/b").address, branch.stat("empty").address)
     for path in ("large", "a/b", "empty"):
         assert node.get(get(path)).status == 410
+
+
+def test_bytes_that_were_cut_are_never_taken_for_the_whole(
+    serve: Callable[..., Served], where: dict[str, str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """An object that somebody truncated: an error, or an answer that is cut and a line that names the object."""
+    node = serve(**where)
+    repository = node.pond.repositories.create("flights")
+    branch = repository.branch("main")
+    large = bytes(range(256)) * 12_000
+    get = f"{OBJECTS.format('main')}?path={{}}".format
+    for path, size, left in (("empty", 5_000, 0), ("small", 5_000, 4_999), ("large", len(large), 2_000_000)):
+        address = branch.put(path, large[:size]).address
+        branch.site.data.put(address, large[:left])
+        with pytest.raises(Corrupt, match=rf"shorter than what was stored\. address={address} bytes={left}"):
+            branch.get(path)
+        if path == "large":
+            with pytest.raises((IncompleteRead, ProtocolError)):
+                node.get(get(path))
+        else:
+            assert node.get(get(path)).status == 500
+        with pytest.raises(Corrupt):
+            branch.copy(path, "copied", shared=False)
+    while "ended early: the object is shorter" not in caplog.text:
+        pass
+    assert "Traceback" not in caplog.text
 
 
 def test_a_write_goes_to_the_repository_that_is_there_now(serve: Callable[..., Served]) -> None:

@@ -149,8 +149,13 @@ def test_a_damaged_object_is_named(
     for name, value in s3_server.environment.items():
         monkeypatch.setenv(name, value)
     flip_byte(hurt, hurt.stat().st_size // 2)
-    with pytest.raises(Corrupt, match=hurt.name):
+    with pytest.raises(Corrupt, match=rf"{hurt.name}.*remove the object, if it is there, and push the map again"):
         fetch_published("weather", settings, SystemClock())
+    hurt.unlink()
+    with pytest.raises(NotFound, match=rf"{hurt.name}.*push the map again"):
+        fetch_published("weather", settings, SystemClock())
+    published(weather, place)
+    fetch_published("weather", settings, SystemClock())[0].close()
     (folder / HEAD).write_bytes(b"{}")
     with pytest.raises(Corrupt, match="head of published snapshots") as caught:
         place.heads()

@@ -26,6 +26,7 @@ Invariants:
 from __future__ import annotations
 
 import inspect
+import logging
 import re
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ from starlette.responses import Response
 from starlette.routing import Router
 from starlette.types import Lifespan, Receive, Scope, Send
 
+from millpond.errors import MillpondError
 from millpond.json_forms import to_json
 from millpond.kernel.space import WouldBlock
 from millpond.server.dialect import OWN, Dialect
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
 
 __all__ = ("HANDLER", "Application", "Declaration", "Facts", "Route", "Routes", "is_at_once")
 
+_LOG = logging.getLogger("millpond.server")
 _TRIED = "millpond.tried"
 """The key of a scope for which the quick form was tried."""
 _AT_ONCE = "millpond.at_once"
@@ -234,7 +237,11 @@ class Application:
         with memory.room() as room:
             put_room(scope, room)
             response = await self._answer(request)
-            await response(scope, receive, send)
+            try:
+                await response(scope, receive, send)
+            except MillpondError as error:
+                # Its head is sent. An answer that is not ended is cut, so that nobody takes the part for the whole.
+                _LOG.error("the answer to %s %s ended early: %s", scope["method"], scope["path"], error)
 
     def route_of(self, scope: Scope) -> Route | None:
         """The route of a request, which is noted in its scope; None when there is none."""

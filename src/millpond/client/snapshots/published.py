@@ -20,7 +20,7 @@ from millpond.errors import Corrupt, Invalid, NotFound, Unavailable
 from millpond.maps.model.definition import check_name
 from millpond.maps.snapshots.freeze import collect
 from millpond.maps.snapshots.manifest import load_manifest
-from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, read_head
+from millpond.maps.snapshots.published import PublishedPlace, copy_snapshot, damage_of, read_head
 from millpond.maps.snapshots.snapshot import Snapshot
 from millpond.settings import Settings, load_settings
 from millpond.stores.objects.bucket import endpoint_set
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ("fetch_published", "open_published", "published_place")
 
 _LOG = logging.getLogger(__name__)
+_DAMAGED = "remove the object, if it is there, and push the map again: millpond snapshots push MAP --to PLACE"
 
 
 def published_place(settings: Settings) -> PublishedPlace:
@@ -94,9 +95,11 @@ def _bring(
     source: ObjectStore, store: SnapshotStore, pond: str, manifest_id: str, clock: Clock
 ) -> tuple[Snapshot, FetchReport]:
     """Fetch what is missing, let it count here, and remove what it replaces. Call it while the store is locked."""
-    manifest, now = load_manifest(source, manifest_id), clock.now_ms()
-    objects = store.objects(pond, manifest.map, manifest.incarnation)
-    report = copy_snapshot(source, objects, manifest)
+    now = clock.now_ms()
+    with damage_of(source.where, _DAMAGED):
+        manifest = load_manifest(source, manifest_id)
+        objects = store.objects(pond, manifest.map, manifest.incarnation)
+        report = copy_snapshot(source, objects, manifest)
     snapshot = Snapshot.open(objects, manifest)
     store.confirm(pond, manifest.map, "", Confirmation(manifest.id, manifest.incarnation, "", now))
     _tidy(objects, snapshot, now)

@@ -12,7 +12,8 @@ Invariants:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,10 +33,13 @@ from millpond.stores.objects import Objects, ObjectStore, open_objects
 if TYPE_CHECKING:
     from millpond.ranges.index import Source
 
-__all__ = ("Head", "PublishedPlace", "copy_snapshot", "publish", "read_head")
+__all__ = ("Head", "PublishedPlace", "copy_snapshot", "damage_of", "publish", "read_head")
 
 HEAD = "current.json"
 FORMAT = 1
+_OF_FILES = frozenset(
+    ("snapshot_damaged", "snapshot_not_found", "index_damaged", "index_not_found", "range_damaged", "range_not_found")
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,6 +150,17 @@ def _outdated(held: tuple[Head, str] | None, manifest: SnapshotManifest, where: 
             hint="publish to another place, or replace what is there",
         )  # fmt: skip
     return head.shard_version > manifest.shard_version
+
+
+@contextmanager
+def damage_of(place: str, way_out: str) -> Iterator[None]:
+    """What is damaged or missing within a place for good says what to do about it: nothing there is replaced."""
+    try:
+        yield
+    except (Corrupt, NotFound) as error:
+        if error.kind in _OF_FILES and str(error.values.get("where", "")).startswith(place):
+            error.hint = way_out
+        raise
 
 
 def copy_snapshot(source: Source, target: Objects, manifest: SnapshotManifest) -> FetchReport:

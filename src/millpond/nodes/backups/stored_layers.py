@@ -20,7 +20,7 @@ from millpond.maps.model.definition import folder_name
 from millpond.maps.model.keyspaces import NAMED
 from millpond.maps.model.snapshot_pointer import Current, move_pointer
 from millpond.maps.snapshots.manifest import load_manifest, manifest_name
-from millpond.maps.snapshots.published import copy_snapshot
+from millpond.maps.snapshots.published import copy_snapshot, damage_of
 from millpond.maps.snapshots.section_list import interval_files
 from millpond.ranges.index import index_name, range_name
 from millpond.ranges.verify import check_file
@@ -111,9 +111,10 @@ def restore_layers(place: Objects, backup: Backup, pond: Pond) -> None:
     for stored in backup.layers:
         pond_map, source = pond.map(stored.map), _below(place, stored)
         assert folder_name(pond_map.definition) == f"{stored.map}.{stored.incarnation}", "the log ends with the backup"
-        manifests = [load_manifest(source, id_) for id_ in stored.manifests]
-        for manifest in manifests:
-            copy_snapshot(source, pond_map.objects, manifest)
+        with damage_of(place.where, "restore another backup: 'millpond backup list PLACE'"):
+            manifests = [load_manifest(source, id_) for id_ in stored.manifests]
+            for manifest in manifests:
+                copy_snapshot(source, pond_map.objects, manifest)
         pond.space.write(partial(_put_head, stored=stored, version=manifests[0].shard_version))
     step("restore.layers_written")
 

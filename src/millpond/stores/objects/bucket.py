@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-import re
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from datetime import timedelta
@@ -21,10 +20,11 @@ from urllib.parse import urlsplit
 
 import pyarrow as pa
 from obstore import sign
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
+from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from millpond.errors import Denied, Invalid, MillpondError, NotFound, Unavailable, Uncertain
+from millpond.errors import Invalid, NotFound
+from millpond.stores.objects.bucket_errors import CREDENTIALS, BehindTheEnd, bucket_error, first_line, unreadable
 from millpond.stores.objects.protocol import (
     Level,
     ObjectInfo,
@@ -34,16 +34,12 @@ from millpond.stores.objects.protocol import (
     changed,
     check_name,
     folder_of,
-    not_found,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
 __all__ = ("CREDENTIALS", "BucketObjects", "endpoint_set", "unreadable")
-
-CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-"""The environment variables that say who we are; the last is for credentials that expire."""
 
 PART_BYTES = 8 << 20
 LOOK_SECONDS = 0.5
@@ -53,12 +49,9 @@ PARTS_MAX = 4
 
 _CLIENT = {"connect_timeout": "5s", "timeout": "120s"}
 _RETRIES = {"max_retries": 4, "retry_timeout": timedelta(seconds=30)}
-_STATUS, _CODE = re.compile(r"status code: (\d{3})"), re.compile(r"<Code>(\w+)</Code>")
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", "AWS_ENDPOINT")
 _NO_PATH = "parse path"
 """A name that the library does not take, in its words."""
-_ROLE_PATH = "/latest/api/token"
-"""The path at which a machine of Amazon learns its role, when the environment has no credentials."""
 
 
 def endpoint_set() -> str:
@@ -83,7 +76,7 @@ class BucketObjects(ObjectStore):
             return S3Store.from_url(self.where, client_options=cast(Any, client), **cast(Any, settings))
         except (BaseError, ValueError, TypeError) as error:
             raise Invalid(
-                "objects cannot be opened", kind="objects_config", where=self.where, reason=_first_line(error),
+                "objects cannot be opened", kind="objects_config", where=self.where, reason=first_line(error),
                 hint="such as s3://bucket/prefix",
             ) from error  # fmt: skip
 
@@ -205,7 +198,7 @@ class BucketObjects(ObjectStore):
         try:
             with self._errors(self._checked(name)):
                 return bytes(self._store.get(name, options={"range": span}).bytes())
-        except _BehindTheEnd:
+        except BehindTheEnd:
             return b""
 
     def size(self, name: str) -> int:
@@ -264,55 +257,11 @@ class BucketObjects(ObjectStore):
         except ValueError as error:
             if _NO_PATH not in str(error):
                 raise
-            raise unreadable(name, self.where, reason=_first_line(error)) from error
+            raise unreadable(name, self.where, reason=first_line(error)) from error
         except (BaseError, OSError) as error:
-            translated = self._error(name, error, conditional=conditional)
+            translated = bucket_error(name, self.where, self.bucket, error, conditional=conditional)
             if missing or translated.kind != "object_not_found":
                 raise translated from error
-
-    def _error(self, name: str, error: Exception, *, conditional: bool) -> MillpondError | _BehindTheEnd:
-        reason = _first_line(error)
-        status, code = _STATUS.search(reason), _CODE.search(reason)
-        values = {"object": name, "where": self.where, "bucket": self.bucket}
-        if code is not None and code[1] == "NoSuchBucket":
-            return NotFound(
-                "there is no such bucket", kind="bucket_not_found", hint="make it, or name another", **values
-            )
-        if isinstance(error, AlreadyExistsError | PreconditionError):
-            return changed(name, self.where)
-        if isinstance(error, FileNotFoundError | NotFoundError):
-            return not_found(name, self.where)
-        if _ROLE_PATH in reason:
-            return _denied("there are no credentials for the bucket", values)
-        if isinstance(error, PermissionError) or (status is not None and status[1] in ("401", "403")):
-            return _denied("the bucket refuses us", values | ({"reason": code[1]} if code else {}))
-        if status is not None and status[1] == "416":
-            return _BehindTheEnd()
-        if "redirect without LOCATION" in reason:
-            return Invalid(
-                "the bucket is in another region",
-                kind="objects_config",
-                hint="set AWS_REGION",
-                **values,
-            )
-        values |= {"reason": reason}
-        if conditional:
-            return Uncertain(
-                "the bucket's answer was lost", kind="objects_uncertain",
-                hint="read the object: it is the new one, or the old one still", **values,
-            )  # fmt: skip
-        return Unavailable(
-            "the bucket does not answer", kind="objects_unavailable",
-            hint="check AWS_ENDPOINT_URL and the network, then try again", **values,
-        )  # fmt: skip
-
-
-def unreadable(name: str, where: str, *, reason: str = "a part of it is empty") -> Invalid:
-    """The error for a name that objects of a bucket may have, and that the client of buckets does not take."""
-    return Invalid(
-        "objects of this name cannot be read from a bucket", kind="source_name", name=repr(name), where=where,
-        reason=reason, hint="copy the object to a name without //, leading or trailing slash, and control characters",
-    )  # fmt: skip
 
 
 class _Pieces:
@@ -356,24 +305,6 @@ class _Pieces:
             yield piece
         if self.failed is not None:
             raise OSError("the stream ended early")
-
-
-class _BehindTheEnd(Exception):
-    """A range that begins behind the end of an object."""
-
-    kind = ""
-
-
-def _denied(message: str, values: dict[str, str]) -> Denied:
-    return Denied(
-        message, kind="objects_denied",
-        hint=f"set {CREDENTIALS[0]} and {CREDENTIALS[1]} (and {CREDENTIALS[2]}) to credentials that may use the bucket",
-        **values,
-    )  # fmt: skip
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).partition("\n")[0]
 
 
 def _bytes(data: bytes | memoryview | pa.Buffer) -> memoryview:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.errors import NotFound
+from millpond.errors import Corrupt, NotFound
 from millpond.kernel.steps import step
 
 if TYPE_CHECKING:
@@ -119,15 +119,19 @@ def physical_addresses(namespace: str, addresses: pa.Array) -> pa.Array:
 def read_bytes(store: ObjectStore | Source, address: str, start: int, stop: int) -> Iterator[bytes]:
     """The bytes `[start, stop)` of an object in chunks.
 
-    Raises: `NotFound`, kind `data_missing`.
+    Raises: `NotFound`, kind `data_missing`; `Corrupt` when the object ends before, as no object does that was stored.
     """
     while start < stop:
         size = min(CHUNK_BYTES, stop - start)
         try:
             chunk = store.get_range(address, start, start + size)
         except NotFound as error:
-            raise NotFound("No data", kind="data_missing", address=address) from error
-        if not chunk:
-            return
-        yield chunk
+            reason = {"reason": error.message} if error.kind == "bucket_not_found" else {}
+            raise NotFound("No data", kind="data_missing", address=address, **reason, hint=error.hint) from error
         start += len(chunk)
+        if len(chunk) < size:
+            raise Corrupt(
+                "the object is shorter than what was stored", kind="data_damaged", address=address, bytes=start,
+                hint="bring the object back from a backup or another version of it, or put the path again",
+            )  # fmt: skip
+        yield chunk

@@ -58,11 +58,10 @@ def bytes_answer(call: Call, site: Site, entry: Entry, *, at_once: bool = False)
         place, name = site.place(entry.address)
         chunks = iter((read_at_once(place, name, start, stop),)) if at_once else read_bytes(place, name, start, stop)
         first = next(chunks, b"")
-        gone = not first and (start < stop or place.size(name) < 0)
+        if start == stop:
+            place.size(name)  # nothing was read, so nothing said whether it is there
     except Exception as error:
         raise _described(error, headers) from error
-    if gone:
-        raise ApiError(410, "No data", headers=headers)
     headers |= {"Content-Type": entry.content_type, "Content-Length": str(stop - start)}
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{entry.size}"
@@ -87,8 +86,9 @@ def _described(error: Exception, headers: dict[str, str]) -> Exception:
     """An error with the headers of the object that it is about; a request that cannot be read is about none."""
     if isinstance(error, ApiError) and error.status != 400:
         return ApiError(error.status, error.message, headers={**headers, **error.headers})
-    if getattr(error, "kind", "") in ("data_missing", "object_not_found", "bucket_not_found"):
-        return ApiError(410, "No data", headers=headers)
+    if isinstance(error, NotFound) and error.kind in ("data_missing", "object_not_found", "bucket_not_found"):
+        reason = error.message if error.kind == "bucket_not_found" else error.values.get("reason")
+        return ApiError(410, f"No data: {reason}" if reason else "No data", headers=headers)
     return error
 
 

@@ -1,0 +1,105 @@
+"""What a bucket answers when it refuses: each answer is an error that names the object and the way out."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from millpond.errors import Denied, Invalid, MillpondError, Unavailable, Uncertain
+from millpond.stores.objects import ObjectStore, open_objects
+from tests.unit.test_objects import ACTS, failure
+
+pytestmark = pytest.mark.usefixtures("process")
+
+SECRET = "a-secret-that-nobody-prints"
+DELETED = '<DeleteResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">{}</DeleteResult>'
+
+
+@contextmanager
+def answering(status: int, body: str) -> Iterator[ObjectStore]:
+    """A bucket whose server answers everything so."""
+
+    class Handler(BaseHTTPRequestHandler):
+        """The same for every method."""
+
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            self.rfile.read(int(self.headers.get("Content-Length") or 0))
+            content = b"" if self.command == "HEAD" else body.encode()
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        do_PUT = do_POST = do_HEAD = do_DELETE = do_GET  # noqa: N815
+
+        def log_message(self, format: str, *args: object) -> None:
+            """Say nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        try:
+            yield open_objects(
+                "s3://bucket/place", endpoint=f"http://127.0.0.1:{server.server_port}", access_key_id="key",
+                secret_access_key=SECRET, region="us-east-1", allow_http=True, retry_config={"max_retries": 0},
+            )  # fmt: skip
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def refused(act: str, status: int, code: str) -> MillpondError:
+    with answering(status, f"<Error><Code>{code}</Code><Message>no</Message></Error>") as objects:
+        error = failure(act, objects)
+    assert SECRET not in str(error) and error.values["bucket"] == "bucket" and error.hint
+    return error
+
+
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"size"}))
+@pytest.mark.parametrize(
+    ("status", "code", "class_", "hint"),
+    [
+        (403, "RequestTimeTooSkewed", Denied, "set the clock of this machine"),
+        (403, "InvalidObjectState", Denied, "restore it in the bucket"),
+        (400, "ExpiredToken", Denied, "AWS_SESSION_TOKEN"),
+        (400, "AuthorizationHeaderMalformed", Invalid, "AWS_REGION"),
+        (403, "QuotaExceeded", Unavailable, "make room"),
+        (507, "XMinioStorageFull", Unavailable, "make room"),
+        (400, "InvalidRequest", Unavailable, "see what its reason names"),
+    ],
+)
+def test_a_refusal_says_what_helps(act: str, status: int, code: str, class_: type[MillpondError], hint: str) -> None:
+    """Nothing of it was done, so it is never uncertain; and the network is not to blame."""
+    error = refused(act, status, code)
+    assert isinstance(error, class_) and not isinstance(error, Uncertain)
+    assert hint in str(error) and "does not answer" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("act", "right"),
+    [
+        ("get", "s3:GetObject"), ("size", "s3:ListBucket"), ("put", "s3:PutObject"), ("put_stream", "s3:PutObject"),
+        ("swap", "s3:PutObject"), ("delete", "s3:DeleteObject"), ("list", "s3:ListBucket"), ("level", "s3:ListBucket"),
+    ],
+)  # fmt: skip
+def test_a_missing_right_is_named(act: str, right: str) -> None:
+    error = refused(act, 403, "AccessDenied")
+    if act == "delete":  # as servers refuse one of many
+        one = "<Error><Key>place/b</Key><Code>AccessDenied</Code><Message>no</Message></Error>"
+        with answering(200, DELETED.format(one)) as objects:
+            error = failure(act, objects)
+        assert error.values["object"] == "place/b"
+    assert isinstance(error, Denied) and right in str(error.hint)
+
+
+@pytest.mark.parametrize("act", sorted(ACTS.keys() - {"swap"}))
+def test_a_server_that_is_busy_is_unavailable(act: str) -> None:
+    """Also with a status that speaks of a conflict, where nothing was compared."""
+    for status, code in ((503, "SlowDown"), (409, "OperationAborted")):
+        assert type(refused(act, status, code)) is Unavailable
