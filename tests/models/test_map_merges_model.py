@@ -67,7 +67,9 @@ def merged_model(base: MapModel, ours: MapModel, theirs: MapModel, choice: Choic
     for address in {**base.rows, **theirs.rows}:
         sides = [cell(model, address) for model in (base, ours, theirs)]
         if sides[1] == sides[2] is not None:
-            merged.updated[address] = max(ours.updated[address], theirs.updated[address])
+            merged.updated[address] = merged_time(
+                base.updated[address] if sides[0] == sides[2] else None, ours.updated[address], theirs.updated[address]
+            )
         if sides[0] == sides[2] or sides[1] == sides[2]:
             continue
         taken: MapModel | None = theirs
@@ -79,6 +81,13 @@ def merged_model(base: MapModel, ours: MapModel, theirs: MapModel, choice: Choic
         if taken is not None and address in taken.rows:
             merged.rows[address], merged.updated[address] = taken.rows[address], taken.updated[address]
     return merged, conflicts
+
+
+def merged_time(base: int | None, ours: int, theirs: int) -> int:
+    """The update time of equal rows: what one side changed; of both changes the later."""
+    if theirs == base:
+        return ours
+    return theirs if ours == base else max(ours, theirs)
 
 
 @st.composite

@@ -8,7 +8,7 @@
 | changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
 
 To revert a change, or to make it again elsewhere, is a merge with another base. Of a map that keeps update times a row
-that is taken brings its time; where both sides have equal rows, the later time counts.
+that is taken brings its time; of equal rows the time that one side changed counts, of both changes the later.
 
 Invariants:
 * the outcome is ours with one layer of what changed on top, and one of whole groups where rows go: it costs what the
@@ -183,25 +183,27 @@ class _Merging:
         take_base = choices == Choice.BASE
         here = (take_theirs & (difference.new_places >= 0)) | (take_base & (difference.old_places >= 0))
         gone = ((take_theirs | take_base | (choices == Choice.NONE)) & ~here) & (places >= 0)
-        later = self._renewed(ours, theirs)
-        self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum()) + len(later)
+        renewed = self._renewed(base, ours, theirs)
+        self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum()) + len(renewed)
         put = pa.Table.from_batches([
             theirs.rows.take(pa.array(difference.new_places[here & take_theirs])),
             base.rows.take(pa.array(difference.old_places[here & take_base])),
-            theirs.rows.take(later),
+            theirs.rows.take(renewed),
         ]).combine_chunks()  # fmt: skip
-        changed = pa.concat_arrays([difference.addresses.filter(pa.array(here | gone)), theirs.addresses.take(later)])
+        changed = pa.concat_arrays([difference.addresses.filter(pa.array(here | gone)), theirs.addresses.take(renewed)])
         yield from self._apart(put, changed, ours, places[gone])
 
-    def _renewed(self, ours: AddressRows, theirs: AddressRows) -> pa.Array:
-        """The places of their rows that are equal to ours, and were put later."""
+    def _renewed(self, base: AddressRows, ours: AddressRows, theirs: AddressRows) -> pa.Array:
+        """The places of their rows that are equal to ours, and bring their update time: one that ours did not change,
+        or a later one.
+        """
         if not self.renewing:
             return pa.array([], pa.int64())
-        places = np.arange(len(theirs.addresses))
-        here = ours.places(theirs.addresses)
-        places = places[(here >= 0) & same_rows(ours, here, theirs, places)]
-        later = long_column(theirs.rows, UPDATED)[places] > long_column(ours.rows, UPDATED)[here[places]]
-        return pa.array(places[later])
+        (in_ours, ours_ms), (in_base, base_ms) = (_times_of_equal(side, theirs) for side in (ours, base))
+        put_ms = long_column(theirs.rows, UPDATED)
+        ours_changed, theirs_changed = ~in_base | (ours_ms != base_ms), ~in_base | (put_ms != base_ms)
+        renewed = in_ours & theirs_changed & ((put_ms > ours_ms) | ~ours_changed)
+        return pa.array(np.flatnonzero(renewed))
 
     def _resolved(self, difference: Difference, ours: AddressRows, places: I64, clash: Mask) -> np.ndarray:
         addresses = difference.address_rows().filter(pa.array(clash))
@@ -239,6 +241,15 @@ class _Merging:
         return write_layer(
             self.objects, self.definition, self.whole, LayerMode.WHOLE, touched=touched, spill=spill, times=self.times
         )
+
+
+def _times_of_equal(side: AddressRows, theirs: AddressRows) -> tuple[Mask, I64]:
+    """True for each of their rows that a side has, too; and when it was put there."""
+    there = side.places(theirs.addresses)
+    equal = (there >= 0) & same_rows(side, there, theirs, np.arange(len(there)))
+    times = np.zeros(len(there), np.int64)
+    times[equal] = long_column(side.rows, UPDATED)[there[equal]]
+    return equal, times
 
 
 def _group_keys(definition: MapDefinition, rows: pa.RecordBatch) -> pa.Array:
