@@ -60,7 +60,7 @@ def states(folder: Path) -> dict[str, list[dict[str, object]]]:
                 for row in batch.to_pylist()
             ),
             key=repr,
-        )  # fmt: skip
+        )
         for manifest in list_manifests(objects)
     }
 
