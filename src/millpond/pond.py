@@ -322,7 +322,7 @@ class Pond(PondFace, RefsFace):
         values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
         `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
         says which time of a row they count from: `effective_time` or `update_time`. `store`: `layers` or `shard`; by
-        default as the setting `maps.store` says, and a shard for settings that layers cannot keep to.
+        default as the setting `maps.store` says.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
@@ -351,7 +351,7 @@ class Pond(PondFace, RefsFace):
     def alter_map(self, name: str, /, **settings: Any) -> Map:
         """Change `overwrite, condense, retain, retain_by, maintenance_suspended, store` or fields, while loads go on.
 
-        Raises: `Invalid` for anything else, and for settings that the other store does not have; `NotFound`.
+        Raises: `Invalid` for anything else; `NotFound`.
         """
         return self.open_maps.map(self.catalogue.alter(name, settings))
 

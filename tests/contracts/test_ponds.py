@@ -30,7 +30,7 @@ class TestFolder(PondContract):
 
 
 class TestFolderInLayers(PondContract):
-    retain_by, verified = "effective_time", "snapshot"
+    verified = "snapshot"
 
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:
@@ -65,7 +65,7 @@ class TestNode(PondContract):
 @pytest.mark.sample(20, of="ponds in layers of a node")
 class TestNodeInLayers(PondContract):
     clock = ManualClock(BEGIN)
-    retain_by, verified = "effective_time", "snapshot"
+    verified = "snapshot"
 
     @pytest.fixture(scope="class")
     def pond(self, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PondLike]:

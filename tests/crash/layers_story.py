@@ -29,6 +29,7 @@ __all__ = ("ACTS", "clock_of", "tell", "warm")
 
 LAYERED = ("planes", "nets", "weather")
 TASKED = ("planes", "nets", "seen")
+TIMED = ("weather", "nets", "seen")
 MAPS = {name: {**settings, "store": "layers" if name in LAYERED else "shard"} for name, settings in story.MAPS.items()}
 
 
@@ -39,6 +40,10 @@ def widen(pond: Pond) -> None:
 def expect_widened(world: World) -> None:
     nets = world["nets"]
     nets.rows.update({address: float(str(value)) for address, value in nets.rows.items()})
+
+
+def keep_times(pond: Pond, name: str) -> None:
+    pond.alter_map(name, retain="1000y", retain_by="update_time")
 
 
 def copy(pond: Pond) -> None:
@@ -78,6 +83,8 @@ def _acts() -> Iterator[story.Act]:
     for act in story.acts_of(MAPS):
         yield act
         if act.name == "load 3":
+            for name in TIMED:
+                yield story.Act(f"keep times of {name}", partial(keep_times, name=name), story.nothing)
             yield story.Act("to a shard", lambda pond: pond.alter_map("weather", store="shard"), story.nothing)
             yield story.Act("to layers", lambda pond: pond.alter_map("seen", store="layers"), story.nothing)
     yield story.Act("load by tasks", load_by_tasks, expect_by_tasks)

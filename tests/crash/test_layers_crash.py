@@ -26,7 +26,10 @@ from millpond.testing.rows import canonical_of
 
 armed = faults.arm()
 objects = FolderObjects(sys.argv[1])
-definition = MapDefinition(name="m", kind=Kind(sys.argv[2]), incarnation="0" * 16, value=parse_value_type("long"))
+definition = MapDefinition(
+    name="m", kind=Kind(sys.argv[2]), incarnation="0" * 16, value=parse_value_type("long"),
+    retain_ms=1 if sys.argv[3:] else None, retain_by="update_time",
+)
 ranged = not definition.kind.keyed
 head = None
 for version, mode in enumerate(("join", "fill", "join"), 1):
@@ -39,11 +42,11 @@ head = substitute(objects, head, fold_layers(objects, head, head.layers), create
 store_manifest(objects, head)
 print(head.id)
 """
-KINDS = ("temporal_state", "temporal_ranged_state")
+KINDS = ("temporal_state", "temporal_ranged_state", "temporal_state timed", "temporal_ranged_state timed")
 
 
 def run_child(folder: Path, kind: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-c", CHILD, str(folder), kind, **variables)
+    return run_python("-c", CHILD, str(folder), *kind.split(), **variables)
 
 
 def states(folder: Path) -> dict[str, list[dict[str, object]]]:
@@ -51,7 +54,12 @@ def states(folder: Path) -> dict[str, list[dict[str, object]]]:
     objects = FolderObjects(folder)
     return {
         manifest.id: sorted(
-            (row for batch in thaw(objects, manifest, GroupSpan()) for row in batch.to_pylist()), key=repr
+            (
+                row
+                for batch in thaw(objects, manifest, GroupSpan(), updates=manifest.updates)
+                for row in batch.to_pylist()
+            ),
+            key=repr,
         )
         for manifest in list_manifests(objects)
     }
@@ -67,6 +75,7 @@ def test_killed_at_any_step(kind: str, tmp_path: Path) -> None:
         moment.partition(":")[0] for moment in moments
     }
     assert len(whole) == 4
+    assert all(("updated" in row) == kind.endswith("timed") for rows in whole.values() for row in rows)
     for number, moment in drawn(list(enumerate(moments)), 2, name=f"layers {kind}"):
         folder = tmp_path / str(number)
         killed = run_child(folder, kind, **{KILL_AT: moment})

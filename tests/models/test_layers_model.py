@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Conflict
+from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.definition import Kind
 from millpond.maps.snapshots.layers import (
     LAYERS_MAX,
@@ -62,13 +63,31 @@ def loads(draw: st.DrawFn, definition: MapDefinition, pools: Pools) -> Load:
     return Load(mode, rows, {group_of(address) for address, _ in [*rows, *others]})
 
 
-def apply(model: MapModel, load: Load) -> None:
-    """The meaning of a layer."""
+def apply(model: MapModel, load: Load, now: int) -> None:
+    """The meaning of a layer that is put on at a time."""
     if load.mode is LayerMode.WHOLE:
         for address in [address for address in model.rows if group_of(address) in load.touched]:
-            del model.rows[address]
+            del model.rows[address], model.updated[address]
     model.overwrite = load.mode is not LayerMode.FILL
-    model.put(load.rows)
+    model.put(load.rows, now=now)
+
+
+@st.composite
+def aging(draw: st.DrawFn, kind: Kind) -> MapDefinition:
+    """A map that keeps update times, or does not."""
+    definition = draw(strategies.definitions(kind=kind))
+    return replace(definition, retain_ms=1, retain_by="update_time") if draw(st.booleans()) else definition
+
+
+def check_times(objects: Objects, manifest: SnapshotManifest, model: MapModel) -> None:
+    """Each row tells when it was put, where that is kept."""
+    if manifest.updates and manifest.layers:
+        names = manifest.kind.address
+        seen = {
+            tuple(value.decode() if isinstance(value := row[name], bytes) else value for name in names): row[UPDATED]
+            for batch in thaw(objects, manifest, GroupSpan(), updates=True) for row in batch.to_pylist()
+        }  # fmt: skip
+        assert seen == model.updated
 
 
 def put_on(objects: Objects, definition: MapDefinition, head: SnapshotManifest | None, load: Load) -> SnapshotManifest:
@@ -76,8 +95,13 @@ def put_on(objects: Objects, definition: MapDefinition, head: SnapshotManifest |
     cut = len(load.rows) // 2
     touched = touched_column(definition, sorted(load.touched, key=repr)) if load.mode is LayerMode.WHOLE else None
     layer = write_layer(objects, definition, [batch.slice(0, cut), batch.slice(cut)], load.mode, touched=touched)
-    version = 1 if head is None else head.shard_version + 1
+    version = next_version(head)
     return on_top(objects, head, definition, layer, version=version, created_ms=version)
+
+
+def next_version(head: SnapshotManifest | None) -> int:
+    """The version of the next manifest: the time of its load, too."""
+    return 1 if head is None else head.shard_version + 1
 
 
 def rows_in(objects: Objects, manifest: SnapshotManifest, pieces: list[GroupSpan]) -> list[object]:
@@ -98,6 +122,7 @@ def check_all(objects: Objects, manifest: SnapshotManifest, model: MapModel, poo
     rows = plain([canonical_of(definition, model.scan())])
     assert rows_in(objects, manifest, [GroupSpan()]) == rows
     assert rows_in(objects, manifest, spans(objects, manifest, GroupSpan(), 1)) == rows
+    check_times(objects, manifest, model)
     questions = data.draw(questions_and_nulls(definition, pools))
     with Snapshot.open(objects, manifest, verify=True) as snapshot:
         check(snapshot, model, questions, data)
@@ -118,13 +143,13 @@ def check_all(objects: Objects, manifest: SnapshotManifest, model: MapModel, poo
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st.DataObject) -> None:
-    definition = data.draw(strategies.definitions(kind=kind))
+    definition = data.draw(aging(kind))
     pools = data.draw(strategies.pools(definition))
     model, objects = MapModel(kind), open_objects("memory://")
     manifest: SnapshotManifest | None = None
     for _ in range(data.draw(st.integers(1, 6))):
         load = data.draw(loads(definition, pools))
-        apply(model, load)
+        apply(model, load, next_version(manifest))
         manifest = put_on(objects, definition, manifest, load)
     assert manifest is not None
     check_all(objects, manifest, model, pools, data)
@@ -135,7 +160,7 @@ def test_a_stack_says_what_its_layers_say_one_after_another(kind: Kind, data: st
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_a_fold_changes_no_answer_whatever_is_loaded_meanwhile(kind: Kind, data: st.DataObject) -> None:
-    definition = data.draw(strategies.definitions(kind=kind))
+    definition = data.draw(aging(kind))
     pools = data.draw(strategies.pools(definition))
     model, objects = MapModel(kind), open_objects("memory://")
     manifest = put_on(objects, definition, None, Load(LayerMode.JOIN, [], set()))
@@ -160,7 +185,7 @@ def several_on(
     objects: Objects, manifest: SnapshotManifest, model: MapModel, pools: Pools, data: st.DataObject
 ) -> SnapshotManifest:
     for load in data.draw(st.lists(loads(manifest.definition, pools), max_size=4)):
-        apply(model, load)
+        apply(model, load, next_version(manifest))
         manifest = put_on(objects, manifest.definition, manifest, load)
     return manifest
 

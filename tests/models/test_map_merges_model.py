@@ -28,7 +28,18 @@ from millpond.stores.objects import open_objects
 from millpond.testing import strategies
 from millpond.testing.models import MapModel, bits_of
 from millpond.testing.rows import canonical_of
-from tests.models.test_layers_model import Load, apply, loads, neighbours, plain, put_on, rows_in
+from tests.models.test_layers_model import (
+    Load,
+    aging,
+    apply,
+    check_times,
+    loads,
+    neighbours,
+    next_version,
+    plain,
+    put_on,
+    rows_in,
+)
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
@@ -55,6 +66,10 @@ def merged_model(base: MapModel, ours: MapModel, theirs: MapModel, choice: Choic
     merged, conflicts = deepcopy(ours), set()
     for address in {**base.rows, **theirs.rows}:
         sides = [cell(model, address) for model in (base, ours, theirs)]
+        if sides[1] == sides[2] is not None:
+            merged.updated[address] = merged_time(
+                base.updated[address] if sides[0] == sides[2] else None, ours.updated[address], theirs.updated[address]
+            )
         if sides[0] == sides[2] or sides[1] == sides[2]:
             continue
         taken: MapModel | None = theirs
@@ -62,9 +77,17 @@ def merged_model(base: MapModel, ours: MapModel, theirs: MapModel, choice: Choic
             conflicts.add(address)
             taken = {Choice.BASE: base, Choice.OURS: ours, Choice.THEIRS: theirs}.get(choice)
         merged.rows.pop(address, None)
+        merged.updated.pop(address, None)
         if taken is not None and address in taken.rows:
-            merged.rows[address] = taken.rows[address]
+            merged.rows[address], merged.updated[address] = taken.rows[address], taken.updated[address]
     return merged, conflicts
+
+
+def merged_time(base: int | None, ours: int, theirs: int) -> int:
+    """The update time of equal rows: what one side changed; of both changes the later."""
+    if theirs == base:
+        return ours
+    return theirs if ours == base else max(ours, theirs)
 
 
 @st.composite
@@ -78,7 +101,7 @@ def grown(draw: st.DrawFn, objects: Objects, definition: MapDefinition, pools: P
     if manifest.layers and draw(st.integers(0, 4)) == 0:
         return fold(objects, manifest, created_ms=9, everything=True), model
     load = draw(loads(definition, pools))
-    apply(model, load)
+    apply(model, load, next_version(manifest))
     return put_on(objects, definition, manifest, load), model
 
 
@@ -111,7 +134,7 @@ def check_difference(objects: Objects, definition: MapDefinition, old: State, ne
 @pytest.mark.parametrize("kind", Kind)
 @given(data=st.data())
 def test_states_differ_and_merge_as_their_dictionaries_do(kind: Kind, data: st.DataObject) -> None:
-    definition = data.draw(strategies.definitions(kind=kind))
+    definition = data.draw(aging(kind))
     pools = data.draw(strategies.pools(definition))
     objects = open_objects("memory://")
     first = Load(LayerMode.JOIN, [], set())
@@ -134,6 +157,7 @@ def test_states_differ_and_merge_as_their_dictionaries_do(kind: Kind, data: st.D
         assert merged.manifest is not None
         expected = plain([canonical_of(definition, model.scan())])
         assert rows_in(objects, merged.manifest, [GroupSpan()]) == expected
+        check_times(objects, merged.manifest, model)
         pool.append((merged.manifest, model))
         check_difference(objects, definition, data.draw(st.sampled_from(pool)), pool[-1])
 

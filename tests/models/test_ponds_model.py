@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 import millpond
 from millpond.clock import ManualClock
-from millpond.errors import Invalid
 from millpond.maps.maintenance import maintenance
 from millpond.maps.model.definition import Kind, Store
 from millpond.testing import strategies
@@ -107,11 +106,6 @@ class Both:
         assert self.map.condense(before=before).rows_removed == 0
 
     def retain(self, before: int, rows_per_change: int) -> None:
-        if self.layered and self.retain_by != "effective_time":
-            with pytest.raises(Invalid) as refused:
-                self.map.retain(before=before)
-            assert refused.value.kind == "store_unsupported"
-            return
         if self.retain_by is None:
             # Rows whose age nobody kept count as put now.
             self.model.updated = dict.fromkeys(self.model.updated, self.clock.now)
@@ -143,12 +137,11 @@ class Both:
 @st.composite
 def cared_for(draw: st.DrawFn, kind: Kind, store: Store) -> MapDefinition:
     """A map whose rows may grow old."""
-    ages = ("effective_time", "update_time") if store is Store.SHARD else ("effective_time",)
     return replace(
         draw(strategies.definitions(kind=kind)),
         store=store,
-        retain_ms=draw(st.sampled_from((None, 365 * DAY))) if kind.timed or store is Store.SHARD else None,
-        retain_by=draw(st.sampled_from(ages)),
+        retain_ms=draw(st.sampled_from((None, 365 * DAY))),
+        retain_by=draw(st.sampled_from(("effective_time", "update_time"))),
     )
 
 

@@ -50,7 +50,7 @@ MAPS: dict[str, dict[str, Any]] = {
 }
 
 
-LAYERED = ("weather", "owners", "tags", "nets", "seen")
+LAYERED = ("weather", "owners", "tags", "nets", "seen", "aged")
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import listening
 from millpond.maps.loads.conversion import convert
 from millpond.maps.model.definition import Store
+from millpond.testing.models import MapModel
 from millpond.testing.rows import canonical_of
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from millpond import Map, Pond
+    from millpond.testing.models import Row
 
 KINDS: dict[str, dict[str, Any]] = {
     "state": {"kind": "state"},
@@ -32,6 +34,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "seen": {"kind": "session"},
 }
 STORES = ("layers", "shard")
+DAY = 86_400_000
 
 
 @pytest.fixture
@@ -57,6 +60,17 @@ def table_of(pond_map: Map, number: int) -> pa.Table:
     if pond_map.kind.valued:
         columns["value"] = [number, number + 100]
     return pa.table(columns)
+
+
+def model_rows(pond_map: Map, table: pa.Table) -> list[Row]:
+    """The rows of a table, as the model takes them."""
+    times = [pa.types.is_timestamp(table.column(name).type) for name in pond_map.kind.address]
+    columns = [
+        table.column(name).cast("int64").to_pylist() if timed else table.column(name).to_pylist()
+        for name, timed in zip(pond_map.kind.address, times, strict=True)
+    ]
+    values = table.column("value").to_pylist() if pond_map.kind.valued else [None] * table.num_rows
+    return list(zip(zip(*columns, strict=True), values, strict=True))
 
 
 def rows_of(pond_map: Map) -> list[dict[str, Any]]:
@@ -107,14 +121,46 @@ def test_an_empty_map_goes_over(pond: Pond) -> None:
     assert made.get("a") == 1
 
 
-def test_settings_that_layers_do_not_have_are_altered_in_the_same_call(pond: Pond) -> None:
+def test_settings_are_altered_in_the_same_call(pond: Pond) -> None:
     pond.create_map("m", kind="temporal_state", retain="1d", retain_by="update_time")
-    with pytest.raises(Invalid) as refused:
-        pond.alter_map("m", store="layers")
-    assert refused.value.kind == "store_unsupported"
     pond.alter_map("m", store="layers", retain_by="effective_time")
     pond.alter_map("m", store="shard", retain_by="update_time")
     assert pond.map("m").definition.retain_by == "update_time"
+
+
+@pytest.mark.usefixtures("process")
+@pytest.mark.sample(3)
+@pytest.mark.parametrize("overwrite", [True, False])
+@pytest.mark.parametrize("name", KINDS)
+def test_update_times_go_over_and_back(pond: Pond, name: str, overwrite: bool) -> None:
+    settings = KINDS[name] | {"retain": "1y", "retain_by": "update_time", "overwrite": overwrite}
+    made = pond.create_map("m", **settings, store="shard")
+    model = MapModel(made.kind, overwrite=overwrite)
+
+    def load(number: int) -> None:
+        table = table_of(made, number)
+        assert isinstance(pond.clock, ManualClock)
+        pond.clock.advance(DAY)
+        pond.map("m").load(table, again=True)
+        model.put(model_rows(made, table), now=pond.clock.now_ms())
+
+    for turn, store in enumerate((*STORES, *STORES)):
+        for number in (3 * turn, 3 * turn + 1, 2):
+            load(number)
+
+        def more(moment: str, number: int = 3 * turn + 2) -> None:
+            if moment in ("convert.frozen", "convert.written"):
+                with ThreadPoolExecutor(1) as pool:
+                    pool.submit(load, number).result()
+
+        with listening(more):
+            pond.alter_map("m", store=store)
+    for before in sorted({*model.updated.values()}):
+        for moment in (before, before + 1):
+            removed = model.retain(moment, by="update_time")
+            assert pond.map("m").retain(before=moment).rows_removed == removed
+    assert not model.rows
+    assert pond.verify(full=True).ok
 
 
 def test_a_load_is_known_when_it_is_sent_again(pond: Pond) -> None:

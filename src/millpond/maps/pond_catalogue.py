@@ -13,11 +13,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from millpond.errors import Unavailable
+from millpond.errors import Conflict, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.model.catalogue import altered_map, created_map, find_map, known_map, list_maps
 from millpond.maps.model.definition import MapDefinition, Store, folder_name, store_of
 from millpond.maps.model.field_changes import CHANGES
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.open_maps import OpenMaps
 from millpond.stores.files import remove_tree
 
@@ -74,13 +75,17 @@ class PondCatalogue:
         if "store" in settings:
             store, settings = store_of(settings["store"]), {**settings}
             del settings["store"]
-            # Settings that a shard alone can keep to go before, and come after.
-            altered = self.alter(name, settings) if store is Store.LAYERS else self.find(name)
-            self._convert(altered, store)
+            self._convert(self.find(name), store)
+        if not settings.keys().isdisjoint(("retain", "retain_by")):
+            from millpond.maps.layered.fields import alter_updates
+
+            alter_updates(self._loading, name, settings)
 
         def enter(tx: Transaction) -> MapDefinition:
-            altered = altered_map(tx, name, settings)
-            if altered != find_map(tx, name):
+            before, altered = find_map(tx, name), altered_map(tx, name, settings)
+            if altered.store is Store.LAYERS and tracks_updates(before) != tracks_updates(altered):
+                raise Conflict("the map was altered meanwhile", kind="map_altered", map=name, hint="alter it again")
+            if altered != before:
                 body = {"definition": altered.to_dict()}
                 self._record(tx, "alter", (altered.name,), body)
             return altered

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
-from millpond.maps.layered.retained import retained_rows
+from millpond.maps.layered.retained import retained_layer
 from millpond.maps.layered.rows import count_layer, count_rows
 from millpond.maps.predicates.predicate import predicate
-from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute, write_layer
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.layers import LayerFold, fold_layers, substitute
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import RefLayers, manifest_of
 from millpond.versions.commits import Message
@@ -62,11 +61,9 @@ def maintain_rows(states: RefStates, layers: RefLayers, what: str, before_ms: in
     """
 
     def written(layers: RefLayers, manifest: SnapshotManifest) -> tuple[Layer | None, int]:
-        objects, definition = layers.objects, layers.definition
-        rows = retained_rows(objects, definition, manifest, what, before_ms)
-        output = write_layer(objects, definition, rows, LayerMode.WHOLE, spill=layers.spill())
-        left = 0 if output is None else count_layer(objects, output)
-        return output, count_rows(objects, manifest) - left
+        output = retained_layer(layers, manifest, what, before_ms)
+        left = 0 if output is None else count_layer(layers.objects, output)
+        return output, count_rows(layers.objects, manifest) - left
 
     words = f"{what.capitalize()} {layers.definition.name}"
     return _rewritten(states, layers, words, {"before": str(before_ms)}, written)[0]

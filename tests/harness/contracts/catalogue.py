@@ -19,18 +19,15 @@ __all__ = ("CatalogueContract",)
 
 
 class CatalogueContract(NamedMaps):
-    """The promises of `maps.api.CatalogueLike`. `retain_by`: what a map may be retained by, of all that there is."""
-
-    retain_by = "update_time"
+    """The promises of `maps.api.CatalogueLike`."""
 
     @pytest.mark.parametrize("kind", Kind)
     @pytest.mark.parametrize("scheme", Scheme)
     def test_a_map_is_what_it_was_made_as(self, pond: PondLike, fresh: str, kind: Kind, scheme: Scheme) -> None:
         value = None if kind is Kind.SESSION else "temp double, `wind speed` long"
-        retain = "1y" if kind.timed or self.retain_by == "update_time" else None
         made = pond.create_map(
-            fresh, kind=kind, value=value, scheme=scheme, hash_bytes=4, overwrite=False, condense="30d", retain=retain,
-            retain_by=self.retain_by,
+            fresh, kind=kind, value=value, scheme=scheme, hash_bytes=4, overwrite=False, condense="30d", retain="1y",
+            retain_by="update_time",
         )  # fmt: skip
         definition = made.definition
         assert (made.name, made.kind, definition.scheme, definition.hash_bytes) == (fresh, kind, scheme, 4)
@@ -38,9 +35,9 @@ class CatalogueContract(NamedMaps):
         assert (definition.overwrite, definition.condense_ms, definition.retain_ms) == (
             False,
             30 * 86_400_000,
-            None if retain is None else 365 * 86_400_000,
+            365 * 86_400_000,
         )
-        assert definition.retain_by == self.retain_by
+        assert definition.retain_by == "update_time"
         assert pond.map(fresh).definition == definition
 
     def test_names_are_found_in_any_case_of_letters(self, pond: PondLike, fresh: str) -> None:

@@ -7,6 +7,7 @@ layers: ranges of files without such a key stay as they are. Else all rows are w
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -18,7 +19,7 @@ from millpond.maps.predicates.taken import taken_rows
 from millpond.maps.snapshots.condition_span import condition_span, order_key
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.layers import fold_layers, write_layer
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import NO_TIMES, LayerMode, LayerTimes
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
@@ -49,17 +50,16 @@ class Deletion:
         keys = self._touched(manifest)
         if not self.gone:
             return None
-        layers = self._layers
+        layers, times = self._layers, manifest.times_of(manifest.layers)
+        written = partial(
+            write_layer, layers.objects, self._definition, mode=LayerMode.WHOLE, spill=layers.spill(), times=times
+        )
         if len(keys) > KEYS_MAX:
-            rows = self._left(manifest, GroupSpan())
-            return write_layer(layers.objects, self._definition, rows, LayerMode.WHOLE, spill=layers.spill())
+            return written(self._left(manifest, GroupSpan(), times))
         order = keys.to_pylist()
         if self._definition.kind.keyed:
             order = [order_key(self._definition, key) for key in order]
-        rows = self._left(manifest, GroupSpan(keys=tuple(sorted(order))))
-        groups = write_layer(
-            layers.objects, self._definition, rows, LayerMode.WHOLE, touched=keys, spill=layers.spill()
-        )  # fmt: skip
+        groups = written(self._left(manifest, GroupSpan(keys=tuple(sorted(order))), times), touched=keys)
         assert groups is not None, "each key has a group, if only an empty one"
         above = replace(manifest, layers=(groups, *manifest.layers))
         return fold_layers(layers.objects, above, above.layers, spill=layers.spill()).output
@@ -67,7 +67,8 @@ class Deletion:
     def _touched(self, manifest: SnapshotManifest) -> pa.Array:
         """The keys of the rows that go; some more than `KEYS_MAX` when there are many."""
         self.gone, keys = 0, pa.array([], pa.binary())
-        for rows, gone in self._judged(manifest, condition_span(self._definition, self._condition)):
+        span = condition_span(self._definition, self._condition)
+        for rows, gone in self._judged(manifest, span, NO_TIMES):
             self.gone += pc.sum(gone).as_py() or 0
             if len(keys) <= KEYS_MAX and self.gone:
                 keys = pa.concat_arrays([keys, self._keys(rows.filter(gone))]).unique()
@@ -78,12 +79,14 @@ class Deletion:
             return rows.column("key").cast(pa.binary())
         return range_order_keys(long_column(rows, "key_start"), long_column(rows, "key_end"))
 
-    def _left(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
-        for rows, gone in self._judged(manifest, span):
+    def _left(self, manifest: SnapshotManifest, span: GroupSpan, times: LayerTimes) -> Iterator[pa.RecordBatch]:
+        for rows, gone in self._judged(manifest, span, times):
             yield rows.filter(pc.invert(gone))
 
-    def _judged(self, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
+    def _judged(
+        self, manifest: SnapshotManifest, span: GroupSpan, times: LayerTimes
+    ) -> Iterator[tuple[pa.RecordBatch, pa.Array]]:
         """The rows of a span, each batch with the mask of those that go."""
-        for pieces in batches_of_spans(self._layers.objects, manifest, span):
+        for pieces in batches_of_spans(self._layers.objects, manifest, span, updates=times.updates):
             for rows in pieces:
                 yield rows, pa.array(taken_rows(self._definition, self._condition, rows))

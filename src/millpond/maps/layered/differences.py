@@ -64,9 +64,9 @@ class AddressRows:
     values: pa.Array | None
 
     @classmethod
-    def of(cls, definition: MapDefinition, batches: Sequence[pa.RecordBatch]) -> AddressRows:
-        """The rows of batches."""
-        table = pa.Table.from_batches(batches, canonical_schema(definition)).combine_chunks()
+    def of(cls, definition: MapDefinition, batches: Sequence[pa.RecordBatch], *, updates: bool = False) -> AddressRows:
+        """The rows of batches; with `updates`, they tell when they were put."""
+        table = pa.Table.from_batches(batches, canonical_schema(definition, updates=updates)).combine_chunks()
         rows = table.to_batches()[0] if table.num_rows else pa.RecordBatch.from_pylist([], table.schema)
         values = None
         if definition.kind.valued:
@@ -157,8 +157,12 @@ def check_alike(old: SnapshotManifest, new: SnapshotManifest) -> None:
         )  # fmt: skip
 
 
-def changed_keys(objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None) -> Iterator[ChangedKeys]:
+def changed_keys(
+    objects: Objects, old: SnapshotManifest | None, new: SnapshotManifest | None, *, updates: bool = False
+) -> Iterator[ChangedKeys]:
     """The keys whose rows may differ, with their rows in both states, about `KEYS_AT_ONCE` at a time.
+
+    `updates`: or whose update times may; the rows tell them, of states that keep them.
 
     Raises: as `differences`.
     """
@@ -167,7 +171,7 @@ def changed_keys(objects: Objects, old: SnapshotManifest | None, new: SnapshotMa
         return
     if old is not None and new is not None:
         check_alike(old, new)
-    yield from _Walk.of(objects, either, old, new).steps()
+    yield from _Walk.of(objects, either, old, new, updates=updates).steps()
 
 
 @dataclass(slots=True)
@@ -180,23 +184,25 @@ class _Walk:
     new: Sequence[Layer]
     shared: Sequence[Layer]
     cursors: list[Cursor]
+    updates: bool
 
     @classmethod
     def of(
-        cls, objects: Objects, either: SnapshotManifest, old: SnapshotManifest | None, new: SnapshotManifest | None
-    ) -> _Walk:
+        cls, objects: Objects, either: SnapshotManifest, old: SnapshotManifest | None, new: SnapshotManifest | None, *,
+        updates: bool,
+    ) -> _Walk:  # fmt: skip
         below, above = (() if state is None else state.layers for state in (old, new))
         count = 0
         while count < min(len(below), len(above)) and below[-1 - count] == above[-1 - count]:
             count += 1
         shared, below, above = below[len(below) - count :], below[: len(below) - count], above[: len(above) - count]
         sides = [(state, layer) for state, layers in ((old, below), (new, above)) if state for layer in layers]
-        cursors = [Cursor(objects, shown_layer(objects, state, layer)) for state, layer in sides]
-        return cls(objects, either, below, above, shared, cursors)
+        cursors = [Cursor(objects, shown_layer(objects, state, layer, updates=updates)) for state, layer in sides]
+        return cls(objects, either, below, above, shared, cursors, updates)
 
     def steps(self) -> Iterator[ChangedKeys]:
         """Go through all keys."""
-        shown = (shown_layer(self.objects, self.either, layer) for layer in self.shared)
+        shown = (shown_layer(self.objects, self.either, layer, updates=self.updates) for layer in self.shared)
         readers = [ranges.open_index(self.objects, index, verify=True) for index in shown]
         pieces: list[list[pa.RecordBatch]] = [[] for _ in self.cursors]
         rows = 0
@@ -226,6 +232,8 @@ class _Walk:
             old, new = self.old[other], self.new[number - count]
             if old.value != new.value or (self.shared and old.mode is not new.mode):
                 continue
+            if self.updates and old.updated != new.updated:
+                continue
             rest = [third for at, third in enumerate(self.cursors) if at not in (number, other) and not third.done]
             if all(third.next_key > last for third in rest):
                 cursor.skip()
@@ -248,4 +256,5 @@ class _Walk:
         pieces = [(number, batch) for number, batch in enumerate(groups) if batch is not None]
         definition = self.either.definition
         joined = join_groups(definition, [layer.mode for layer in layers], pieces)
-        return AddressRows.of(definition, [rows_of_groups(definition, batch) for batch in joined])
+        rows = [rows_of_groups(definition, batch) for batch in joined]
+        return AddressRows.of(definition, rows, updates=self.updates)

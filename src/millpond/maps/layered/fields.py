@@ -1,4 +1,5 @@
-"""Changing the fields of a layered map: a manifest and a definition that say so, and an entry of the log, in one write.
+"""Changing the fields of a layered map, or whether it keeps update times: a manifest and a definition that say so, and
+an entry of the log, in one write.
 
 Invariants:
 * no row is rewritten: `projection.py` shows those of former definitions, and folding rewrites them when it is due;
@@ -17,22 +18,23 @@ from millpond.errors import Conflict, Invalid
 from millpond.kernel.steps import step
 from millpond.maps.inputs.scalars import to_scalar
 from millpond.maps.log.apply import record
-from millpond.maps.model.catalogue import find_map
-from millpond.maps.model.definition import ValueType
+from millpond.maps.model.catalogue import altered, find_map
+from millpond.maps.model.definition import Store, ValueType
 from millpond.maps.model.field_changes import FieldChanges, changed_fields, need_layers
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layers import check_exact
 from millpond.maps.snapshots.manifest import SnapshotManifest
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Head, Layers
     from millpond.maps.loads.loading import Loading
     from millpond.maps.model.definition import MapDefinition, ScalarType
 
-__all__ = ("alter_fields", "encoded_default", "stored_change")
+__all__ = ("alter_fields", "alter_updates", "encoded_default", "stored_change")
 
 
 def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> MapDefinition:
@@ -41,43 +43,62 @@ def alter_fields(loading: Loading, name: str, changes: Mapping[str, Any]) -> Map
     Raises: `Invalid` naming the field, kind `field_narrowed` for a number that a wider type does not tell; `NotFound`.
     """
     change = FieldChanges.of(changes, encoded_default)
+
+    def changed(before: MapDefinition) -> MapDefinition:
+        need_layers(before, "fields")
+        return changed_fields(before, change)
+
+    return _alter(loading, name, changed)
+
+
+def alter_updates(loading: Loading, name: str, settings: Mapping[str, Any]) -> None:
+    """Change settings of a layered map where they say that it is to keep update times from now on, or no more.
+
+    Raises: `Invalid` for a setting that is none; `NotFound`.
+    """
+
+    def changed(before: MapDefinition) -> MapDefinition:
+        after = altered(before, settings)
+        return after if before.store is Store.LAYERS and tracks_updates(before) != tracks_updates(after) else before
+
+    _alter(loading, name, changed)
+
+
+def _alter(loading: Loading, name: str, changed: Callable[[MapDefinition], MapDefinition]) -> MapDefinition:
     with loading.writing():
         while True:
             with loading.space.read() as tx:
                 before = find_map(tx, name)
-            need_layers(before, "fields")
-            layers = loading.layers_of(before.name)
-            assert layers is not None, "it is layered"
+            after = changed(before)
+            layers = None if after == before else loading.layers_of(before.name)
+            if layers is None:
+                return before
             with layers.writing():
-                altered = _altered(loading, layers, before, changed_fields(before, change))
-            if altered is not None:
+                entered = _entered(loading, layers, before, after)
+            if entered:
                 loading.loads.announce()
-                return altered
+                return after
 
 
-def _altered(loading: Loading, layers: Layers, before: MapDefinition, after: MapDefinition) -> MapDefinition | None:
-    """The map with another definition in force over its head; None when it is to be looked at again."""
+def _entered(loading: Loading, layers: Layers, before: MapDefinition, after: MapDefinition) -> bool:
+    """Let another definition be in force over the head of a map; False when it is to be looked at again."""
     head = layers.head()
-    manifest = None if after == before else stored_change(layers, head, before, after)
+    manifest = stored_change(layers, head, before, after)
 
-    def enter(tx: Transaction) -> MapDefinition:
-        altered = find_map(tx, before.name)
-        if (altered.incarnation, altered.value, altered.fields) != (before.incarnation, before.value, before.fields):
-            raise Conflict("the fields were changed meanwhile", kind="head_moved", hint="look at them again")
-        altered = replace(altered, value=after.value, fields=after.fields)
-        if manifest is not None:
-            entry = record(tx, "alter", (altered.name,), {"definition": altered.to_dict()}, loading.clock.now_ms())
-            layers.swap(tx, head, manifest, entry)
-        return altered
+    def enter(tx: Transaction) -> None:
+        if find_map(tx, before.name) != before:
+            raise Conflict("the map was altered meanwhile", kind="head_moved", hint="look at it again")
+        entry = record(tx, "alter", (after.name,), {"definition": after.to_dict()}, loading.clock.now_ms())
+        layers.swap(tx, head, manifest, entry)
 
     try:
-        altered = loading.space.write(enter)
+        loading.space.write(enter)
     except Conflict as error:
         if error.kind != "head_moved":
             raise
-        return None
+        return False
     step("alter.entered")
-    return altered
+    return True
 
 
 def stored_change(layers: Layers, head: Head, before: MapDefinition, after: MapDefinition) -> SnapshotManifest:
@@ -88,6 +109,7 @@ def stored_change(layers: Layers, head: Head, before: MapDefinition, after: MapD
         changed = replace(manifest, shard_version=manifest.shard_version + 1, created_ms=now)
     else:
         changed = manifest.redefined(after, created_ms=now)
+    changed = changed.keeping_updates(tracks_updates(after), now)
     for layer in changed.layers:
         check_exact(layers.objects, changed, layer)
     layers.stored(changed)

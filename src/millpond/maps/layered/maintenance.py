@@ -24,19 +24,16 @@ from millpond.errors import Conflict, Corrupt, NotFound, Unavailable
 from millpond.kernel.steps import step
 from millpond.maps.layered.deletion import Deletion
 from millpond.maps.layered.history import forget_aged, manifests_named
-from millpond.maps.layered.retained import retained_rows
+from millpond.maps.layered.retained import retained_layer
 from millpond.maps.layered.rows import check_fields
 from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
 from millpond.maps.maintenance.maintenance import MaintenanceReport
-from millpond.maps.maintenance.rules import age_column
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.store_limits import unsupported
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
-from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute, write_layer
+from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute
 from millpond.maps.snapshots.leases import collecting
-from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.subset import collect_subsets
 from millpond.stores.locks import alone
 from millpond.stores.objects import FolderObjects
@@ -212,11 +209,9 @@ def maintain(
     Raises: `Unavailable` when another act keeps at the map, or the disk is full; `Corrupt`; `NotFound`.
     """
     definition, began, before = layers.definition, loading.clock.monotonic(), stats()
-    if what == "retain" and age_column(definition) is None:
-        raise unsupported(definition.name, "update_time")
-    if not definition.kind.timed or definition.maintenance_suspended:
-        suspended = definition.kind.timed and definition.maintenance_suspended
-        return replace(_report(loading, layers, began, before, before), suspended=suspended)
+    due = what == "retain" or definition.kind.timed
+    if not due or definition.maintenance_suspended:
+        return replace(_report(loading, layers, began, before, before), suspended=due)
 
     with loading.reports.job("maintenance", act=what, map=definition.name) as job:
         job.running()
@@ -236,8 +231,7 @@ def carry_out(loading: Loading, layers: Layers, what: str, before_ms: int) -> En
     """
 
     def output(manifest: SnapshotManifest) -> Layer | None:
-        rows = retained_rows(layers.objects, layers.definition, manifest, what, before_ms)
-        return write_layer(layers.objects, layers.definition, rows, LayerMode.WHOLE, spill=layers.spill())
+        return retained_layer(layers, manifest, what, before_ms)
 
     entry = _rewrite(loading, layers, what, output, lambda: {"before": before_ms})
     assert entry is not None, "it is entered, whatever it does"

@@ -7,7 +7,8 @@
 | changed | as base | theirs |
 | changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
 
-To revert a change, or to make it again elsewhere, is a merge with another base.
+To revert a change, or to make it again elsewhere, is a merge with another base. Of a map that keeps update times a row
+that is taken brings its time; of equal rows the time that one side changed counts, of both changes the later.
 
 Invariants:
 * the outcome is ours with one layer of what changed on top, and one of whole groups where rows go: it costs what the
@@ -37,9 +38,11 @@ from millpond.maps.layered.differences import (
     same_rows,
 )
 from millpond.maps.model.address import long_column
+from millpond.maps.model.columns import UPDATED
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.layers import check_exact, on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import LayerMode, LayerTimes
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 from millpond.ranges import Choice
 
@@ -105,7 +108,12 @@ def merge_manifests(
     wider type does not tell; `NotFound`, `Corrupt`; `Unavailable`.
     """
     before = ours
-    base, ours, theirs = (_shown(objects, definition, state) for state in (base, ours, theirs))
+    updates = tracks_updates(definition)
+    renewing = updates and theirs is not None and theirs.updates
+    base, ours, theirs = (
+        None if state is None else _shown(objects, definition, state).keeping_updates(updates, created_ms)
+        for state in (base, ours, theirs)
+    )
     if ours is not None and ours is not before:
         ours = replace(ours, shard_version=version, created_ms=created_ms)
     for other in (base, theirs):
@@ -113,10 +121,10 @@ def merge_manifests(
             check_alike(ours, other)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
-    merging = _Merging(objects, definition, ours, resolve, Merged(ours))
-    changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
+    merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
+    changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
-    joined = write_layer(objects, definition, rows, LayerMode.JOIN, spill=spill)
+    joined = write_layer(objects, definition, rows, LayerMode.JOIN, spill=spill, times=merging.times)
     if merging.merged.conflicts:
         return replace(merging.merged, manifest=None)
     for layer in (joined, merging.whole_layer(spill)):
@@ -127,10 +135,10 @@ def merge_manifests(
     return merging.merged
 
 
-def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest | None) -> SnapshotManifest | None:
+def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest) -> SnapshotManifest:
     """A state with the fields of a definition, which tells all its numbers."""
-    shown = None if state is None else state.shown_as(definition)
-    if shown is not None and shown is not state:
+    shown = state.shown_as(definition)
+    if shown is not state:
         for layer in shown.layers:
             check_exact(objects, shown, layer)
     return shown
@@ -138,26 +146,29 @@ def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest 
 
 @dataclass(slots=True)
 class _Merging:
-    """A merge that goes through the keys that theirs changed."""
+    """A merge that goes through the keys that theirs changed. `renewing`: it is known when their rows were put."""
 
     objects: Objects
     definition: MapDefinition
     ours: SnapshotManifest | None
     resolve: Resolve
     merged: Merged
+    times: LayerTimes
+    renewing: bool
     whole: list[pa.RecordBatch] = field(default_factory=list)
     emptied: list[pa.Array] = field(default_factory=list)
 
     def step(self, changed: ChangedKeys) -> Iterator[pa.RecordBatch]:
         """The rows that join ours; what must replace whole groups is laid aside."""
         difference = difference_of(changed)
-        if not len(difference):
+        if not len(difference) and not self.renewing:
             return
         batches: Iterator[pa.RecordBatch] = iter(())
+        updates = self.times.updates
         if self.ours is not None:
-            batches = thaw(self.objects, self.ours, GroupSpan(keys=tuple(changed.keys.to_pylist())))
-        ours = AddressRows.of(self.definition, list(batches))
-        yield from self._taken(difference, ours)
+            span = GroupSpan(keys=tuple(changed.keys.to_pylist()))
+            batches = thaw(self.objects, self.ours, span, updates=updates)
+        yield from self._taken(difference, AddressRows.of(self.definition, list(batches), updates=updates))
 
     def _taken(self, difference: Difference, ours: AddressRows) -> Iterator[pa.RecordBatch]:
         base, theirs, places = difference.old, difference.new, ours.places(difference.addresses)
@@ -172,12 +183,27 @@ class _Merging:
         take_base = choices == Choice.BASE
         here = (take_theirs & (difference.new_places >= 0)) | (take_base & (difference.old_places >= 0))
         gone = ((take_theirs | take_base | (choices == Choice.NONE)) & ~here) & (places >= 0)
-        self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum())
+        renewed = self._renewed(base, ours, theirs)
+        self.merged.changed = (self.merged.changed or 0) + int(here.sum() + gone.sum()) + len(renewed)
         put = pa.Table.from_batches([
             theirs.rows.take(pa.array(difference.new_places[here & take_theirs])),
             base.rows.take(pa.array(difference.old_places[here & take_base])),
+            theirs.rows.take(renewed),
         ]).combine_chunks()  # fmt: skip
-        yield from self._apart(put, difference.addresses.filter(pa.array(here | gone)), ours, places[gone])
+        changed = pa.concat_arrays([difference.addresses.filter(pa.array(here | gone)), theirs.addresses.take(renewed)])
+        yield from self._apart(put, changed, ours, places[gone])
+
+    def _renewed(self, base: AddressRows, ours: AddressRows, theirs: AddressRows) -> pa.Array:
+        """The places of their rows that are equal to ours, and bring their update time: one that ours did not change,
+        or a later one.
+        """
+        if not self.renewing:
+            return pa.array([], pa.int64())
+        (in_ours, ours_ms), (in_base, base_ms) = (_times_of_equal(side, theirs) for side in (ours, base))
+        put_ms = long_column(theirs.rows, UPDATED)
+        ours_changed, theirs_changed = ~in_base | (ours_ms != base_ms), ~in_base | (put_ms != base_ms)
+        renewed = in_ours & theirs_changed & ((put_ms > ours_ms) | ~ours_changed)
+        return pa.array(np.flatnonzero(renewed))
 
     def _resolved(self, difference: Difference, ours: AddressRows, places: I64, clash: Mask) -> np.ndarray:
         addresses = difference.address_rows().filter(pa.array(clash))
@@ -212,7 +238,18 @@ class _Merging:
         if not self.emptied:
             return None
         touched = pa.chunked_array(self.emptied).combine_chunks()
-        return write_layer(self.objects, self.definition, self.whole, LayerMode.WHOLE, touched=touched, spill=spill)
+        return write_layer(
+            self.objects, self.definition, self.whole, LayerMode.WHOLE, touched=touched, spill=spill, times=self.times
+        )
+
+
+def _times_of_equal(side: AddressRows, theirs: AddressRows) -> tuple[Mask, I64]:
+    """True for each of their rows that a side has, too; and when it was put there."""
+    there = side.places(theirs.addresses)
+    equal = (there >= 0) & same_rows(side, there, theirs, np.arange(len(there)))
+    times = np.zeros(len(there), np.int64)
+    times[equal] = long_column(side.rows, UPDATED)[there[equal]]
+    return equal, times
 
 
 def _group_keys(definition: MapDefinition, rows: pa.RecordBatch) -> pa.Array:

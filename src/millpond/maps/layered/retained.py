@@ -15,41 +15,51 @@ from millpond.arrays.byte_columns import run_ends, sort_order, take
 from millpond.maps.layered.rows import batches_of_spans
 from millpond.maps.maintenance.rules import age_column, joined_sessions, redundant
 from millpond.maps.model.address import address_bytes, long_column
-from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.columns import UPDATED, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import encode_values
+from millpond.maps.snapshots.layers import write_layer
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 
 if TYPE_CHECKING:
-    from millpond.maps.snapshots.manifest import SnapshotManifest
+    from millpond.maps.layered.head import Layers
+    from millpond.maps.snapshots.manifest import Layer, LayerTimes, SnapshotManifest
     from millpond.stores.objects import Objects
 
-__all__ = ("retained_rows",)
+__all__ = ("retained_layer",)
 
 Mask = npt.NDArray[np.bool_]
 I64 = npt.NDArray[np.int64]
 
 
-def retained_rows(
-    objects: Objects, definition: MapDefinition, manifest: SnapshotManifest, what: str, before_ms: int
-) -> Iterator[pa.RecordBatch]:
-    """The canonical rows of a snapshot after `condense` or `retain` before a time.
+def retained_layer(layers: Layers, manifest: SnapshotManifest, what: str, before_ms: int) -> Layer | None:
+    """The layer of a snapshot's rows after `condense` or `retain` before a time; None when there are none.
 
-    Raises: `NotFound`, `Corrupt`, naming the file.
+    Rows of which nobody knows when they were put count as put now.
+
+    Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
     """
-    # All rows of a key come out of one span, so its groups are whole.
-    for pieces in batches_of_spans(objects, manifest, GroupSpan()):
-        batches = list(pieces)
-        table = pa.Table.from_batches(batches, canonical_schema(definition)).combine_chunks()
-        for rows in table.to_batches():
-            yield (
-                _retained(definition, rows, before_ms) if what == "retain" else _condensed(definition, rows, before_ms)
-            )
+    objects, definition, times = layers.objects, layers.definition, manifest.times_of(manifest.layers)
+    age = age_column(definition) or UPDATED
+    rows = _whole_keys(objects, manifest, times)
+    if what == "condense":
+        rows = (_condensed(definition, batch, before_ms) for batch in rows)
+    elif age != UPDATED or times.updates:
+        rows = (_retained(batch, age, before_ms) for batch in rows)
+    elif (layers.clock.now_ms() if times.instant is None else times.instant) < before_ms:
+        rows = iter(())
+    return write_layer(objects, definition, rows, LayerMode.WHOLE, spill=layers.spill(), times=times)
 
 
-def _retained(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
-    age = age_column(definition)
-    assert age is not None, "a layered map is retained by a time of its rows"
+def _whole_keys(objects: Objects, manifest: SnapshotManifest, times: LayerTimes) -> Iterator[pa.RecordBatch]:
+    """The canonical rows of a snapshot, all rows of a key in one batch."""
+    schema = canonical_schema(manifest.definition, updates=times.updates)
+    for pieces in batches_of_spans(objects, manifest, GroupSpan(), updates=times.updates):
+        yield from pa.Table.from_batches(list(pieces), schema).combine_chunks().to_batches()
+
+
+def _retained(rows: pa.RecordBatch, age: str, before_ms: int) -> pa.RecordBatch:
     return rows.filter(pc.greater_equal(rows.column(age), pa.scalar(before_ms, pa.int64())))
 
 
@@ -91,4 +101,8 @@ def _condensed(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int) 
     joined = joined_sessions(ordered, before_ms)
     schema = rows.schema
     columns = [ordered.rows.column("key").take(pa.array(joined.first)), pa.array(joined.start), pa.array(joined.end)]
+    if UPDATED in schema.names:
+        latest = np.full(len(joined.start), np.iinfo(np.int64).min)
+        np.maximum.at(latest, joined.run, long_column(ordered.rows, UPDATED))
+        columns.append(pa.array(latest))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -78,11 +78,11 @@ def _entries_of(objects: Objects, layer: Layer) -> Sequence[ranges.RangeEntry]:
 
 
 def batches_of_spans(
-    objects: Objects, manifest: SnapshotManifest, whole: GroupSpan
+    objects: Objects, manifest: SnapshotManifest, whole: GroupSpan, *, updates: bool = False
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """The canonical rows of a span, piece by piece: all rows of one key are in one piece.
+    """The canonical rows of a span, piece by piece: all rows of one key are in one piece. `updates`: as of `thaw`.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     for span in spans(objects, manifest, whole, READ_BYTES):
-        yield thaw(objects, manifest, span)
+        yield thaw(objects, manifest, span, updates=updates)

@@ -2,7 +2,7 @@
 
 | to | how |
 |---|---|
-| `layers` | what waits is merged, and the shard frozen: its snapshot is the head of the layers |
+| `layers` | what waits is merged, and the shard frozen: its snapshot is the head of the layers, see `timed_layers.py` |
 | `shard` | the rows of the layers are written as parts, and merged into a shard that nobody knows |
 
 Invariants:
@@ -17,6 +17,7 @@ Invariants:
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
@@ -30,15 +31,16 @@ from millpond.maps.layered.rows import batches_of_spans, check_fields
 from millpond.maps.loads.merge import Arrived, Received, merge_loads
 from millpond.maps.loads.merge_queue import Merged, merge_map
 from millpond.maps.loads.pond_folder import writer_folder
+from millpond.maps.loads.timed_layers import timed_layers
 from millpond.maps.log.apply import record
 from millpond.maps.log.clone import raise_version
 from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
+from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.definition import Store
 from millpond.maps.model.keyspaces import HISTORY
-from millpond.maps.model.snapshot_pointer import move_pointer
-from millpond.maps.model.store_limits import refuse_settings
+from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.manifest import LayerMode
@@ -46,7 +48,10 @@ from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.stores.files import make_folder, remove_tree, sync
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
+
+    import lmdb
+    import pyarrow as pa
 
     from millpond.kernel.space import Transaction
     from millpond.maps.layered.head import Layers
@@ -63,12 +68,12 @@ __all__ = ("convert",)
 def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     """Bring a map into the other store; nothing when it is there.
 
-    Raises: `Invalid`, kind `store_unsupported`, for settings that the other store does not have; `Unavailable` when
-    the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is damaged.
+    Raises: `Unavailable` when the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is
+    damaged.
     """
     if pond_map.definition.store is store:
         return
-    definition = refuse_settings(replace(pond_map.definition, store=store))
+    definition = replace(pond_map.definition, store=store)
     with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
         job.running()
         job.note(store=str(store))
@@ -99,15 +104,23 @@ def _switch(tx: Transaction, loading: Loading, before: MapDefinition, store: Sto
 def _to_layers(loading: Loading, pond_map: Map, definition: MapDefinition) -> None:
     shard, loads = pond_map.shard, loading.loads
     merge_map(loads, shard, Merged())
-    pond_map.freeze()  # the long part; what comes meanwhile is frozen below, alone
-    step("convert.frozen")
-    with shard.exclusive(), loads.alone():
+    with ExitStack() as held:
+        frozen: Callable[[], SnapshotManifest] = pond_map.freeze
+        if shard.tracking:
+            frozen = held.enter_context(timed_layers(loading, shard, pond_map.objects)).manifest
+        frozen()  # the long part; what comes meanwhile is frozen below, alone
+        step("convert.frozen")
+        held.enter_context(shard.exclusive())
+        held.enter_context(loads.alone())
         merge_map(loads, shard, Merged())
-        manifest = pond_map.freeze()
+        manifest = frozen()
         step("convert.prepared")
 
         def switch(tx: Transaction) -> None:
             entry = _switch(tx, loading, shard.definition, definition.store)
+            current = Current(manifest.id, manifest.incarnation, manifest.shard_version)
+            if read_pointer(tx, definition.name).current != current:
+                move_pointer(tx, definition.name, current)
             put_change(tx, definition.name, manifest.shard_version, manifest.id, entry)
 
         loading.space.write(switch)
@@ -169,7 +182,8 @@ def _finish(loading: Loading, layers: Layers, shard: Shard, base: SnapshotManife
 def _merge(
     loading: Loading, objects: Objects, shard: Shard, number: int, manifest: SnapshotManifest, layers: Sequence[Layer]
 ) -> None:
-    """Merge the rows of layers of a manifest into a shard, as those of one load."""
+    """Merge the rows of layers of a manifest into a shard, as those of one load; they keep their update times."""
+    times = manifest.times_of(layers)
     overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
     place = shard.folder.with_name(f"parts{number}")
     writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)
@@ -181,6 +195,15 @@ def _merge(
         writer.write(rows)
     parts = tuple(Received(Path(part.folder), part.manifest) for part in writer.finish())
     if parts:
+        put_ms = loading.clock.now_ms() if times.instant is None else times.instant
         with shard.exclusive():
-            merge_loads(shard, [Arrived(number, loading.clock.now_ms(), overwrite, parts)])
+            merge_loads(shard, [Arrived(number, put_ms, overwrite, parts)])
+            if times.updates and shard.tracking:
+                batches = chain.from_iterable(batches_of_spans(objects, alone, GroupSpan(), updates=True))
+                shard.change(lambda tx: _put_times(shard, tx, batches), None)
     remove_tree(place)
+
+
+def _put_times(shard: Shard, tx: lmdb.Transaction, batches: Iterator[pa.RecordBatch]) -> None:
+    for rows in batches:
+        shard.updates.put_times(tx, rows, rows.column(UPDATED).to_pylist())

@@ -27,7 +27,7 @@ from millpond.maps.layered.row_files import RowFile
 from millpond.maps.layered.share_ranges import Writes, layer_of_files
 from millpond.maps.layered.writer import WrittenLayer, layer_of_rows
 from millpond.maps.loads.merge import Received, part_rows
-from millpond.maps.log.log import Entry
+from millpond.maps.log.log import Entry, head_of
 from millpond.maps.log.queue import series_of
 from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import MapDefinition
@@ -158,6 +158,8 @@ class LayeredLoad:
         """
         for name in self._parts:
             self._convert(space, name)
+        with space.read() as tx:
+            now_ms = max(now_ms, head_of(tx).stamp_ms)  # the time of its entry, when that comes next
         self._placed = [self._on_head(*layer, now_ms) for layer in self._layers.values()]
         step("load.layers_placed")
 
@@ -196,7 +198,7 @@ class LayeredLoad:
         loaded = manifest
         if head.manifest is not None and not layers.definition.kind.keyed:
             # What lies on top was put together with the groups under it: the rows of the load are told apart.
-            alone = replace(layer, mode=LayerMode.WHOLE)
+            alone = replace(layer, mode=LayerMode.WHOLE, updated=now_ms if manifest.updates else None)
             loaded = layers.stored(replace(manifest, layers=(alone,), sections=None))
         return _Placed(layers, contents, head, layers.stored(manifest), loaded)
 

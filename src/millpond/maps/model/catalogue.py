@@ -18,7 +18,6 @@ from millpond.kernel.space import ReadTransaction, Space, Transaction
 from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
-from millpond.maps.model.store_limits import refuse_settings
 from millpond.times.durations import optional_duration
 
 __all__ = (
@@ -169,7 +168,7 @@ def altered(definition: MapDefinition, settings: Mapping[str, Any]) -> MapDefini
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return refuse_settings(replace(definition, **durations(settings)))
+    return replace(definition, **durations(settings))
 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,8 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, ValueType
 
 __all__ = (
-    "INSTANT", "MOMENT", "canonical_schema", "check_columns", "presented_schema", "scalar_arrow", "value_arrow",
+    "INSTANT", "MOMENT", "UPDATED", "canonical_schema", "check_columns", "presented_schema", "scalar_arrow",
+    "value_arrow",
 )  # fmt: skip
 
 INSTANT = pa.timestamp("ms", tz="UTC")
@@ -34,6 +35,9 @@ INSTANT = pa.timestamp("ms", tz="UTC")
 
 MOMENT = pa.timestamp("us", tz="UTC")
 """The times that are values."""
+
+UPDATED = "updated"
+"""The column of the time at which a row was put, UTC milliseconds: only maintenance and folds of layers see it."""
 
 _SCALARS: dict[ScalarType, pa.DataType] = {
     ScalarType.STRING: pa.string(),
@@ -60,13 +64,15 @@ def value_arrow(value: ValueType | None) -> pa.DataType:
     return pa.struct([pa.field(name, _SCALARS[scalar]) for name, scalar in value.fields])
 
 
-def canonical_schema(definition: MapDefinition) -> pa.Schema:
-    """The schema that every batch of canonical rows has."""
+def canonical_schema(definition: MapDefinition, *, updates: bool = False) -> pa.Schema:
+    """The schema that every batch of canonical rows has; with `updates`, of rows that tell when they were put."""
     fields = [
         pa.field(name, pa.binary() if name == "key" else pa.int64(), nullable=False) for name in definition.kind.address
     ]
     if definition.kind.valued:
         fields.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))
+    if updates:
+        fields.append(pa.field(UPDATED, pa.int64(), nullable=False))
     return pa.schema(fields)
 
 

@@ -82,18 +82,6 @@ class Projection:
                 reason=str(error).splitlines()[0], hint="leave the field a long, or widen it to string",
             ) from error  # fmt: skip
 
-    def groups(self, schema: pa.Schema, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Groups of rows with their values as they are shown; `schema` is that of groups in force."""
-        rows = batch.column("rows")
-        structs = rows.values
-        names = [field.name for field in structs.type]
-        columns = [structs.field(name) if name != "value" else self.values(structs.field(name)) for name in names]
-        kind = schema.field("rows").type
-        items = pa.StructArray.from_arrays(columns, fields=list(kind.value_type))
-        lists = pa.Array.from_buffers(kind, len(rows), rows.buffers()[:2], offset=rows.offset, children=[items])
-        others = {name: batch.column(name) for name in batch.schema.names} | {"rows": lists}
-        return pa.RecordBatch.from_arrays([others[name] for name in schema.names], schema=schema)
-
 
 @lru_cache(maxsize=16)
 def _repeated(kind: pa.DataType, default: bytes | None, bits: int) -> pa.Array:

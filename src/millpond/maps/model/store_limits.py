@@ -15,13 +15,11 @@ __all__ = (
     "need_shard",
     "one_state",
     "preferred_store",
-    "refuse_settings",
     "tracks_updates",
     "unsupported",
 )
 
 UNSUPPORTED = {
-    "update_time": "retain by effective_time, or alter the map to store='shard', which keeps a time for each row",
     "changes": "of layers those in a folder are a stream, as long as maps.history; alter it to store='shard'",
     "replication": "serve the pond from one node, or alter the map to store='shard' before",
     "shard": "read the map by lookup, scan or a snapshot: it has no shard",
@@ -52,20 +50,6 @@ def need_shard(definition: MapDefinition, operation: str) -> None:
     """
     if definition.store is not Store.SHARD:
         raise unsupported(definition.name, operation)
-
-
-def _needs_times(definition: MapDefinition) -> bool:
-    return definition.retain_by == "update_time" or tracks_updates(definition)
-
-
-def refuse_settings(definition: MapDefinition) -> MapDefinition:
-    """The definition, when its store can keep to its settings.
-
-    Raises: `Invalid`, kind `store_unsupported`.
-    """
-    if _needs_times(definition):
-        need_shard(definition, "update_time")
-    return definition
 
 
 # -- the store of a map that names none ---------------------------------------------------------------
@@ -99,11 +83,7 @@ def tracks_updates(definition: MapDefinition) -> bool:
 def at_birth(definition: MapDefinition, stated: Store | None, preferred: str, *, served: bool) -> MapDefinition:
     """The definition of a new map in the store that its maker stated, else in that of the setting `maps.store`.
 
-    By default a map whose settings only a shard can keep to is in one, whatever is preferred. `served`: on a node.
-
-    Raises: `Invalid`, kind `store_unsupported`, for settings that the stated store cannot keep to.
+    `served`: on a node.
     """
-    if stated is not None:
-        return refuse_settings(replace(definition, store=stated))
     layers = preferred == "layers" or (preferred == "auto" and not served)
-    return replace(definition, store=Store.LAYERS if layers and not _needs_times(definition) else Store.SHARD)
+    return replace(definition, store=stated or (Store.LAYERS if layers else Store.SHARD))

@@ -141,10 +141,12 @@ def sections_over(
 
 
 def write_groups(
-    objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch], spill: SpillTo | None
-) -> ranges.Index:
-    """Write one layer of groups in order."""
-    return ranges.write(objects, groups, schema=group_schema(definition), bytes_at_once=bytes_at_once(spill))
+    objects: Objects, definition: MapDefinition, groups: Iterable[pa.RecordBatch], spill: SpillTo | None, *,
+    updates: bool = False,
+) -> ranges.Index:  # fmt: skip
+    """Write one layer of groups in order; with `updates`, their rows tell when they were put."""
+    schema = group_schema(definition, updates=updates)
+    return ranges.write(objects, groups, schema=schema, bytes_at_once=bytes_at_once(spill))
 
 
 def bytes_at_once(spill: SpillTo | None) -> int:

@@ -39,7 +39,7 @@ from millpond.arrays.compiled import kernel
 from millpond.arrays.memory import copy_bytes, prefetch, store_u64, swap_u64
 from millpond.arrays.radix import I64, U64, ordered_u64, radix_order
 from millpond.arrays.xxh3 import hash_keys
-from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.columns import UPDATED, value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
@@ -72,12 +72,14 @@ BLOCKS_ROWS_MIN = 500_000
 COVER = pa.list_(pa.field("item", pa.struct([pa.field("from", pa.int64()), pa.field("row", pa.int32())]), False))
 
 
-def group_schema(definition: MapDefinition) -> pa.Schema:
-    """The columns of a group of this map."""
+def group_schema(definition: MapDefinition, *, updates: bool = False) -> pa.Schema:
+    """The columns of a group of this map; with `updates`, rows tell when they were put."""
     kind = definition.kind
     row = [pa.field(name, pa.int64(), nullable=False) for name in row_times(kind)]
     if kind.valued:
         row.append(pa.field("value", value_arrow(definition.value), nullable=definition.value is not None))
+    if updates:
+        row.append(pa.field(UPDATED, pa.int64(), nullable=False))
     fields = [pa.field("key", pa.binary(), nullable=False)]
     if kind.keyed:
         fields.append(pa.field("hash", pa.uint64(), nullable=False))
@@ -94,9 +96,9 @@ def row_times(kind: Kind) -> tuple[str, ...]:
 
 def freeze_groups(
     definition: MapDefinition, rows: Iterable[pa.RecordBatch], *, touched: pa.Array | None = None,
-    spill: SpillTo | None = None, repeats: Repeats | None = None,
+    spill: SpillTo | None = None, repeats: Repeats | None = None, updates: bool = False,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    """Canonical rows, in any order, as sorted batches of groups.
+    """Canonical rows, in any order, as sorted batches of groups; with `updates`, rows that tell when they were put.
 
     `touched` names keys (ranged kinds: the 16 bytes of `range_order_keys`) that must come out even when they have
     no row: as tombstones. `spill` says where rows wait that memory may not hold; without it all are held.
@@ -113,15 +115,15 @@ def freeze_groups(
     threads = min(THREADS_MAX, len(os.sched_getaffinity(0)), 1 + runs.rows // BLOCKS_ROWS_MIN)
     block_bytes = BLOCK_BYTES_MAX if spill is None else min(BLOCK_BYTES_MAX, max(1, spill.bytes_max // threads))
 
-    times = row_times(definition.kind)
+    times, schema = row_times(definition.kind), group_schema(definition, updates=updates)
 
     def block(bounds: tuple[int, int]) -> Iterator[pa.RecordBatch]:
         rows, touched_here = runs.between(*bounds), _touched_between(definition, gone, *bounds)
         if spill is not None and times and sum(batch.nbytes for batch, _ in rows) > LARGE_BLOCKS * block_bytes:
-            large = _freeze_large(definition, rows, touched_here[0], spill.folder, repeats)
+            large = _freeze_large(definition, schema, rows, touched_here[0], spill.folder, repeats)
             if large is not None:
                 return iter([large])
-        return _freeze_block(definition, rows, touched_here, repeats)
+        return _freeze_block(definition, schema, rows, touched_here, repeats)
 
     for batches in ordered_results(block, _blocks(runs, block_bytes, threads), threads):
         yield from batches
@@ -199,8 +201,8 @@ class _Grouped:
 
 
 def _freeze_block(
-    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: tuple[pa.Array, U64],
-    repeats: Repeats | None,
+    definition: MapDefinition, schema: pa.Schema, rows: list[tuple[pa.RecordBatch, U64]],
+    gone: tuple[pa.Array, U64], repeats: Repeats | None,
 ) -> Iterator[pa.RecordBatch]:  # fmt: skip
     batches = [batch for batch, _ in rows if batch.num_rows]
     if not batches and not len(gone[0]):
@@ -211,12 +213,12 @@ def _freeze_block(
     batch = table[0] if table else None
     columns = _keyed_group if definition.kind.keyed else _ranged_group
     grouped = columns(definition, batch, majors, gone[0], repeats)
-    yield from _emit(definition, batch, grouped)
+    yield from _emit(schema, batch, grouped)
 
 
 def _freeze_large(
-    definition: MapDefinition, rows: list[tuple[pa.RecordBatch, U64]], gone: pa.Array, folder: Path,
-    repeats: Repeats | None,
+    definition: MapDefinition, schema: pa.Schema, rows: list[tuple[pa.RecordBatch, U64]], gone: pa.Array,
+    folder: Path, repeats: Repeats | None,
 ) -> pa.RecordBatch | None:  # fmt: skip
     """The group of rows that are all of one key, or range, put together in files; None when they are of several."""
     batches = [batch for batch, _ in rows if batch.num_rows]
@@ -229,10 +231,9 @@ def _freeze_large(
     grouped = columns(definition, head.slice(0, 1), majors, none, None)
     if {*_order_keys(definition, gone)} - {*to_list(grouped.keys)}:
         return None
-    schema = group_schema(definition)
     row_type = schema.field("rows").type.value_type
     group = large_group(batches, pa.schema(list(row_type)), row_times(definition.kind), folder, repeats)
-    return _batch_of(definition, grouped, 0, 1, np.array([0, len(group)], np.int64), group)
+    return _batch_of(schema, grouped, 0, 1, np.array([0, len(group)], np.int64), group)
 
 
 def _order_keys(definition: MapDefinition, touched: pa.Array) -> list[bytes]:
@@ -413,38 +414,34 @@ def _ranged_group(
 # -- batches of groups --------------------------------------------------------------------------------
 
 
-def _emit(definition: MapDefinition, batch: pa.RecordBatch | None, grouped: _Grouped) -> Iterator[pa.RecordBatch]:
-    schema = group_schema(definition)
+def _emit(schema: pa.Schema, batch: pa.RecordBatch | None, grouped: _Grouped) -> Iterator[pa.RecordBatch]:
     row_type = schema.field("rows").type.value_type
     for low in range(0, len(grouped.keys), GROUPS_PER_BATCH):
         high = min(low + GROUPS_PER_BATCH, len(grouped.keys))
         spans = grouped.starts[low : high + 1]
         chosen = grouped.order[spans[0] : spans[-1]]
-        taken = _take_rows(definition, batch, chosen, row_type)
-        yield _batch_of(definition, grouped, low, high, spans - spans[0], taken)
+        taken = _take_rows(batch, chosen, row_type)
+        yield _batch_of(schema, grouped, low, high, spans - spans[0], taken)
 
 
-def _batch_of(
-    definition: MapDefinition, grouped: _Grouped, low: int, high: int, spans: I64, rows: pa.Array
-) -> pa.RecordBatch:
+def _batch_of(schema: pa.Schema, grouped: _Grouped, low: int, high: int, spans: I64, rows: pa.Array) -> pa.RecordBatch:
     """Some of the groups, whose rows these are."""
-    schema = group_schema(definition)
     columns = [_key_slice(grouped.keys, low, high)]
     if grouped.hashes is not None:
         columns.append(pa.array(grouped.hashes[low:high]))
-    return pa.RecordBatch.from_arrays([*columns, *list_of_rows(definition, spans, rows)], schema=schema)
+    return pa.RecordBatch.from_arrays([*columns, *list_of_rows(schema, spans, rows)], schema=schema)
 
 
-def list_of_rows(definition: MapDefinition, spans: I64, rows: pa.Array) -> list[pa.Array]:
+def list_of_rows(schema: pa.Schema, spans: I64, rows: pa.Array) -> list[pa.Array]:
     """The columns of groups whose rows lie between each two of the `spans`: `rows`, and of sessions their `cover`."""
-    type_ = group_schema(definition).field("rows").type
+    type_ = schema.field("rows").type
     columns = [pa.ListArray.from_arrays(pa.array(spans.astype(np.int32)), rows, type=type_)]
-    if definition.kind is Kind.SESSION:
+    if "cover" in schema.names:
         columns.append(_cover(rows, spans))
     return columns
 
 
-def _take_rows(definition: MapDefinition, batch: pa.RecordBatch | None, chosen: I64, row_type: pa.DataType) -> pa.Array:
+def _take_rows(batch: pa.RecordBatch | None, chosen: I64, row_type: pa.DataType) -> pa.Array:
     if batch is None:
         return pa.array([], row_type)
     indices = pa.array(chosen)
@@ -460,7 +457,7 @@ def _key_slice(keys: Bytes, low: int, high: int) -> pa.Array:
 
 
 def _cover(rows: pa.Array, spans: I64) -> pa.Array:
-    starts, ends = (child.to_numpy() for child in rows.flatten())
+    starts, ends = (child.to_numpy() for child in rows.flatten()[:2])
     offsets, since, row = cover_sessions(spans, starts, ends)
     items = pa.StructArray.from_arrays([pa.array(since), pa.array(row)], fields=list(COVER.value_type))
     return pa.ListArray.from_arrays(pa.array(offsets.astype(np.int32)), items, type=COVER)

@@ -54,8 +54,8 @@ def join_groups(
     used = _join(members, whole, fill, rows.low, rows.high, rows.first, rows.second, places, offsets)
     fields = gathered(rows.batches, places[:used])
     structs = pa.StructArray.from_arrays(fields.columns, fields=list(fields.schema))
-    columns = [*keys.columns, *list_of_rows(definition, offsets, structs)]
-    yield pa.RecordBatch.from_arrays(columns, schema=pieces[0][1].schema)
+    schema = pieces[0][1].schema
+    yield pa.RecordBatch.from_arrays([*keys.columns, *list_of_rows(schema, offsets, structs)], schema=schema)
 
 
 def _union(batches: list[pa.RecordBatch]) -> tuple[pa.RecordBatch, I64]:

@@ -11,8 +11,8 @@ Invariants, which `docs/format/layers.md` draws:
 * The oldest layer is whole and has no tombstones.
 * Layers of ranged maps are whole, because their sections say which group answers; a partial layer is resolved over the
   head that it is put on. So are those that join rows where a group has but one row.
-* A fold changes no answer, and writes rows as the value type in force says. Neighbours of one mode become one layer of
-  that mode; others only together with all that lie under them.
+* A fold changes no answer and no update time, and writes rows as the value type in force says. Neighbours of one mode
+  become one layer of that mode; others only together with all that lie under them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,12 @@ import pyarrow as pa
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
+from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
-from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
+from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.ranges.merge import merge
@@ -64,19 +65,22 @@ LAYERS_MAX = 16
 
 def write_layer(
     objects: Objects, definition: MapDefinition, rows: Iterable[pa.RecordBatch], mode: LayerMode, *,
-    touched: pa.Array | None = None, spill: SpillTo | None = None,
+    touched: pa.Array | None = None, spill: SpillTo | None = None, times: LayerTimes = NO_TIMES,
 ) -> Layer | None:  # fmt: skip
     """Write canonical rows, in any order, as one layer; None when there are none.
 
     Of several rows of one address the last counts; the first in a `fill` layer. `touched` names keys (ranged kinds: by
-    `range_order_keys`) that come out of a whole layer as tombstones where they have no row.
+    `range_order_keys`) that come out of a whole layer as tombstones where they have no row. `times` says when the rows
+    were put, or that they tell it; those of a load are put when their layer is put on a head.
 
     Raises: `Unavailable` when the place is full.
     """
     assert touched is None or mode is LayerMode.WHOLE, "only a whole group says that there is nothing else"
     first = mode is LayerMode.FILL
-    groups = freeze_groups(definition, rows, touched=touched, spill=spill, repeats="first" if first else "last")
-    layer = _layer(write_groups(objects, definition, groups, spill), definition, mode)
+    groups = freeze_groups(
+        definition, rows, touched=touched, spill=spill, repeats="first" if first else "last", updates=times.updates
+    )
+    layer = _layer(write_groups(objects, definition, groups, spill, updates=times.updates), definition, mode, times)
     step("layers.layer_written")
     return layer
 
@@ -93,8 +97,11 @@ def on_top(
     """
     assert head is None or head.bounds is None, "a subset is not written to"
     base = head or SnapshotManifest.empty(definition, created_ms=created_ms)
+    base = base.keeping_updates(base.updates or tracks_updates(definition), created_ms)
     manifest = replace(base, shard_version=version, created_ms=created_ms)
     if layer is not None:
+        if manifest.updates and layer.updated is None and not layer.updates:
+            layer = replace(layer, updated=created_ms)
         check_exact(objects, manifest, layer)
         settled = _settled(objects, manifest, layer, spill)
         layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
@@ -133,22 +140,25 @@ def _with_sections(
 def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: SpillTo | None) -> Layer:
     """The layer as it may lie over those of a manifest, see the invariants."""
     kind, below, definition = manifest.kind, manifest.layers, manifest.definition
-    if layer.mode is LayerMode.FILL and not kind.valued:
+    if layer.mode is LayerMode.FILL and not kind.valued and not manifest.updates:
         return replace(layer, mode=LayerMode.JOIN)  # rows of one address are equal
     if layer.mode is LayerMode.JOIN and not kind.timed:
         return replace(layer, mode=LayerMode.WHOLE)
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
     modes = [layer.mode, *(under.mode for under in below)]
-    readers = [ranges.open_index(objects, shown_layer(objects, manifest, under), verify=True) for under in below]
+    times = manifest.times_of((layer, *below))
+    shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
+    readers = [ranges.open_index(objects, index, verify=True) for index in shown]
 
     def resolved() -> Iterator[pa.RecordBatch]:
-        for batch in _groups(objects, manifest, layer):
+        for batch in _groups(objects, manifest, layer, times):
             under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
             pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
             yield from join_groups(definition, modes, [(0, batch), *pieces])
 
-    resolved_layer = _layer(write_groups(objects, definition, resolved(), spill), definition, LayerMode.WHOLE)
+    index = write_groups(objects, definition, resolved(), spill, updates=times.updates)
+    resolved_layer = _layer(index, definition, LayerMode.WHOLE, times)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer
 
@@ -163,23 +173,27 @@ def _grounded(
         *above, last = layers
         if last.mode is not LayerMode.WHOLE:
             return (*above, replace(last, mode=LayerMode.WHOLE))
-        alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last))
-        grounded = _layer(write_groups(objects, definition, alive, spill), definition, LayerMode.WHOLE)
+        times = manifest.times_of((last,))
+        alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last, times))
+        index = write_groups(objects, definition, alive, spill, updates=times.updates)
+        grounded = _layer(index, definition, LayerMode.WHOLE, times)
         if grounded is not None:
             return (*above, grounded)
         layers = tuple(above)
     return layers
 
 
-def _groups(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> Iterator[pa.RecordBatch]:
-    """The groups of a layer, range by range."""
-    cursor = Cursor(objects, shown_layer(objects, manifest, layer))
+def _groups(
+    objects: Objects, manifest: SnapshotManifest, layer: Layer, times: LayerTimes = NO_TIMES
+) -> Iterator[pa.RecordBatch]:
+    """The groups of a layer, range by range, for one with these update times."""
+    cursor = Cursor(objects, shown_layer(objects, manifest, layer, updates=times.updates))
     while not cursor.done:
         yield cursor.take(cursor.entry.last)
 
 
-def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode) -> Layer | None:
-    return Layer.of(index, definition, mode) if index.count else None
+def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes) -> Layer | None:
+    return Layer.of(index, definition, mode, times) if index.count else None
 
 
 # -- folding ------------------------------------------------------------------------------------------
@@ -224,13 +238,14 @@ def fold_layers(
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
+    times = manifest.times_of(inputs)
     merged = merge(
-        objects, [shown_layer(objects, manifest, layer) for layer in inputs], bytes_at_once=bytes_at_once(spill),
-        drop_tombstones=tombstones if oldest else None,
+        objects, [shown_layer(objects, manifest, layer, updates=times.updates) for layer in inputs],
+        bytes_at_once=bytes_at_once(spill), drop_tombstones=tombstones if oldest else None,
         overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
     )  # fmt: skip
     step("layers.folded")
-    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0])
+    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
     return LayerFold(tuple(inputs), output, oldest)
 
 

@@ -11,6 +11,7 @@ Invariants:
   can read the snapshot.
 * Layers are newest first; the last is the base: it is whole and holds no tombstones.
 * Each layer names the value type that its rows were written under; all that ever were in force are there.
+* Of a map that keeps update times each layer has one for all its rows, or its rows have one each.
 
 `docs/format/snapshot.md` draws it.
 """
@@ -31,13 +32,14 @@ from millpond.maps.snapshots.bounds import SnapshotBounds
 from millpond.ranges.files import content_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from millpond.ranges.index import Index, Source
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "Layer", "LayerMode", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest",
+    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "list_manifests", "load_manifest",
+    "manifest_name", "store_manifest",
 )  # fmt: skip
 
 FORMAT = 1
@@ -49,6 +51,8 @@ LAYERS_FORMAT = 4
 """Keyed maps with a layer that is not whole: a reader that takes each for whole would miss rows."""
 FIELDS_FORMAT = 5
 """Maps whose fields changed: a reader that takes all layers for alike would show other fields."""
+UPDATES_FORMAT = 6
+"""Maps that keep update times: an older reader knows no rows that have one, and would fold them without."""
 
 
 class LayerMode(StrEnum):
@@ -60,10 +64,23 @@ class LayerMode(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class LayerTimes:
+    """The update times of a layer: one `instant` for all rows, or with `updates` a column of the rows; or none."""
+
+    instant: int | None = None
+    updates: bool = False
+
+
+NO_TIMES = LayerTimes()
+"""Nobody keeps when the rows were put, or it is not known yet."""
+
+
+@dataclass(frozen=True, slots=True)
 class Layer:
     """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean.
 
-    `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`.
+    `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`. `updates` says that
+    its rows have a column of update times; it does not count where `updated` says when all were put.
     """
 
     index: str
@@ -71,11 +88,17 @@ class Layer:
     size: int
     mode: LayerMode = LayerMode.WHOLE
     value: str = ""
+    updated: int | None = None
+    updates: bool = False
 
     @classmethod
-    def of(cls, index: Index, definition: MapDefinition, mode: LayerMode = LayerMode.WHOLE) -> Layer:
+    def of(
+        cls, index: Index, definition: MapDefinition, mode: LayerMode = LayerMode.WHOLE,
+        times: LayerTimes = NO_TIMES,
+    ) -> Layer:  # fmt: skip
         """The layer of an index that was written under a definition."""
-        return cls(index.id, index.count, index.size, mode, definition.value_id)
+        value = definition.value_id
+        return cls(index.id, index.count, index.size, mode, value, updated=times.instant, updates=times.updates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,6 +108,7 @@ class SnapshotManifest:
     `shard_version` is the version of the shard it was frozen from; `sections` the id of the list of
     sections of a ranged map; those that were written in format 1 and 2 have one index over all their ranges instead,
     `intervals`. `bounds` are those of a snapshot that is a subset. `value` and `fields` are in force; `formers` were.
+    `updates`: it is known when each row was put.
     """
 
     map: str
@@ -100,6 +124,7 @@ class SnapshotManifest:
     sections: str | None = None
     fields: FieldIds | None = None
     formers: tuple[FormerValue, ...] = ()
+    updates: bool = False
 
     @classmethod
     def empty(cls, definition: MapDefinition, *, shard_version: int = 0, created_ms: int) -> SnapshotManifest:
@@ -142,6 +167,20 @@ class SnapshotManifest:
             shard_version=self.shard_version + 1, created_ms=created_ms,
         )  # fmt: skip
 
+    def keeping_updates(self, updates: bool, instant: int) -> SnapshotManifest:
+        """The same rows, whose update times are kept, or not; where none were kept, all count as put at an instant."""
+        if self.updates == updates:
+            return self
+        layers = tuple(replace(layer, updated=instant if updates else None) for layer in self.layers)
+        return replace(self, updates=updates, layers=layers)
+
+    def times_of(self, layers: Sequence[Layer]) -> LayerTimes:
+        """The update times of a layer that is written of some of its layers."""
+        instants = {layer.updated for layer in layers}
+        if not self.updates:
+            return NO_TIMES
+        return LayerTimes(instants.pop()) if len(instants) == 1 and None not in instants else LayerTimes(updates=True)
+
     def shown_as(self, definition: MapDefinition) -> SnapshotManifest:
         """The same rows with the fields of a later definition; itself where they are the same. It is not stored."""
         if self.definition.value_id == definition.value_id:
@@ -171,6 +210,8 @@ class SnapshotManifest:
     @property
     def format(self) -> int:
         """The least format that says all of this."""
+        if self.updates or any(layer.updates for layer in self.layers):
+            return UPDATES_FORMAT
         if self.fields is not None:
             return FIELDS_FORMAT
         if not self.whole:
@@ -185,6 +226,12 @@ class SnapshotManifest:
                 del layer["mode"]
             if not layer["value"]:
                 del layer["value"]
+            if layer["updated"] is None:
+                del layer["updated"]
+            if not layer["updates"]:
+                del layer["updates"]
+        if self.format < UPDATES_FORMAT:
+            del payload["updates"]
         if self.format < FIELDS_FORMAT:
             del payload["fields"], payload["formers"]
         if self.format < SECTIONS_FORMAT:
@@ -204,7 +251,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, FIELDS_FORMAT) from error
+            raise _other_format(error.found, UPDATES_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
@@ -212,12 +259,17 @@ class SnapshotManifest:
             ) from error  # fmt: skip
         if form.format != manifest.format:
             raise _other_format(form.format, manifest.format)
+        if manifest.updates and any(layer.updated is None and not layer.updates for layer in manifest.layers):
+            raise Corrupt(
+                "a layer does not tell when its rows were put", kind="snapshot_damaged",
+                object=manifest_name(content_id(data)), map=manifest.map,
+            )  # fmt: skip
         return manifest
 
 
 _FORMS = {
     number: JsonForm(SnapshotManifest, format=number)
-    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT)
+    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT, UPDATES_FORMAT)
 }
 
 

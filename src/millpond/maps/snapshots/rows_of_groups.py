@@ -19,7 +19,7 @@ from millpond import ranges
 from millpond.arrays.byte_columns import Bytes, bytes_of
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64, unordered_i64
-from millpond.maps.model.columns import canonical_schema
+from millpond.maps.model.columns import UPDATED, canonical_schema
 from millpond.maps.search.groups import Groups
 from millpond.maps.search.visible import visible_groups
 from millpond.maps.snapshots.groups_of_rows import range_bounds
@@ -66,19 +66,23 @@ def spans(objects: Objects, manifest: SnapshotManifest, whole: GroupSpan, bytes_
     return [GroupSpan(low, high) for low, high in zip([whole.lower, *cuts], [*cuts, whole.upper], strict=True)]
 
 
-def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Iterator[pa.RecordBatch]:
+def thaw(
+    objects: Objects, manifest: SnapshotManifest, span: GroupSpan, *, updates: bool = False
+) -> Iterator[pa.RecordBatch]:
     """The canonical rows of a span, a batch for each range that holds some, in no promised order.
+
+    `updates`: with the time at which each was put, of a manifest that tells it.
 
     Raises: `NotFound`, `Corrupt`, naming the file.
     """
     definition = manifest.definition
     if not manifest.whole:
         modes = [layer.mode for layer in manifest.layers]
-        for pieces in _stretches(objects, manifest, span):
+        for pieces in _stretches(objects, manifest, span, updates):
             for batch in join_groups(definition, modes, pieces):
                 yield rows_of_groups(definition, batch)
         return
-    layers = [list(_groups(objects, manifest, layer, span)) for layer in manifest.layers]
+    layers = [list(_groups(objects, manifest, layer, span, updates)) for layer in manifest.layers]
     groups = Groups.of(definition.kind, layers)
     for batch, seen in zip(groups.batches, visible_groups(groups), strict=True):
         rows = rows_of_groups(definition, batch if seen.all() else batch.filter(pa.array(seen)))
@@ -87,14 +91,17 @@ def thaw(objects: Objects, manifest: SnapshotManifest, span: GroupSpan) -> Itera
 
 
 def _stretches(
-    objects: Objects, manifest: SnapshotManifest, span: GroupSpan
+    objects: Objects, manifest: SnapshotManifest, span: GroupSpan, updates: bool
 ) -> Iterator[list[tuple[int, pa.RecordBatch]]]:
     """The groups of all layers, a stretch of keys at a time, each with the number of its layer."""
     if span.keys is not None:
-        groups = ((number, [*_groups(objects, manifest, layer, span)]) for number, layer in enumerate(manifest.layers))
+        groups = (
+            (number, [*_groups(objects, manifest, layer, span, updates)])
+            for number, layer in enumerate(manifest.layers)
+        )
         yield [(number, pa.concat_batches(batches)) for number, batches in groups if batches]
         return
-    cursors = [Cursor(objects, shown_layer(objects, manifest, layer)) for layer in manifest.layers]
+    cursors = [Cursor(objects, shown_layer(objects, manifest, layer, updates=updates)) for layer in manifest.layers]
     for cursor in cursors:
         cursor.seek(span.lower or b"")
     while live := unfinished(cursors):
@@ -108,9 +115,9 @@ def _stretches(
 
 
 def _groups(
-    objects: Objects, manifest: SnapshotManifest, layer: Layer, span: GroupSpan
-) -> Iterator[pa.RecordBatch]:  # fmt: skip
-    reader = ranges.open_index(objects, shown_layer(objects, manifest, layer))
+    objects: Objects, manifest: SnapshotManifest, layer: Layer, span: GroupSpan, updates: bool
+) -> Iterator[pa.RecordBatch]:
+    reader = ranges.open_index(objects, shown_layer(objects, manifest, layer, updates=updates))
     if span.keys is None:
         yield from reader.scan(span.lower, span.upper)
     else:
@@ -128,13 +135,13 @@ def groups_of_keys(reader: ranges.RangeReader, keys: pa.Array) -> Iterator[pa.Re
 
 
 def rows_of_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
-    """The canonical rows of a batch of groups."""
+    """The canonical rows of a batch of groups; those that tell when they were put go on telling it."""
     rows = batch.column("rows")
     # Offsets of a slice begin where the slice does; `flatten` gives just what they span.
     of_group = np.repeat(np.arange(len(rows)), np.diff(rows.offsets.to_numpy()))
     fields = rows.flatten()
     columns = _addresses(definition, batch, of_group)
-    schema = canonical_schema(definition)
+    schema = canonical_schema(definition, updates=fields.type.get_field_index(UPDATED) >= 0)
     columns |= {name: pc.struct_field(fields, name) for name in schema.names if name not in columns}
     return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
