@@ -103,7 +103,7 @@ class BranchLoad:
         state = self.states.map_at(self.branch, layer.map)
         head = manifest_of(layer.layers, state, self.branch)
         again = self.again or self.load_id is not None
-        if not again and head is not None and head.layers and head.layers[0].index == layer.layer.index:
+        if not again and head is not None and _is_there(head, layer):
             return None
         return StateChange(state, state.with_manifest(_stored(layer, head, state)))
 
@@ -131,6 +131,13 @@ class BranchLoad:
         )  # fmt: skip
 
 
+def _is_there(head: SnapshotManifest, layer: WrittenLayer) -> bool:
+    """True when a layer is the newest; of an aggregate, which would count it twice, when it was absorbed."""
+    if head.aggregation is not None:
+        return layer.id in head.tickets
+    return bool(head.layers) and head.layers[0].index == layer.layer.index
+
+
 def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
     return {layer.map: layer.rows for layer in layers}
 
@@ -141,7 +148,7 @@ def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry)
     manifest = on_top(
         layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
         spill=layers.spill(),
-    )  # fmt: skip
+    ).absorbing((layer.id,))  # fmt: skip
     if len(manifest.layers) > LAYERS_AFTER_LOAD:
         manifest = fold(layers.objects, manifest, created_ms=now, spill=layers.spill())
     return layers.stored(manifest)

@@ -192,7 +192,7 @@ class LayeredLoad:
         manifest = on_top(
             layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=now_ms,
             spill=layers.spill(),
-        )  # fmt: skip
+        ).absorbing(contents)  # fmt: skip
         loaded = manifest
         if head.manifest is not None and not layers.definition.kind.keyed:
             # What lies on top was put together with the groups under it: the rows of the load are told apart.

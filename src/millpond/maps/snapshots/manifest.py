@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, stable_json
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.model.field_ids import FieldIds, FormerValue
 from millpond.maps.model.projection import Projection, former_of, projection
@@ -49,6 +50,12 @@ LAYERS_FORMAT = 4
 """Keyed maps with a layer that is not whole: a reader that takes each for whole would miss rows."""
 FIELDS_FORMAT = 5
 """Maps whose fields changed: a reader that takes all layers for alike would show other fields."""
+AGGREGATES_FORMAT = 7
+"""Aggregates: a reader that lets the newest row of an address count would show a part for the whole."""
+
+
+TICKETS_MAX = 256
+"""The newest loads that the manifest of an aggregate remembers: more would be written anew with each load."""
 
 
 class LayerMode(StrEnum):
@@ -63,7 +70,8 @@ class LayerMode(StrEnum):
 class Layer:
     """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean.
 
-    `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`.
+    `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`. `reach` says how far
+    the largest sum of an aggregate reaches into its type, where that is worth a note.
     """
 
     index: str
@@ -71,6 +79,7 @@ class Layer:
     size: int
     mode: LayerMode = LayerMode.WHOLE
     value: str = ""
+    reach: float = 0.0
 
     @classmethod
     def of(cls, index: Index, definition: MapDefinition, mode: LayerMode = LayerMode.WHOLE) -> Layer:
@@ -85,6 +94,7 @@ class SnapshotManifest:
     `shard_version` is the version of the shard it was frozen from; `sections` the id of the list of
     sections of a ranged map; those that were written in format 1 and 2 have one index over all their ranges instead,
     `intervals`. `bounds` are those of a snapshot that is a subset. `value` and `fields` are in force; `formers` were.
+    `tickets` are the ids of the newest loads that an aggregate absorbed, the newest first.
     """
 
     map: str
@@ -100,6 +110,8 @@ class SnapshotManifest:
     sections: str | None = None
     fields: FieldIds | None = None
     formers: tuple[FormerValue, ...] = ()
+    aggregation: Aggregation | None = None
+    tickets: tuple[str, ...] = ()
 
     @classmethod
     def empty(cls, definition: MapDefinition, *, shard_version: int = 0, created_ms: int) -> SnapshotManifest:
@@ -108,6 +120,7 @@ class SnapshotManifest:
             map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
             value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
             shard_version=shard_version, created_ms=created_ms, layers=(), fields=definition.fields,
+            aggregation=definition.aggregation,
         )  # fmt: skip
 
     @cached_property
@@ -131,7 +144,14 @@ class SnapshotManifest:
         return MapDefinition(
             name=self.map, kind=self.kind, incarnation=self.incarnation, hash_bits=self.hash_bits,
             value=None if self.value is None else parse_value_type(self.value), fields=self.fields,
+            aggregation=self.aggregation,
         )  # fmt: skip
+
+    def absorbing(self, loads: tuple[str, ...]) -> SnapshotManifest:
+        """The manifest of an aggregate with these loads absorbed, last; itself for another kind."""
+        if self.aggregation is None:
+            return self
+        return replace(self, tickets=tuple(dict.fromkeys((*loads, *self.tickets)))[:TICKETS_MAX])
 
     def redefined(self, definition: MapDefinition, *, created_ms: int) -> SnapshotManifest:
         """The next manifest of a map with another value type in force; its layers stay as they are."""
@@ -171,6 +191,8 @@ class SnapshotManifest:
     @property
     def format(self) -> int:
         """The least format that says all of this."""
+        if self.aggregation is not None:
+            return AGGREGATES_FORMAT
         if self.fields is not None:
             return FIELDS_FORMAT
         if not self.whole:
@@ -185,6 +207,10 @@ class SnapshotManifest:
                 del layer["mode"]
             if not layer["value"]:
                 del layer["value"]
+            if not layer["reach"]:
+                del layer["reach"]
+        if self.format < AGGREGATES_FORMAT:
+            del payload["aggregation"], payload["tickets"]
         if self.format < FIELDS_FORMAT:
             del payload["fields"], payload["formers"]
         if self.format < SECTIONS_FORMAT:
@@ -204,7 +230,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, FIELDS_FORMAT) from error
+            raise _other_format(error.found, AGGREGATES_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
@@ -217,7 +243,7 @@ class SnapshotManifest:
 
 _FORMS = {
     number: JsonForm(SnapshotManifest, format=number)
-    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT)
+    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT, AGGREGATES_FORMAT)
 }
 
 
