@@ -61,7 +61,7 @@ def bucket_width(resolution: str) -> BucketWidth:
 
     Raises: `Invalid`.
     """
-    lowered = resolution.lower() if isinstance(resolution, str) else ""
+    lowered = str(resolution).lower()
     if lowered.strip() == "none":
         return BucketWidth(1, "none")
     match = _RESOLUTION.fullmatch(lowered)
