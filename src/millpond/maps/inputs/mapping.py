@@ -162,7 +162,7 @@ def extra_columns(
 
 def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:
     fields = definition.value is not None and definition.value.fields
-    if not fields:
+    if not fields or definition.kind is Kind.AGGREGATE:
         return 'say extra="ignore" to leave them out'
     if extra == "add":
         return f'their types are not told: first millpond alter {definition.name} --add "FIELD TYPE"'

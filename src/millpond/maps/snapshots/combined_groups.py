@@ -18,6 +18,7 @@ import numpy as np
 import pyarrow as pa
 
 from millpond.arrays.radix import I64
+from millpond.maps.model.columns import INSTANT
 from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.combining import combined_values
 from millpond.times.buckets import bucket_starts
@@ -73,7 +74,7 @@ def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Reco
     def named(run: int) -> dict[str, Any]:
         group = int(np.searchsorted(within.offsets, starts[run], side="right")) - 1
         key = batch.column("key")[group].as_py()[_HASH_BYTES:].decode(errors="replace")
-        return {"key": key, "time": rows.field("time")[int(starts[run])].as_py()}
+        return {"key": key, "bucket": rows.field("time")[int(starts[run])].cast(INSTANT).as_py().isoformat()}
 
     times, values = rows.field("time").take(pa.array(starts)), rows.field("value")
     made = combined_values(definition, values, starts, named)
