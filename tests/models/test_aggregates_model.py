@@ -78,7 +78,7 @@ def bucket_of(at: datetime, resolution: str, zone: str) -> Bucket:
 
 @dataclass
 class Model:
-    """What an aggregate holds: events by their numbers."""
+    """The content of an aggregate: events by their numbers."""
 
     resolution: str
     zone: str
@@ -244,10 +244,10 @@ def test_an_aggregate_counts_what_a_model_counts(tmp_path_factory: pytest.TempPa
         @settings(max_examples=EXAMPLES, deadline=None)
         @given(st.lists(acts, min_size=1, max_size=10), st.sampled_from(RESOLUTIONS), st.sampled_from(ZONES))
         def run(drawn: list[tuple[str, int, Any]], resolution: str, zone: str) -> None:
-            with story(pond, resolution, zone) as told:
+            with story(pond, resolution, zone) as played:
                 for act, on, about in drawn:
-                    getattr(told, act)(on, about)
-                    for target, model in zip(told.sides, told.models, strict=True):
+                    getattr(played, act)(on, about)
+                    for target, model in zip(played.sides, played.models, strict=True):
                         check(target, model)
 
         run()

@@ -17,6 +17,7 @@ from millpond.maps.log.apply import load_body, record
 from millpond.maps.log.deduplication import check_load_id, remembered
 from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import fold, on_top
+from millpond.maps.snapshots.manifest import absorbing
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.versions.commits import Message
@@ -148,7 +149,8 @@ def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry)
     manifest = on_top(
         layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
         spill=layers.spill(),
-    ).absorbing((layer.id,))  # fmt: skip
+    )  # fmt: skip
+    manifest = absorbing(manifest, (layer.id,))
     if len(manifest.layers) > LAYERS_AFTER_LOAD:
         manifest = fold(layers.objects, manifest, created_ms=now, spill=layers.spill())
     return layers.stored(manifest)

@@ -120,7 +120,7 @@ def _floored(walls: npt.NDArray[np.int64], width: BucketWidth) -> npt.NDArray[np
 
 
 def _walls(instants: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
-    """What the clocks of a zone show."""
+    """The times that the clocks of a zone show."""
     local = pc.local_timestamp(pa.array(instants).cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", zone)))
     walls: npt.NDArray[np.int64] = local.cast(pa.int64()).to_numpy()
     return walls

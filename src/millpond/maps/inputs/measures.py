@@ -2,6 +2,7 @@
 
 | fault | of |
 |---|---|
+| a bucket that begins before the year 1 | every event |
 | a count below zero | `count` |
 | NaN | every rule |
 | an infinite number | `sum` |
@@ -19,6 +20,8 @@ import pyarrow.compute as pc
 from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.columns import MOMENT, value_arrow
 from millpond.maps.model.definition import ScalarType
+from millpond.times.buckets import bucket_starts
+from millpond.times.instants import INSTANT_MIN
 
 if TYPE_CHECKING:
     from millpond.maps.inputs.faults import Faults
@@ -35,6 +38,8 @@ def measured(
     """The values of events at these times; `read` makes a column of the input one of a type."""
     value, aggregation = definition.value, definition.aggregation
     assert value is not None and aggregation is not None, "an aggregate has both"
+    starts = bucket_starts(times.fill_null(0).to_numpy(), aggregation.resolution, aggregation.time_zone)
+    faults.add(starts < INSTANT_MIN, lambda _: "the bucket of this time begins before the year 1")
     sources = dict(columns.fields)
     made: list[pa.Array[Any]] = []
     for (name, scalar), rule in zip(value.fields, aggregation.rules, strict=True):

@@ -29,8 +29,6 @@ from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
 from millpond.maps.model.definition import Kind, ScalarType
-from millpond.times.buckets import bucket_starts
-from millpond.times.instants import INSTANT_MIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -63,7 +61,6 @@ def normalise(
     work = _Work(batch, definition, columns_of, times or TimeForm(), extra)
     made = work.addresses()
     if definition.aggregation is not None:
-        work.check_buckets(made["time"])
         made["value"] = measured(definition, columns_of, batch, made["time"], work.scalar, work.faults)
     elif definition.kind.valued:
         made["value"] = work.value()
@@ -101,13 +98,6 @@ class _Work:
         if not kind.valued:
             made |= self.session()
         return made
-
-    def check_buckets(self, times: pa.Array[Any]) -> None:
-        """Mark the events whose bucket begins before the first instant that there is."""
-        aggregation = self.definition.aggregation
-        assert aggregation is not None, "an aggregate has one"
-        starts = bucket_starts(times.fill_null(0).to_numpy(), aggregation.resolution, aggregation.time_zone)
-        self.faults.add(starts < INSTANT_MIN, lambda _: "the bucket of this time begins before the year 1")
 
     def span(self, start: tuple[str, str | None], end: tuple[str, str | None]) -> dict[str, pa.Array[Any]]:
         """Two whole numbers, the first not after the second."""

@@ -21,6 +21,6 @@ def span_of(between: object) -> Between:
     if not isinstance(between, tuple | list) or len(between) != 2:
         raise Invalid(
             "between is a pair of times", kind="between", between=shown(between),
-            hint="write between=(start, stop): from the first on, and before the second",
+            hint="write a pair of times: from the first on, and before the second",
         )  # fmt: skip
     return between[0], between[1]

@@ -54,7 +54,7 @@ def aggregated_type(
     if resolution is None:
         raise Invalid(
             "an aggregate has a resolution", kind="resolution", resolution=None,
-            hint="such as resolution='1 hour'; 'none' for one bucket of all times",
+            hint="such as resolution='hour'; 'none' for one bucket of all times",
         )  # fmt: skip
     aggregation = Aggregation(tuple(rules), bucket_width(resolution).text, check_zone(time_zone or "UTC"))
     return ValueType(fields=tuple(fields.items())), aggregation

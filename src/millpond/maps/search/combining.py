@@ -134,8 +134,8 @@ def _extremes(rule: Rule, column: pa.Array, starts: I64) -> pa.Array:
         else:
             limits = np.iinfo(np.int64)
             plain = plain.fill_null(limits.max if least else limits.min)
-    found = (np.minimum if least else np.maximum).reduceat(plain.to_numpy(), starts)
-    return _masked(found, there, kind)
+    extremes = (np.minimum if least else np.maximum).reduceat(plain.to_numpy(), starts)
+    return _masked(extremes, there, kind)
 
 
 def _chosen(rule: Rule, instants: pa.Array, column: pa.Array, starts: I64) -> pa.Array:

@@ -45,13 +45,13 @@ class FoundRows(Found):
         """The answers to several batches of questions, each with the places of its questions among all."""
         orders, positions, rows, starts = [], [], [], []
         answers = begin = 0
-        for places, found in parts:
-            orders.append(places[found.order])
-            positions.append(np.where(found.positions >= 0, found.positions + answers, -1))
-            rows.append(found.rows)
-            starts.append(found.starts + begin)
-            answers += len(found.starts)
-            begin += len(found.rows)
+        for places, answer in parts:
+            orders.append(places[answer.order])
+            positions.append(np.where(answer.positions >= 0, answer.positions + answers, -1))
+            rows.append(answer.rows)
+            starts.append(answer.starts + begin)
+            answers += len(answer.starts)
+            begin += len(answer.rows)
         none = [np.zeros(0, np.int64)]
         return cls(*(np.concatenate([*none, *pieces]) for pieces in (orders, positions, rows, starts)))
 
@@ -91,18 +91,18 @@ class BucketFinder(Finder):
     def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> FoundRows:
         """As `search`, in the layers of the part with the number of each question; nothing where that is -1."""
         since = self._starts(instants)
-        found = []
+        batches = []
         for number in np.unique(numbers).tolist():
             places = np.flatnonzero(numbers == number)
             if number < 0:
-                found.append((places, FoundRows.nothing(len(places))))
+                batches.append((places, FoundRows.nothing(len(places))))
                 continue
             lower = since if len(since) == 1 else since[places]
             span = slice(parts.begins[number], parts.begins[number + 1])
             these = keys.take(pa.array(places))
             hides = parts.modes[span] == WHOLE
-            found.append((places, self._within(these, lower, lower + 1, parts.layers[span], hides)))
-        return FoundRows.joined(found)
+            batches.append((places, self._within(these, lower, lower + 1, parts.layers[span], hides)))
+        return FoundRows.joined(batches)
 
     def _starts(self, instants: I64) -> I64:
         aggregation = self.definition.aggregation

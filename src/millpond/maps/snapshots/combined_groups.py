@@ -118,7 +118,7 @@ def counted_from(begins: I64, counts: I64) -> I64:
 
 
 def reach_of(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> float:
-    """How far the largest sum of groups reaches into its type, from 0 to 1; 0 below `REACH_MIN`."""
+    """The largest sum of groups as a share of what its type holds; 0 below `REACH_MIN`."""
     assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
     sums = [
         name for (name, _), rule in zip(definition.value.parts, definition.aggregation.rules, strict=True)

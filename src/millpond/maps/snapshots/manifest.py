@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "Layer", "LayerMode", "SnapshotManifest", "list_manifests", "load_manifest", "manifest_name", "store_manifest",
+    "Layer", "LayerMode", "SnapshotManifest", "absorbing", "list_manifests", "load_manifest", "manifest_name",
+    "store_manifest",
 )  # fmt: skip
 
 FORMAT = 1
@@ -147,12 +148,6 @@ class SnapshotManifest:
             aggregation=self.aggregation,
         )  # fmt: skip
 
-    def absorbing(self, loads: tuple[str, ...]) -> SnapshotManifest:
-        """The manifest of an aggregate with these loads absorbed, last; itself for another kind."""
-        if self.aggregation is None:
-            return self
-        return replace(self, tickets=tuple(dict.fromkeys((*loads, *self.tickets)))[:TICKETS_MAX])
-
     def redefined(self, definition: MapDefinition, *, created_ms: int) -> SnapshotManifest:
         """The next manifest of a map with another value type in force; its layers stay as they are."""
         former = former_of(self.definition)
@@ -245,6 +240,13 @@ _FORMS = {
     number: JsonForm(SnapshotManifest, format=number)
     for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT, AGGREGATES_FORMAT)
 }
+
+
+def absorbing(manifest: SnapshotManifest, loads: tuple[str, ...]) -> SnapshotManifest:
+    """The manifest of an aggregate with these loads absorbed, last; itself for another kind."""
+    if manifest.aggregation is None:
+        return manifest
+    return replace(manifest, tickets=tuple(dict.fromkeys((*loads, *manifest.tickets)))[:TICKETS_MAX])
 
 
 def _other_format(version: object, supported: int) -> Invalid:
