@@ -1,5 +1,7 @@
 """The measures of events as the values of rows, one field for each rule; events that cannot be combined are faults.
 
+An event that does not say of how many it tells counts once.
+
 | fault | of |
 |---|---|
 | a bucket that begins before the year 1 | every event |
@@ -50,7 +52,8 @@ def measured(
             made.append(pa.array(np.ones(batch.num_rows, np.int64)))
         else:
             column = batch.column(sources[name])
-            made.append(_checked(sources[name], column, read(sources[name], column, scalar), rule, faults))
+            values = _checked(sources[name], column, read(sources[name], column, scalar), rule, faults)
+            made.append(values.fill_null(1) if rule is Rule.COUNT else values)
     return pa.StructArray.from_arrays(made, fields=list(value_arrow(value)))
 
 

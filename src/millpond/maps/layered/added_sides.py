@@ -10,7 +10,8 @@ all rules, and taking them away leaves the other side exactly. A side whose laye
 compared address by address instead, and an address that both sides changed is a conflict: never a wrong number.
 
 Invariants:
-* a load that both sides absorbed since the base is not counted twice: such a merge is refused;
+* a load that both sides absorbed since the base is not counted twice: a side that brings no other brings nothing, and
+  else the merge is refused;
 * the outcome remembers the loads that it holds.
 """
 
@@ -49,6 +50,10 @@ def join_sides(
 
     Raises: `Invalid`, kind `aggregate_loaded_twice`; `sum_overflow`; `NotFound`, `Corrupt`; `Unavailable`.
     """
+    if _brings_nothing(sides.base, sides.theirs, sides.ours):
+        return sides.ours
+    if _brings_nothing(sides.base, sides.ours, sides.theirs):
+        return None if sides.theirs is None else replace(sides.theirs, shard_version=version, created_ms=created_ms)
     tickets = merged_tickets(sides)
     below, layers = sides.ours, _added(sides.base, sides.theirs)
     if layers is None:
@@ -60,6 +65,16 @@ def join_sides(
             objects, below, sides.definition, layer, version=version, created_ms=created_ms, spill=spill
         )  # fmt: skip
     return None if below is None else replace(below, shard_version=version, created_ms=created_ms, tickets=tickets)
+
+
+def _brings_nothing(
+    base: SnapshotManifest | None, side: SnapshotManifest | None, other: SnapshotManifest | None
+) -> bool:
+    """True when a side made loads since the base, and nothing else, which the other side has, too."""
+    if side is None or other is None or len(side.tickets) == TICKETS_MAX or not _added(base, side):
+        return False
+    new = {*side.tickets} - {*(() if base is None else base.tickets)}
+    return bool(new) and new <= {*other.tickets}
 
 
 def _added(base: SnapshotManifest | None, side: SnapshotManifest | None) -> tuple[Layer, ...] | None:

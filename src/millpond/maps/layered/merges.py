@@ -121,7 +121,7 @@ def merge_manifests(
             objects, Sides(definition, base, ours, theirs), version=version, created_ms=created_ms, spill=spill
         )
         if joined_sides is not None:
-            return Merged(joined_sides, None)
+            return Merged(joined_sides, 0 if joined_sides is ours else None)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours))
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)

@@ -5,7 +5,7 @@
 
 | rule | combines values to | types |
 |---|---|---|
-| `count` | their sum; an event without such a column counts once | long |
+| `count` | their sum; an event that has none counts once | long |
 | `sum` | their sum | long, double |
 | `min`, `max` | the least, the greatest | long, double, timestamp |
 | `first`, `latest` | that of the earliest, latest instant; among equals the least, the greatest | every type |
@@ -13,7 +13,7 @@
 
 Invariants:
 * every rule is commutative and associative, but for the rounding of doubles: the order of loads and folds is no matter;
-* a null adds nothing; a field is null where nothing was added.
+* a null adds nothing, but to a count; a field is null where nothing was added.
 """
 
 from __future__ import annotations
