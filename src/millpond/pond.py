@@ -22,7 +22,7 @@ import millpond.events.keyspaces
 import millpond.versions.keyspaces  # noqa: F401
 from millpond.clock import Clock, SystemClock
 from millpond.deferred import opened_once
-from millpond.errors import Conflict, Corrupt, Invalid, Unavailable
+from millpond.errors import Conflict, Corrupt, Unavailable
 from millpond.kernel.job_reports import NO_REPORTS, JobReports
 from millpond.maps.faces import PondFace
 from millpond.maps.loads.loading import Loading
@@ -38,10 +38,10 @@ from millpond.maps.loads.pond_folder import (
 from millpond.maps.log.ownership import OwnerLock
 from millpond.maps.map import Map
 from millpond.maps.model.beginning import AS_BEFORE, Retention, begin
-from millpond.maps.model.catalogue import durations
-from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType, check_name, parse_value_type
+from millpond.maps.model.definition import Kind, Scheme, Store, ValueType
 from millpond.maps.model.keyspaces import MAINTENANCE, QUEUE
-from millpond.maps.model.store_limits import at_birth, preferred_store
+from millpond.maps.model.new_map import born_in, new_map
+from millpond.maps.model.store_limits import preferred_store
 from millpond.maps.open_maps import OpenMaps
 from millpond.maps.pond_catalogue import PondCatalogue
 from millpond.maps.shard.shard import Shard
@@ -314,27 +314,28 @@ class Pond(PondFace, RefsFace):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store | None = None,
+        hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
+        time_zone: str | None = None,
     ) -> Map:  # fmt: skip
         """Create a map. `kind`, `value`, `scheme` and `hash_bytes` are fixed; the others may be altered.
 
-        `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state` or `session`. `value`: the type of
-        values as Spark writes it (`double`, or `temp double, wind_speed double`); None lets every row have its own.
+        `kind`: `state`, `temporal_state`, `ranged_state`, `temporal_ranged_state`, `session` or `aggregate`. `value`:
+        the type of values as Spark writes it (`double`, or `temp double, wind_speed double`), with the rule of each
+        field for an aggregate (`orders long count`); None lets every row have its own. Buckets of an aggregate have a
+        `resolution` (`1 hour`), by the clocks of a `time_zone`, by default UTC.
         `overwrite=False` keeps the first value of an address. `condense` and `retain` are durations, and `retain_by`
         says which time of a row they count from: `effective_time` or `update_time`. `store`: `layers` or `shard`; by
         default as the setting `maps.store` says.
 
         Raises: `AlreadyExists` unless `exist_ok` and the shapes agree; `Invalid` for a setting not understood.
         """
-        settings = {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite}
-        definition = MapDefinition(
-            name=check_name(name), kind=_one_of(Kind, kind, "kind"), incarnation=self.clock.random_id(),
-            value=parse_value_type(value) if isinstance(value, str) else value,
-            scheme=_one_of(Scheme, scheme, "scheme"), hash_bytes=hash_bytes, hash_bits=hash_bits,
-            **durations(settings),
+        definition = new_map(
+            name, kind, value, self.clock.random_id(),
+            {"condense": condense, "retain": retain, "retain_by": retain_by, "overwrite": overwrite,
+             "hash_bytes": hash_bytes, "hash_bits": hash_bits},
+            resolution=resolution, time_zone=time_zone, scheme=scheme,
         )  # fmt: skip
-        stated = None if store is None else _one_of(Store, store, "store")
-        definition = at_birth(definition, stated, self._store, served=self._serving.serving)
+        definition = born_in(definition, store, self._store, served=self._serving.serving)
         return self.map(self.catalogue.create(definition, exist_ok=exist_ok).name)
 
     def map(self, name: str) -> Map:
@@ -489,12 +490,3 @@ def _check_runs(space: Space) -> Report:
     from millpond.workflows.verify import check_runs
 
     return check_runs(space)
-
-
-def _one_of(options: Any, value: Any, name: str) -> Any:
-    try:
-        return options(value)
-    except ValueError:
-        raise Invalid(
-            f"{name} is not known", kind=f"{name}_unknown", hint=f"one of: {', '.join(options)}", value=value
-        ) from None

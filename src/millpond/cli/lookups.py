@@ -23,6 +23,7 @@ __all__ = ("get",)
     "millpond get ipv4_country 134744072",
     "millpond get airborne N14228 --at 2013-01-01T11:00Z --json",
     "millpond get weather JFK --at 2013-02-08T18:00Z --known-at 2013-02-09T00:00Z",
+    "millpond get sales JFK --between 2013-02-01T00:00Z 2013-03-01T00:00Z",
     "millpond get weather JFK --history",
     "millpond get weather JFK --ref main~1",
     "millpond get weather JFK --history --at 2013-03-01T00:00Z --json",
@@ -33,6 +34,10 @@ def get(
     key: Annotated[str, typer.Argument(metavar="KEY", help="The key; a whole number for ranged maps.")],
     at: At = None,
     known_at: KnownAt = None,
+    between: Annotated[
+        tuple[str, str] | None,
+        typer.Option("--between", metavar="START STOP", help="Combine the buckets of an aggregate that begin in here."),
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="All values over time, up to --at: drawn on a terminal, else rows.")
     ] = False,
@@ -52,7 +57,7 @@ def get(
         if history:
             _show_history(pond_map, lookup_key, at, as_json=json)
             return
-        value = pond_map.get(lookup_key, at=at, known_at=known_at)
+        value = pond_map.get(lookup_key, at=at, known_at=known_at, between=between)
     if json:
         from millpond.cli.rows import plain
 

@@ -29,6 +29,7 @@ class KindChoice(StrEnum):
     RANGED_STATE = "ranged_state"
     TEMPORAL_RANGED_STATE = "temporal_ranged_state"
     SESSION = "session"
+    AGGREGATE = "aggregate"
 
 
 class SchemeChoice(StrEnum):
@@ -72,6 +73,7 @@ Overwrite = Annotated[
     'millpond create weather --kind temporal_state --value "temp double, wind_speed double" --condense 30d',
     "millpond create ipv4_country --kind ranged_state --value string",
     "millpond create airborne --kind session",
+    'millpond create sales --kind aggregate --value "orders long count, total double sum" --resolution "1 hour"',
 )
 def create(
     name: MapName,
@@ -97,6 +99,13 @@ def create(
         StoreChoice | None,
         typer.Option("--store", help="The form of the rows; never changes an answer.", show_default="maps.store"),
     ] = None,
+    resolution: Annotated[
+        str | None, typer.Option("--resolution", metavar="WIDTH", help="The buckets of an aggregate, such as '1 hour'.")
+    ] = None,
+    time_zone: Annotated[
+        str | None,
+        typer.Option("--time-zone", metavar="ZONE", help="The clocks that buckets follow.", show_default="UTC"),
+    ] = None,
     exist_ok: Annotated[bool, typer.Option("--exist-ok", help="Accept a map that is there already and alike.")] = False,
     pond: PondPlace = _HERE,
     json: Json = False,
@@ -108,7 +117,7 @@ def create(
     with millpond.open(pond) as opened:
         made = opened.create_map(
             name, kind=str(kind), value=value, scheme=str(scheme), hash_bytes=hash_bytes, exist_ok=exist_ok,
-            store=None if store is None else str(store), **settings,
+            store=None if store is None else str(store), resolution=resolution, time_zone=time_zone, **settings,
         )  # fmt: skip
         definition = made.definition
     if json:
@@ -193,6 +202,10 @@ def _readable(name: str, value: Any) -> Any:
         return console.human_bytes(value)
     if isinstance(value, int) and not isinstance(value, bool):
         return console.human_count(value)
+    if isinstance(value, dict):
+        return ", ".join(
+            f"{key}: {' '.join(part) if isinstance(part, list | tuple) else part}" for key, part in value.items()
+        )
     return value
 
 

@@ -17,10 +17,12 @@ from millpond.client.incarnation_guard import incarnation_headers, of_same_map
 from millpond.client.loads import RemoteLoading
 from millpond.client.lookup import Questions
 from millpond.client.operations import LARGE_SECONDS_MAX, perform
+from millpond.errors import Invalid
 from millpond.json_forms import JsonForm
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.mapping import ColumnMapping, mapping_of
 from millpond.maps.inputs.single_key import single_key
+from millpond.maps.inputs.spans import Between, span_of
 from millpond.maps.loads.deletion import DeleteReport, condition_text
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.maintenance.maintenance import MaintenanceReport
@@ -107,11 +109,13 @@ class RemoteMap(MapFace, MapOperations):
             )
         )  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None) -> Any:
+    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any:
         """The value of a key at a time, see `Map.get`; a node answers.
 
         Raises: `Invalid` for a key or time the map cannot have; `Unavailable` when no node can be reached.
         """
+        if between is not None:
+            return self.lookup([key], at, known_at=known_at, between=between)[0].as_py()
         moment = None if known_at is None else parse_instant(known_at)
         encoded = single_key(self.definition, key)
         instant = None if at is None or not self.kind.timed else parse_instant(at)
@@ -120,12 +124,21 @@ class RemoteMap(MapFace, MapOperations):
         return self._of_same_map(lambda: self.questions.get(self.definition, encoded, instant, moment))
 
     def lookup(
-        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
+        between: Between | None = None,
     ) -> pa.Array:  # fmt: skip
-        """The values of many keys at their times, see `Map.lookup`; a node answers few keys, a local snapshot many.
+        """The values of many keys at their times, see `Map.lookup`; a node answers few keys, a local snapshot many, and
+        those `between` two times.
 
         Raises: as `Map.lookup`; `Unavailable` when there is no snapshot and no node can be reached.
         """
+        if between is not None:
+            if at is not None or known_at is not None:
+                raise Invalid(
+                    "a node combines what lies between two times as it is now", kind="between", map=self.name,
+                    hint="leave out at and known_at",
+                )  # fmt: skip
+            return self.snapshot().lookup_between(keys, span_of(between), on_invalid=on_invalid)
         return self._of_same_map(
             lambda: self.questions.lookup(self.definition, keys, at, on_invalid=on_invalid, known_at=known_at)
         )

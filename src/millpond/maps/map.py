@@ -15,6 +15,7 @@ from millpond.deferred import opened_once
 from millpond.errors import Invalid
 from millpond.maps.faces import MapFace
 from millpond.maps.inputs.single_key import single_key
+from millpond.maps.inputs.spans import span_of
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.inputs.spans import Between
     from millpond.maps.layered.head import Layers
     from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.load import LoadResult
@@ -146,13 +148,16 @@ class Map(MapFace):
             rejects=rejects, zone=zone, time_unit=time_unit, source=source, again=again,
         )  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None) -> Any:
+    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any:
         """The value of one key (ranged maps: one number) as of a time, by default now; None when there is none.
 
-        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`: as in `lookup`.
+        A struct is a dict; a session is `{"start": …, "end": …}` with aware datetimes. `known_at`, `between`: as in
+        `lookup`.
 
         Raises: `Invalid` for a key or time that the map cannot have.
         """
+        if between is not None:
+            return self.lookup([key], at, known_at=known_at, between=between)[0].as_py()
         time, encoded = self._instant(at), single_key(self.definition, key)
         if known_at is not None:
             self._follow()
@@ -168,7 +173,8 @@ class Map(MapFace):
         return self.loading.clock.now_ms() if at is None else parse_instant(at)
 
     def lookup(
-        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
+        between: Between | None = None,
     ) -> pa.Array:  # fmt: skip
         """The values of many keys at their times: Arrow arrays in, an Arrow array of the same length out.
 
@@ -176,15 +182,28 @@ class Map(MapFace):
         default now. A key without a value is null in the answer. The answer comes from the snapshot, which is brought
         up to date first. `on_invalid="miss"` answers null for a value that is not a key or not a time.
         `known_at`, one time or a column, asks a layered map as it was then: what was loaded later does not count.
+        `between`, two times or columns in place of `at`, combines the buckets of an aggregate that begin from the first
+        on and before the second.
 
         Raises: `Invalid` for columns of another type or length, and for values that are not keys or not times.
         """
+        if between is not None:
+            return self._combined(keys, at, known_at, span_of(between), on_invalid)
         if at is None and self.kind.timed:
             at = clear_instant(self.loading.clock.now_ms())
         if known_at is not None:
             self._follow()
             return self.rows.past.lookup(keys, at, known_at, on_invalid)
         return self.snapshot().lookup(keys, at, on_invalid=on_invalid)
+
+    def _combined(self, keys: Any, at: Any, known_at: Any, between: Between, on_invalid: OnInvalid) -> pa.Array:
+        if at is not None:
+            raise Invalid("a lookup is at a time, or between two", kind="between", map=self.name, hint="leave one out")
+        if known_at is None:
+            return self.snapshot().lookup_between(keys, between, on_invalid=on_invalid)
+        self._follow()
+        with self.rows.past.snapshot(known_at) as snapshot:
+            return snapshot.lookup_between(keys, between, on_invalid=on_invalid)
 
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None

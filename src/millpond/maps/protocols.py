@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from millpond.maps.enrich import Lookup
     from millpond.maps.inputs.key_columns import Key, OnInvalid
     from millpond.maps.inputs.mapping import ColumnMapping
+    from millpond.maps.inputs.spans import Between
     from millpond.maps.loads.deletion import DeleteReport
     from millpond.maps.loads.load import LoadResult
     from millpond.maps.loads.load_files import Advance
@@ -62,9 +63,10 @@ class MapLike(MapOperations, Protocol):
         source: str = "", again: bool = False, extra: str | None = None,
     ) -> LoadResult: ...  # fmt: skip
 
-    def get(self, key: Key, at: object = None, *, known_at: object = None) -> Any: ...
+    def get(self, key: Key, at: object = None, *, known_at: object = None, between: Between | None = None) -> Any: ...
     def lookup(
-        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None
+        self, keys: Any, at: Any = None, *, on_invalid: OnInvalid = "error", known_at: Any = None,
+        between: Between | None = None,
     ) -> pa.Array: ...  # fmt: skip
     def scan(
         self, where: Where = None, columns: Sequence[str] | None = None, *, known_at: object = None
@@ -91,7 +93,8 @@ class CatalogueLike(Protocol):
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, scheme: str | Scheme = "auto",
         hash_bytes: int = 8, overwrite: bool = True, condense: str | int | None = None,
         retain: str | int | None = None, retain_by: str = "effective_time", exist_ok: bool = False,
-        hash_bits: int = 64, store: str | Store | None = None,
+        hash_bits: int = 64, store: str | Store | None = None, resolution: str | None = None,
+        time_zone: str | None = None,
     ) -> MapLike: ...  # fmt: skip
 
     def map(self, name: str) -> MapLike: ...

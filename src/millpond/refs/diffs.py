@@ -4,7 +4,7 @@
 |---|---|
 | `map` | the name of the map |
 | `change` | `added`, `removed` or `changed` |
-| `key`, `key_start`, `key_end`, `effective_time`, `start`, `end` | the address: those that the maps have |
+| `key`, `key_start`, `key_end`, `effective_time`, `start`, `end`, `time` | the address: those that the maps have |
 | `old`, `new` | the values; of one map in its type, of several as JSON. Sessions have none |
 """
 
@@ -35,7 +35,7 @@ __all__ = ("ADDRESS_TYPES", "difference_table", "map_differences")
 
 ADDRESS_TYPES = {
     "key": pa.string(), "key_start": pa.int64(), "key_end": pa.int64(), "effective_time": INSTANT, "start": INSTANT,
-    "end": INSTANT,
+    "end": INSTANT, "time": INSTANT,
 }  # fmt: skip
 
 

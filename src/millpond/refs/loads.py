@@ -17,6 +17,7 @@ from millpond.maps.log.apply import load_body, record
 from millpond.maps.log.deduplication import check_load_id, remembered
 from millpond.maps.log.log import entry_at
 from millpond.maps.snapshots.layers import fold, on_top
+from millpond.maps.snapshots.manifest import absorbing
 from millpond.refs.changes import StateChange
 from millpond.refs.layers import manifest_of
 from millpond.versions.commits import Message
@@ -103,7 +104,7 @@ class BranchLoad:
         state = self.states.map_at(self.branch, layer.map)
         head = manifest_of(layer.layers, state, self.branch)
         again = self.again or self.load_id is not None
-        if not again and head is not None and head.layers and head.layers[0].index == layer.layer.index:
+        if not again and head is not None and _is_there(head, layer):
             return None
         return StateChange(state, state.with_manifest(_stored(layer, head, state)))
 
@@ -131,6 +132,13 @@ class BranchLoad:
         )  # fmt: skip
 
 
+def _is_there(head: SnapshotManifest, layer: WrittenLayer) -> bool:
+    """True when a layer is the newest; of an aggregate, which would count it twice, when it was absorbed."""
+    if head.aggregation is not None:
+        return layer.id in head.tickets
+    return bool(head.layers) and head.layers[0].index == layer.layer.index
+
+
 def _rows(layers: Sequence[WrittenLayer]) -> dict[str, int]:
     return {layer.map: layer.rows for layer in layers}
 
@@ -142,6 +150,7 @@ def _stored(layer: WrittenLayer, head: SnapshotManifest | None, state: MapEntry)
         layers.objects, head, layers.definition, layer.layer, version=state.version + 1, created_ms=now,
         spill=layers.spill(),
     )  # fmt: skip
+    manifest = absorbing(manifest, (layer.id,))
     if len(manifest.layers) > LAYERS_AFTER_LOAD:
         manifest = fold(layers.objects, manifest, created_ms=now, spill=layers.spill())
     return layers.stored(manifest)

@@ -147,6 +147,8 @@ class _Maps:
             return MergedMap(name, ours, None)
         layers = self.layers_for(theirs.definition)
         manifest = manifest_of(layers, theirs, self.sides.words[2])
+        if manifest is None and ours is not None:  # theirs was never loaded: ours has its rows no more
+            manifest = SnapshotManifest.empty(theirs.definition, created_ms=layers.clock.now_ms())
         if manifest is not None:
             version = 1 if ours is None else ours.version + 1
             manifest = _numbered(manifest, version, layers.clock.now_ms())

@@ -14,8 +14,8 @@ from millpond.maps.layered.writer import WrittenLayer
 from millpond.maps.loads.load import LoadResult
 from millpond.maps.loads.load_files import Intake, file_reading, name_of, seal_files, with_file_fields
 from millpond.maps.loads.pond_folder import writer_folder
-from millpond.maps.model.catalogue import durations
-from millpond.maps.model.definition import Kind, MapDefinition, Store, ValueType, check_name, parse_value_type
+from millpond.maps.model.definition import Kind, Store, ValueType, check_name
+from millpond.maps.model.new_map import new_map
 from millpond.refs.alters import alter_map
 from millpond.refs.layers import RefLayers
 from millpond.refs.loads import BranchLoad
@@ -163,17 +163,17 @@ class BranchPond(RefPond):
     def create_map(
         self, name: str, *, kind: str | Kind, value: str | ValueType | None = None, overwrite: bool = True,
         condense: str | int | None = None, retain: str | int | None = None, commit: bool = True,
+        resolution: str | None = None, time_zone: str | None = None,
     ) -> Map:  # fmt: skip
         """Create a layered map on the branch; it comes to other branches by a merge. Settings as in `Pond.create_map`.
 
         Raises: `AlreadyExists`; `Invalid` for a setting that is not understood.
         """
         settings = {"condense": condense, "retain": retain, "retain_by": "effective_time", "overwrite": overwrite}
-        definition = MapDefinition(
-            name=check_name(name), kind=Kind(kind), incarnation=self.refs.clock.random_id(),
-            value=parse_value_type(value) if isinstance(value, str) else value, store=Store.LAYERS,
-            **durations(settings),
-        )  # fmt: skip
+        made = new_map(
+            name, kind, value, self.refs.clock.random_id(), settings, resolution=resolution, time_zone=time_zone
+        )
+        definition = replace(made, store=Store.LAYERS)
         self.refs.states.create_map(self.ref, definition, commit=commit)
         return self.map(definition.name)
 

@@ -22,7 +22,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from millpond.clock import Clock, SystemClock
 from millpond.errors import Conflict, Corrupt, MillpondError, NotFound
-from millpond.maps.model.definition import MapDefinition
+from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.spark.change_log import Change, ChangesSettings, FollowedMap, changed_rows
 from millpond.spark.places import Place
 
@@ -52,6 +53,12 @@ class ChangesReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(
         self, place: Place, definition: MapDefinition, show: Show, settings: ChangesSettings, clock: Clock | None = None
     ) -> None:
+        """Refuse aggregates.
+
+        Raises: `Invalid`, kind `aggregate_unsupported`.
+        """
+        if definition.kind is Kind.AGGREGATE:
+            raise aggregate_unsupported(definition.name, "changes")
         self.place, self.definition, self.show, self.settings = place, definition, show, settings
         self.clock = clock or SystemClock()
         self._opened: FollowedMap | None = None

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 __all__ = ("BY_KIND", "OPTIONS", "hint_of")
 
 OPTIONS = {
-    "again": "--again", "at": "--at", "before": "--before", "condense": "--condense", "max_rejects": "--max-rejects",
-    "pond": "--pond", "rejects": "--rejects", "retain": "--retain", "store": "--store",
-    "written": "--format", "zone": "--zone",
+    "again": "--again", "at": "--at", "before": "--before", "condense": "--condense", "kind": "--kind",
+    "max_rejects": "--max-rejects", "pond": "--pond", "rejects": "--rejects", "resolution": "--resolution",
+    "retain": "--retain", "store": "--store", "written": "--format", "zone": "--zone",
 }  # fmt: skip
 """Parameters that hints name, and the options that stand for them."""
 

@@ -62,7 +62,7 @@ def history_of(map_: MapLike, key: Key, until: str | None) -> pa.Table:
     if not kind.keyed:
         conditions = [("key_start", "<=", key), ("key_end", ">=", key)]
     if until is not None and kind.timed:
-        column = "effective_time" if kind.temporal else "start"
+        column = "start" if kind is Kind.SESSION else kind.address[-1]
         conditions.append((column, "<=", _EPOCH + parse_instant(until) * _MILLISECOND))
     table = map_.scan(conditions).read_all()
     return table if kind.keyed else pa.Table.from_pylist(_answers(table.to_pylist()), schema=table.schema)
@@ -170,7 +170,8 @@ def _panels(history: Chartable, axis: Axis, columns: int) -> Iterator[str | None
     for key, series in _by_key(history).items():
         for field in fields:
             title = f"{key} {field}" if fields != ["value"] else key
-            yield _panel(title, [(_place(row["effective_time"]), row[field]) for row in series], axis, columns)
+            points = [(_place(row[kind.address[-1]]), row[field]) for row in series]
+            yield _panel(title, points, axis, columns)
 
 
 def _by_key(history: Chartable) -> dict[str, list[Row]]:
@@ -180,7 +181,7 @@ def _by_key(history: Chartable) -> dict[str, list[Row]]:
         key = row["key"] if history.definition.kind.keyed else f"{row['key_start']} to {row['key_end']}"
         series.setdefault(str(key), []).append(row)
     for series_rows in series.values():
-        series_rows.sort(key=lambda row: row["effective_time"])
+        series_rows.sort(key=itemgetter(history.definition.kind.address[-1]))
     return series
 
 
@@ -204,7 +205,7 @@ def _axis(rows: Sequence[Row], kind: Kind) -> Axis:
     """From the first place to the last, and a little more: the last value goes on."""
     if kind is Kind.RANGED_STATE:
         return Axis(min(row["key_start"] for row in rows), max(row["key_end"] for row in rows) + 1, timed=False)
-    first, last = ("start", "end") if kind is Kind.SESSION else ("effective_time", "effective_time")
+    first, last = ("start", "end") if kind is Kind.SESSION else (kind.address[-1], kind.address[-1])
     start, stop = min(_place(row[first]) for row in rows), max(_place(row[last]) for row in rows)
     if kind is Kind.SESSION:
         return Axis(start, max(stop, start + 1))

@@ -9,6 +9,8 @@ from difflib import get_close_matches
 from typing import Any
 
 from millpond.errors import Invalid
+from millpond.maps.model.aggregate_fields import measures
+from millpond.maps.model.aggregation import Rule
 from millpond.maps.model.definition import Kind, MapDefinition, ScalarType
 
 __all__ = (
@@ -32,7 +34,7 @@ class ColumnMapping:
     """Names of input columns; a name left out is the map's own.
 
     * `key`: also a single number for a ranged map, in place of `key_start` and `key_end`.
-    * `time`: the effective time; for sessions the start.
+    * `time`: the effective time; for sessions the start; for aggregates that of the event.
     * `value`: one column, or for a map of several fields a column per field: `{"temp": "air_temperature"}`.
     * `timeout`: how long a session lasts when it has no `end`: text such as `15m`, or milliseconds.
 
@@ -150,7 +152,7 @@ def extra_columns(
     """The columns of an input that would be lost; none where the load says which it wants."""
     value = definition.value
     chosen = isinstance(mapping.value, str) or (
-        value is not None and mapping.value is not None and len(mapping.value) == len(value.fields)
+        value is not None and mapping.value is not None and len(mapping.value) == len(_brought(definition))
     )
     if chosen and mapping.extra != "add":
         return []
@@ -160,7 +162,7 @@ def extra_columns(
 
 def _ways_out(definition: MapDefinition, extra: str = "refuse") -> str:
     fields = definition.value is not None and definition.value.fields
-    if not fields:
+    if not fields or definition.kind is Kind.AGGREGATE:
         return 'say extra="ignore" to leave them out'
     if extra == "add":
         return f'their types are not told: first millpond alter {definition.name} --add "FIELD TYPE"'
@@ -176,6 +178,8 @@ def _find_columns(names: Sequence[str], definition: MapDefinition, mapping: Colu
         columns_of |= _range_columns(names, mapping)
     if kind.temporal:
         columns_of["time"] = _find(names, mapping.time, "effective_time", "time")
+    if kind is Kind.AGGREGATE:
+        columns_of["time"] = _find(names, mapping.time, "time")
     if kind is Kind.SESSION:
         columns_of["start"] = _find(names, mapping.start or mapping.time, "start", "time")
         columns_of["end"] = _find(names, mapping.end, "end", required=False)
@@ -220,18 +224,38 @@ def _with_value(columns: Columns, names: Sequence[str], definition: MapDefinitio
     return replace(columns, value=single, value_type=named)
 
 
+def _brought(definition: MapDefinition) -> list[str]:
+    """The fields that an input has columns for."""
+    if definition.aggregation is not None:
+        return [name for name, _ in measures(definition)]
+    return [] if definition.value is None else [name for name, _ in definition.value.fields]
+
+
 def _with_struct(columns: Columns, names: Sequence[str], definition: MapDefinition, mapping: ColumnMapping) -> Columns:
     assert definition.value is not None
     if isinstance(mapping.value, str):
+        if definition.kind is Kind.AGGREGATE:
+            raise Invalid(
+                "the measures of an event have a column each", kind="column_mapping", map=definition.name,
+                value=mapping.value, hint="name one for each field: value={'total': 'price'}",
+            )  # fmt: skip
         return replace(columns, value=_find(names, mapping.value))
     stated = mapping.value or {}
-    fields = [name for name, _ in definition.value.fields]
+    fields = _brought(definition)
     for name in stated:
         if name not in fields:
             raise Invalid(
                 "value has no such field", kind="value_field_unknown", field=name, map=definition.name,
                 hint=f"fields are: {', '.join(fields)}",
             )  # fmt: skip
+    if definition.kind is Kind.AGGREGATE:
+        # An event without a column for a count counts once.
+        absent = [
+            name for name, rule in measures(definition)
+            if rule is Rule.COUNT and name not in stated and _find(names, None, name, required=False) is None
+        ]  # fmt: skip
+        sources = {name: stated.get(name) for name in fields if name not in absent}
+        return replace(columns, fields=_find_fields(names, sources))
     whole = _find(names, None, "value", required=False)
     if whole is not None and not any(_find(names, stated.get(name), name, required=False) for name in fields):
         return replace(columns, value=whole)

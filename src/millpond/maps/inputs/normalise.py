@@ -22,12 +22,13 @@ from millpond.maps.inputs.durations import to_durations
 from millpond.maps.inputs.faults import Faults, no_rows, rejected_rows
 from millpond.maps.inputs.keys import to_keys, to_numbers
 from millpond.maps.inputs.mapping import ColumnMapping, Columns, find_columns, struct_fields
+from millpond.maps.inputs.measures import measured
 from millpond.maps.inputs.nesting import check_type
 from millpond.maps.inputs.scalars import Convert, Converted, by_type, present, to_instants, to_scalar
 from millpond.maps.inputs.undeclared import encode_any, encode_named
 from millpond.maps.inputs.zones import NAME_THE_ZONE, TimeForm, instants_in
 from millpond.maps.model.columns import MOMENT, canonical_schema, value_arrow
-from millpond.maps.model.definition import ScalarType
+from millpond.maps.model.definition import Kind, ScalarType
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -59,7 +60,9 @@ def normalise(
     extra = "refuse" if columns is None else columns.extra
     work = _Work(batch, definition, columns_of, times or TimeForm(), extra)
     made = work.addresses()
-    if definition.kind.valued:
+    if definition.aggregation is not None:
+        made["value"] = measured(definition, columns_of, batch, made["time"], work.scalar, work.faults)
+    elif definition.kind.valued:
         made["value"] = work.value()
     return work.finish(made)
 
@@ -90,6 +93,8 @@ class _Work:
             made |= self.span(("key_start", columns.key_start), ("key_end", columns.key_end))
         if kind.temporal:
             made["effective_time"] = self.required(columns.time, self.instants)
+        if kind is Kind.AGGREGATE:
+            made["time"] = self.required(columns.time, self.instants)
         if not kind.valued:
             made |= self.session()
         return made

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
-from zoneinfo import ZoneInfo
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,29 +15,14 @@ import pyarrow.compute as pc
 from millpond.errors import Invalid
 from millpond.maps.inputs.scalars import NAIVE_TEXT, Convert, Converted, is_text, mask_of, masked, present, to_instants
 from millpond.times.instants import UNITS
+from millpond.times.zones import UTC_NAMES, check_zone
 
-__all__ = ("NAME_THE_ZONE", "TimeForm", "check_zone", "instants_in", "time_form")
+__all__ = ("NAME_THE_ZONE", "TimeForm", "instants_in", "time_form")
 
 NAME_THE_ZONE = "say which zone they are in, such as zone='UTC'"
 """The way out for a column of times without a zone; only who reads a whole column can name one."""
 
 _DATE = r"^ *[0-9]{4}-[0-9]{2}-[0-9]{2} *$"
-_UTC = ("UTC", "Z", "Etc/UTC")
-
-
-def check_zone(zone: str) -> str:
-    """The zone, if there is one of that name.
-
-    Raises: `Invalid`.
-    """
-    if zone not in _UTC:
-        try:
-            ZoneInfo(zone)
-        except (ValueError, OSError, KeyError) as error:
-            raise Invalid(
-                "time zone is not known", kind="zone_unknown", zone=zone, hint="such as UTC, or Europe/Berlin"
-            ) from error
-    return zone
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +89,7 @@ class _Clocks:
     def assumed(self, walls: pa.Array[Any]) -> Converted:
         """Wall clocks as UTC ticks."""
         zone = self.zone
-        if zone in _UTC:
+        if zone in UTC_NAMES:
             return self.read(pc.assume_timezone(walls, "UTC"))
         # Years that no clock shows would overflow there; as UTC they are reported as out of range.
         converted = self.read(pc.assume_timezone(walls, "UTC"))

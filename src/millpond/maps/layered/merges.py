@@ -7,6 +7,8 @@
 | changed | as base | theirs |
 | changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
 
+Both sides of an aggregate count where the layers still tell them apart (`added_sides.py`); else it is merged so, too.
+
 To revert a change, or to make it again elsewhere, is a merge with another base. Of a map that keeps update times a row
 that is taken brings its time; of equal rows the time that one side changed counts, of both changes the later.
 
@@ -26,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.maps.layered.added_sides import Sides, join_sides, merged_tickets
 from millpond.maps.layered.differences import (
     I64,
     AddressRows,
@@ -121,6 +124,12 @@ def merge_manifests(
             check_alike(ours, other)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
+    if definition.aggregation is not None and theirs is not None:
+        joined_sides = join_sides(
+            objects, Sides(definition, base, ours, theirs), version=version, created_ms=created_ms, spill=spill
+        )
+        if joined_sides is not None:
+            return Merged(joined_sides, 0 if joined_sides is ours else None)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
@@ -132,7 +141,10 @@ def merge_manifests(
             merging.merged.manifest = on_top(
                 objects, merging.merged.manifest, definition, layer, version=version, created_ms=created_ms, spill=spill
             )
-    return merging.merged
+    merged = merging.merged
+    if definition.aggregation is not None and merged.manifest is not None and merged.manifest is not ours:
+        merged.manifest = replace(merged.manifest, tickets=merged_tickets(Sides(definition, base, ours, theirs)))
+    return merged
 
 
 def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest) -> SnapshotManifest:
@@ -219,11 +231,17 @@ class _Merging:
         return choices
 
     def _apart(self, put: pa.Table, changed: pa.Array, ours: AddressRows, gone: I64) -> Iterator[pa.RecordBatch]:
-        """The rows that only join; those of groups that lose a row are laid aside, with the rest of their groups."""
-        if not len(gone):
+        """The rows that only join; those of groups that lose a row are laid aside, with the rest of their groups.
+
+        Rows of aggregates that joined would be added: all their groups are laid aside.
+        """
+        adding = self.definition.aggregation is not None
+        if not len(gone) and not (adding and put.num_rows):
             yield from put.to_batches()
             return
-        emptied = pc.unique(_group_keys(self.definition, ours.rows.take(pa.array(gone))))
+        touched = [_group_keys(self.definition, ours.rows.take(pa.array(gone)))]
+        touched += [_group_keys(self.definition, batch) for batch in put.to_batches() if adding]
+        emptied = pc.unique(pa.concat_arrays(touched))
         stay = pc.invert(pc.is_in(ours.addresses, changed))
         beside = pc.is_in(_group_keys(self.definition, ours.rows), emptied)
         self.whole.append(ours.rows.filter(pc.and_(stay, beside)))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from millpond.arrays.xxh3 import hash_keys
 from millpond.errors import Corrupt
 from millpond.kernel.steps import step
+from millpond.maps.layered.event_digest import digest_of
 from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.snapshots.partition_filter import shares_of
 from millpond.stores.files import disk_errors
@@ -45,7 +46,8 @@ _FILE = "rows.arrow"
 class RowFile:
     """The rows of one task for one map: the share and the rows of each batch of the file, of `count` shares.
 
-    `bytes` is their size in memory, `value` the id of the value type that they were written under.
+    `bytes` is their size in memory, `value` the id of the value type that they were written under, `digest` that of
+    the events of an aggregate.
     """
 
     path: str
@@ -55,6 +57,7 @@ class RowFile:
     count: int
     bytes: int
     value: str
+    digest: int = 0
 
     @property
     def rows(self) -> int:
@@ -70,7 +73,7 @@ class RowFileWriter:
         self._schema = canonical_schema(definition)
         self._count = SHARES if definition.kind.keyed else 1
         self._held: list[pa.RecordBatch] = []
-        self._bytes = self._written = 0
+        self._bytes = self._written = self._digest = 0
         self._batches: list[tuple[int, int]] = []
         self._file: pa.RecordBatchFileWriter | None = None
 
@@ -81,6 +84,8 @@ class RowFileWriter:
         """
         check_columns(rows, self._schema, self._definition.name)
         if rows.num_rows:
+            if self._definition.aggregation is not None:
+                self._digest += digest_of(self._definition, rows)
             self._held.append(rows)
             self._bytes += rows.nbytes
             if self._bytes >= BLOCK_BYTES:
@@ -126,7 +131,7 @@ class RowFileWriter:
         step("rows.filed")
         definition, path, batches = self._definition, str(self._folder / _FILE), tuple(self._batches)
         name, incarnation, value = definition.name, definition.incarnation, definition.value_id
-        return [RowFile(path, name, incarnation, batches, self._count, self._written, value)]
+        return [RowFile(path, name, incarnation, batches, self._count, self._written, value, self._digest)]
 
     def close(self) -> None:
         """Nothing: the file goes with its folder."""

@@ -21,11 +21,13 @@ import numpy as np
 from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
+from millpond.maps.layered.event_digest import digest_salt
 from millpond.maps.layered.row_files import rows_of_shares
 from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
 from millpond.maps.snapshots.freeze import bytes_at_once
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
-from millpond.maps.snapshots.manifest import Layer, LayerMode
+from millpond.maps.snapshots.layers import layer_of
+from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.sorted_runs import RUNS_HELD
 from millpond.ranges import FoldedPart, Index, RangeWriter
 
@@ -136,6 +138,7 @@ def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, sa
     parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill()))
     base = Index("", (), group_schema(definition), ranges.DEFAULT_BOUNDARIES)
     index = ranges.join_parts(layers.objects, base, [part.part for part in parts])
-    layer = Layer.of(index, definition, loaded_mode(definition))
+    layer = layer_of(layers.objects, index, definition, loaded_mode(definition))
     step("layers.layer_written")
+    salt = digest_salt(sum(file.digest for file in files), salt)
     return WrittenLayer(layers, layer_id(layer, salt), sum(part.rows for part in parts), layer)

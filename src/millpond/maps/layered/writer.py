@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING
 
+from millpond.maps.layered.event_digest import digest_of, digest_salt
 from millpond.maps.layered.rows import count_layer
 from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.snapshots.layers import write_layer
@@ -78,6 +79,7 @@ class LayerWriter:
         self._batches: Queue[pa.RecordBatch | None] = Queue(QUEUED_MAX)
         self._writing: Future[Layer | None] | None = None
         self._given_up = False
+        self._digest = 0
         self._held = ExitStack()
 
     def write(self, rows: pa.RecordBatch) -> None:
@@ -87,6 +89,8 @@ class LayerWriter:
         """
         check_columns(rows, self._schema, self._layers.definition.name)
         if rows.num_rows:
+            if self._layers.definition.aggregation is not None:
+                self._digest += digest_of(self._layers.definition, rows)
             self._put(rows)
 
     def _put(self, rows: pa.RecordBatch | None) -> None:
@@ -128,9 +132,8 @@ class LayerWriter:
         self._put(None)
         layer = self._writing.result()
         assert layer is not None, "rows were written"
-        return [
-            WrittenLayer(self._layers, layer_id(layer, self._salt), count_layer(self._layers.objects, layer), layer)
-        ]
+        id_ = layer_id(layer, digest_salt(self._digest, self._salt))
+        return [WrittenLayer(self._layers, id_, count_layer(self._layers.objects, layer), layer)]
 
     def close(self) -> None:
         """Let go of the files: what no manifest names may be collected. Closing twice is harmless."""

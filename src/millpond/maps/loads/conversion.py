@@ -41,6 +41,7 @@ from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.definition import Store
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
+from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.manifest import LayerMode
@@ -68,11 +69,13 @@ __all__ = ("convert",)
 def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     """Bring a map into the other store; nothing when it is there.
 
-    Raises: `Unavailable` when the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is
-    damaged.
+    Raises: `Invalid`, kind `aggregate_unsupported`; `Unavailable` when the disk is full, or somebody else keeps at the
+    map for long; `Corrupt` when the map is damaged.
     """
     if pond_map.definition.store is store:
         return
+    if pond_map.definition.aggregation is not None:
+        raise aggregate_unsupported(pond_map.name, "shard")
     definition = replace(pond_map.definition, store=store)
     with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
         job.running()

@@ -34,7 +34,7 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.model.projection import former_of, projection
 from millpond.maps.parts.part import PartFile, PartManifest
 from millpond.maps.snapshots.layers import on_top
-from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
+from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest, absorbing
 
 __all__ = ("Brought", "LayerContent", "LayeredLoad", "LayersOf", "layers_of_files", "parts_of")
 
@@ -195,7 +195,7 @@ class LayeredLoad:
             layers.objects, head.manifest, layers.definition, layer, version=head.version + 1, created_ms=now_ms,
             spill=layers.spill(),
         )  # fmt: skip
-        loaded = manifest
+        manifest = loaded = absorbing(manifest, contents)
         if head.manifest is not None and not layers.definition.kind.keyed:
             # What lies on top was put together with the groups under it: the rows of the load are told apart.
             alone = replace(layer, mode=LayerMode.WHOLE, updated=now_ms if manifest.updates else None)

@@ -89,4 +89,4 @@ def age_column(definition: MapDefinition) -> str | None:
     """The column that says how old a row is; None: only its update time does."""
     if definition.retain_by == "update_time" or not definition.kind.timed:
         return None
-    return "end" if definition.kind is Kind.SESSION else "effective_time"
+    return {Kind.SESSION: "end", Kind.AGGREGATE: "time"}.get(definition.kind, "effective_time")

@@ -7,6 +7,7 @@
 | `ranged_state` | key_start, key_end → value | value of the narrowest range that holds n |
 | `temporal_ranged_state` | the same with effective_time | narrowest range first, then latest time ≤ t |
 | `session` | key, start, end | the innermost session that holds t |
+| `aggregate` | key, time (of a bucket) → fields, each with a rule | the combined values of the bucket that holds t |
 
 Ranges and sessions hold both their ends. Times are UTC milliseconds (`int64`).
 The choices that shape bytes (kind, value type, scheme, hash) are stored with the map. Of them only the fields of a
@@ -25,6 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Corrupt, Invalid
 from millpond.json_forms import FormError, JsonForm, parse_object, stable_json, to_json
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.field_ids import FieldIds
 
 if TYPE_CHECKING:
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "COLUMNS",
+    "SHARD_KINDS",
     "Kind",
     "MapDefinition",
     "ScalarType",
@@ -48,18 +51,19 @@ __all__ = (
 
 
 class Kind(StrEnum):
-    """The five kinds of map."""
+    """The six kinds of map."""
 
     STATE = "state"
     TEMPORAL_STATE = "temporal_state"
     RANGED_STATE = "ranged_state"
     TEMPORAL_RANGED_STATE = "temporal_ranged_state"
     SESSION = "session"
+    AGGREGATE = "aggregate"
 
     @cached_property
     def keyed(self) -> bool:
         """Rows carry a `key`; the others carry `key_start, key_end`."""
-        return self in (Kind.STATE, Kind.TEMPORAL_STATE, Kind.SESSION)
+        return self not in (Kind.RANGED_STATE, Kind.TEMPORAL_RANGED_STATE)
 
     @cached_property
     def temporal(self) -> bool:
@@ -69,7 +73,7 @@ class Kind(StrEnum):
     @cached_property
     def timed(self) -> bool:
         """Questions carry a time: `at`."""
-        return self.temporal or self is Kind.SESSION
+        return self.temporal or self in (Kind.SESSION, Kind.AGGREGATE)
 
     @cached_property
     def valued(self) -> bool:
@@ -88,7 +92,11 @@ COLUMNS: dict[Kind, tuple[str, ...]] = {
     Kind.RANGED_STATE: ("key_start", "key_end"),
     Kind.TEMPORAL_RANGED_STATE: ("key_start", "key_end", "effective_time"),
     Kind.SESSION: ("key", "start", "end"),
+    Kind.AGGREGATE: ("key", "time"),
 }
+
+SHARD_KINDS = tuple(kind for kind in Kind if kind is not Kind.AGGREGATE)
+"""The kinds whose rows a shard can hold."""
 
 RESERVED_COLUMNS = frozenset(("key", "effective_time", "value_type", "value", "key_start", "key_end", "start", "end"))
 
@@ -268,7 +276,7 @@ class MapDefinition:
     `incarnation` tells a map from an earlier one of the same name that was dropped.
     `value` None: values of any scalar type may be mixed, each row carries its own type.
     `hash_bits` is for tests only: fewer than 64 keeps that many low bits of the hash, so that keys clash.
-    `fields` None: they never changed.
+    `fields` None: they never changed. `aggregation` is that of an aggregate, and of no other kind.
     """
 
     name: str
@@ -285,6 +293,7 @@ class MapDefinition:
     maintenance_suspended: bool = False
     store: Store = Store.SHARD
     fields: FieldIds | None = None
+    aggregation: Aggregation | None = None
 
     def __post_init__(self) -> None:
         check_name(self.name)
@@ -294,6 +303,7 @@ class MapDefinition:
             raise Invalid("retain_by is effective_time or update_time", kind="retain_by", retain_by=self.retain_by)
         if self.kind is Kind.SESSION and self.value is not None:
             raise Invalid("sessions carry no value", kind="session_value", map=self.name)
+        assert (self.aggregation is not None) == (self.kind is Kind.AGGREGATE), "an aggregate has its rules"
 
     @property
     def summary(self) -> str:
@@ -326,6 +336,10 @@ class MapDefinition:
         else:  # as JSON reads it back: manifests are compared with this
             fields = payload["fields"].items()
             payload["fields"] = {name: list(part) if isinstance(part, tuple) else part for name, part in fields}
+        if self.aggregation is None:
+            del payload["aggregation"]
+        else:
+            payload["aggregation"] = payload["aggregation"] | {"rules": [str(rule) for rule in self.aggregation.rules]}
         return payload
 
     @classmethod

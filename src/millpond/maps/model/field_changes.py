@@ -24,8 +24,9 @@ from typing import Any
 
 from millpond.errors import Invalid
 from millpond.json_forms import stable_json
-from millpond.maps.model.definition import MapDefinition, ScalarType, Store, ValueType, check_field, parse_scalar
+from millpond.maps.model.definition import Kind, MapDefinition, ScalarType, Store, ValueType, check_field, parse_scalar
 from millpond.maps.model.field_ids import FieldDefault, FieldIds
+from millpond.maps.model.store_limits import aggregate_unsupported
 
 __all__ = ("CHANGES", "WIDER", "FieldChanges", "changed_fields", "need_layers")
 
@@ -103,6 +104,8 @@ def changed_fields(definition: MapDefinition, changes: FieldChanges) -> MapDefin
 
     Raises: `Invalid` naming the field, and what would do.
     """
+    if definition.kind is Kind.AGGREGATE:
+        raise aggregate_unsupported(definition.name, "fields")
     value = definition.value
     if value is None:
         raise Invalid(

@@ -11,7 +11,9 @@ from millpond.maps.model.definition import Kind, MapDefinition, Store
 __all__ = (
     "STORES",
     "UNSUPPORTED",
+    "aggregate_unsupported",
     "at_birth",
+    "between_unsupported",
     "need_shard",
     "one_state",
     "preferred_store",
@@ -32,6 +34,34 @@ def unsupported(name: str, operation: str) -> Invalid:
     return Invalid(
         "a layered map does not do this", kind="store_unsupported", map=name, operation=operation,
         hint=UNSUPPORTED[operation],
+    )  # fmt: skip
+
+
+AGGREGATE_UNSUPPORTED = {
+    "shard": "leave store out, or say store='layers': rows of aggregates join in layers alone",
+    "nodes": "make the map and load it in the folder of the pond; a node that serves the folder answers questions",
+    "parts": "load in the folder of the pond: a part cannot hold events of one time twice",
+    "window": "take a snapshot of all times, or of some keys",
+    "fields": "make a new map with these fields, and load it again",
+    "condense": "leave it out: rows of one bucket are one row anyway",
+    "changes": "read the map by scan: what a load brings is not what a bucket holds",
+}
+"""Operations that aggregates do not have, each with the way out."""
+
+
+def aggregate_unsupported(name: str, operation: str) -> Invalid:
+    """The error of an operation that aggregates do not have."""
+    return Invalid(
+        "an aggregate does not do this", kind="aggregate_unsupported", map=name, operation=operation,
+        hint=AGGREGATE_UNSUPPORTED[operation],
+    )  # fmt: skip
+
+
+def between_unsupported(definition: MapDefinition) -> Invalid:
+    """The error of a question between two times to a map whose rows do not combine."""
+    return Invalid(
+        "only aggregates combine what lies between two times", kind="between_unsupported", map=definition.name,
+        map_kind=definition.kind, hint="ask at a time, or scan the rows",
     )  # fmt: skip
 
 

@@ -29,6 +29,7 @@ from millpond.kernel.steps import step
 from millpond.maps.model.address import long_column
 from millpond.maps.model.columns import canonical_schema, check_columns
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.content_id import ContentId
 from millpond.maps.parts.data_file import write_data
 from millpond.maps.parts.rows import part_rows_of
@@ -210,7 +211,12 @@ class PartWriter:
         self, definition: MapDefinition, folder: Path | str, *, source: str = "", salt: str = "",
         memory_max: int | None = None,
     ) -> None:  # fmt: skip
-        """`memory_max`: the bytes of memory that sealing may take; by default what the environment says."""
+        """`memory_max`: the bytes of memory that sealing may take; by default what the environment says.
+
+        Raises: `Invalid`, kind `aggregate_unsupported`.
+        """
+        if definition.kind is Kind.AGGREGATE:
+            raise aggregate_unsupported(definition.name, "parts")
         self.definition = definition
         self.folder = Path(folder)
         self.source = source

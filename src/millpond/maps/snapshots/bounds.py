@@ -31,6 +31,7 @@ from millpond.errors import Invalid
 from millpond.json_forms import plain, stable_json
 from millpond.maps.inputs.single_key import single_key
 from millpond.maps.model.definition import Kind, MapDefinition
+from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.ranges.files import content_id
 from millpond.times.instants import parse_instant
 
@@ -105,6 +106,8 @@ def snapshot_bounds(
     since, until = (None if instant is None else parse_instant(instant) for instant in pair_of(window, "window"))
     if (since is not None or until is not None) and not definition.kind.timed:
         raise _wrong("the map has no times", definition, hint="narrow it by keys")
+    if (since is not None or until is not None) and definition.kind is Kind.AGGREGATE:
+        raise aggregate_unsupported(definition.name, "window")
     lower, upper = _key_bound(definition, lower), _key_bound(definition, upper)
     pairs: tuple[tuple[Any, Any], ...] = ((_comparable(lower), _comparable(upper)), (since, until))
     for low, high in pairs:

@@ -32,7 +32,7 @@ from millpond.maps.snapshots.groups_of_rows import row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.maps.snapshots.partition_filter import HashShare, shares_of
 
-__all__ = ("Finder", "Found", "LayerParts")
+__all__ = ("Finder", "Found", "LayerParts", "key_address")
 
 _MODES = {LayerMode.WHOLE: WHOLE, LayerMode.JOIN: JOIN, LayerMode.FILL: FILL}
 
@@ -164,7 +164,7 @@ class Finder:
         directories = self._directories
         if self._modes is None or instants is None:
             positions = np.empty(len(keys), np.int64)
-            search = (ordered, order, _address(keys), self.groups.address, directories.layers)
+            search = (ordered, order, key_address(keys), self.groups.address, directories.layers)
             find_groups(*search, directories.slots, directories.filters, positions)
             return Found(order, positions)
         everything = np.array([[0, len(keys), 0, len(directories.layers)]], np.int64)
@@ -178,7 +178,7 @@ class Finder:
         first, second = [*times, 0, 0][:2]
         positions = np.full(len(keys), -1, np.int64)
         find_rows(
-            ordered, order, _address(keys), self.groups.address, stretches, lines, modes, self._directories.slots,
+            ordered, order, key_address(keys), self.groups.address, stretches, lines, modes, self._directories.slots,
             self._directories.filters, first, second, instants.ctypes.data, 0 if len(instants) == 1 else 8, positions,
         )  # fmt: skip
         return Found(order, positions)
@@ -299,7 +299,7 @@ class Finder:
         return array
 
 
-def _address(keys: pa.Array) -> tuple[int, int, int, int, int]:
+def key_address(keys: pa.Array) -> tuple[int, int, int, int, int]:
     """The addresses at which kernels read keys: offsets and their width, bytes, validity and its offset."""
     column = byte_column(keys)
     valid = keys.buffers()[0] if keys.null_count else None

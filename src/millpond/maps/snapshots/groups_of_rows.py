@@ -43,6 +43,7 @@ from millpond.maps.model.columns import UPDATED, value_arrow
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.search.kernels import AHEAD
 from millpond.maps.search.session_cover import cover_sessions
+from millpond.maps.snapshots.combined_groups import at_bucket_starts, combined_groups
 from millpond.maps.snapshots.sorted_runs import SortedRuns, SpillTo
 from millpond.maps.snapshots.spilled_group import Repeats, large_group
 
@@ -103,9 +104,13 @@ def freeze_groups(
     `touched` names keys (ranged kinds: the 16 bytes of `range_order_keys`) that must come out even when they have
     no row: as tombstones. `spill` says where rows wait that memory may not hold; without it all are held.
     `repeats`: which of several rows of one address, in the order in which they come, counts; None: there are no such.
+    Rows of aggregates are events, or rows of buckets: those of one bucket combine.
 
-    Raises: `Unavailable`, kind `disk_full`.
+    Raises: `Unavailable`, kind `disk_full`; `Invalid`, kind `sum_overflow`.
     """
+    combining = definition.aggregation is not None
+    if combining:
+        rows, repeats = at_bucket_starts(definition, rows), None
     with ThreadPoolExecutor(1, thread_name_prefix="run") as thread:
         runs = SortedRuns(lambda batch: _major(definition, batch), spill, thread)
         for batch in rows:
@@ -126,7 +131,7 @@ def freeze_groups(
         return _freeze_block(definition, schema, rows, touched_here, repeats)
 
     for batches in ordered_results(block, _blocks(runs, block_bytes, threads), threads):
-        yield from batches
+        yield from (combined_groups(definition, batch) for batch in batches) if combining else batches
 
 
 def range_order_keys(starts: I64, ends: I64) -> pa.Array:

@@ -31,6 +31,7 @@ from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
+from millpond.maps.snapshots.combined_groups import reach_of
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
@@ -53,6 +54,7 @@ __all__ = (
     "check_exact",
     "fold",
     "fold_layers",
+    "layer_of",
     "layers_due",
     "on_top",
     "substitute",
@@ -61,6 +63,8 @@ __all__ = (
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
+REACH_MARGIN = 2.0**-8
+"""The reach of all layers together whose own is not worth a note."""
 
 
 def write_layer(
@@ -80,7 +84,8 @@ def write_layer(
     groups = freeze_groups(
         definition, rows, touched=touched, spill=spill, repeats="first" if first else "last", updates=times.updates
     )
-    layer = _layer(write_groups(objects, definition, groups, spill, updates=times.updates), definition, mode, times)
+    index = write_groups(objects, definition, groups, spill, updates=times.updates)
+    layer = _layer(objects, index, definition, mode, times)
     step("layers.layer_written")
     return layer
 
@@ -103,6 +108,7 @@ def on_top(
         if manifest.updates and layer.updated is None and not layer.updates:
             layer = replace(layer, updated=created_ms)
         check_exact(objects, manifest, layer)
+        _check_sums(objects, manifest, layer)
         settled = _settled(objects, manifest, layer, spill)
         layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
         manifest = replace(manifest, layers=layers)
@@ -120,6 +126,29 @@ def check_exact(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> N
     index = ranges.load_index(objects, layer.index)
     for entry in index.entries:
         projection.exact(ranges.open_range(objects, entry).column("rows").flatten().field("value"), manifest.map)
+
+
+def _check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
+    """See that the sums of an aggregate hold those of a layer that comes on top; mostly the reaches of layers say so.
+
+    Raises: `Invalid`, kind `sum_overflow`, naming the key, the bucket and the field.
+    """
+    if layer.reach + sum(under.reach for under in manifest.layers) + REACH_MARGIN < 1:
+        return
+    for _ in _over(objects, manifest, layer, NO_TIMES):
+        pass
+
+
+def _over(objects: Objects, manifest: SnapshotManifest, layer: Layer, times: LayerTimes) -> Iterator[pa.RecordBatch]:
+    """The groups of a layer put together with those under it."""
+    below, definition = manifest.layers, manifest.definition
+    modes = [layer.mode, *(under.mode for under in below)]
+    shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
+    readers = [ranges.open_index(objects, index, verify=True) for index in shown]
+    for batch in _groups(objects, manifest, layer, times):
+        under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
+        pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
+        yield from join_groups(definition, modes, [(0, batch), *pieces])
 
 
 def _with_sections(
@@ -146,19 +175,9 @@ def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: 
         return replace(layer, mode=LayerMode.WHOLE)
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
-    modes = [layer.mode, *(under.mode for under in below)]
     times = manifest.times_of((layer, *below))
-    shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
-    readers = [ranges.open_index(objects, index, verify=True) for index in shown]
-
-    def resolved() -> Iterator[pa.RecordBatch]:
-        for batch in _groups(objects, manifest, layer, times):
-            under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
-            pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
-            yield from join_groups(definition, modes, [(0, batch), *pieces])
-
-    index = write_groups(objects, definition, resolved(), spill, updates=times.updates)
-    resolved_layer = _layer(index, definition, LayerMode.WHOLE, times)
+    resolved = write_groups(objects, definition, _over(objects, manifest, layer, times), spill, updates=times.updates)
+    resolved_layer = _layer(objects, resolved, definition, LayerMode.WHOLE, times)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer
 
@@ -176,7 +195,7 @@ def _grounded(
         times = manifest.times_of((last,))
         alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last, times))
         index = write_groups(objects, definition, alive, spill, updates=times.updates)
-        grounded = _layer(index, definition, LayerMode.WHOLE, times)
+        grounded = _layer(objects, index, definition, LayerMode.WHOLE, times)
         if grounded is not None:
             return (*above, grounded)
         layers = tuple(above)
@@ -192,8 +211,21 @@ def _groups(
         yield cursor.take(cursor.entry.last)
 
 
-def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes) -> Layer | None:
-    return Layer.of(index, definition, mode, times) if index.count else None
+def layer_of(
+    objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes = NO_TIMES
+) -> Layer:
+    """The layer of an index that was written under a definition; of an aggregate with the reach of its sums."""
+    layer = Layer.of(index, definition, mode, times)
+    if definition.aggregation is None:
+        return layer
+    batches = (ranges.open_range(objects, entry) for entry in index.entries)
+    return replace(layer, reach=reach_of(definition, batches))
+
+
+def _layer(
+    objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes
+) -> Layer | None:
+    return layer_of(objects, index, definition, mode, times) if index.count else None
 
 
 # -- folding ------------------------------------------------------------------------------------------
@@ -245,7 +277,7 @@ def fold_layers(
         overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
     )  # fmt: skip
     step("layers.folded")
-    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
+    output = _layer(objects, merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
     return LayerFold(tuple(inputs), output, oldest)
 
 

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Corrupt, Invalid, NotFound
 from millpond.json_forms import FormError, JsonForm, OtherFormat, format_of, stable_json
+from millpond.maps.model.aggregation import Aggregation
 from millpond.maps.model.definition import Kind, MapDefinition, parse_value_type
 from millpond.maps.model.field_ids import FieldIds, FormerValue
 from millpond.maps.model.projection import Projection, former_of, projection
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "list_manifests", "load_manifest",
-    "manifest_name", "store_manifest",
+    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "list_manifests",
+    "load_manifest", "manifest_name", "store_manifest",
 )  # fmt: skip
 
 FORMAT = 1
@@ -53,6 +54,12 @@ FIELDS_FORMAT = 5
 """Maps whose fields changed: a reader that takes all layers for alike would show other fields."""
 UPDATES_FORMAT = 6
 """Maps that keep update times: an older reader knows no rows that have one, and would fold them without."""
+AGGREGATES_FORMAT = 7
+"""Aggregates: a reader that lets the newest row of an address count would show a part for the whole."""
+
+
+TICKETS_MAX = 256
+"""The newest loads that the manifest of an aggregate remembers: more would be written anew with each load."""
 
 
 class LayerMode(StrEnum):
@@ -80,7 +87,8 @@ class Layer:
     """One layer: the id of its index, how many groups it holds, the bytes of their files, and what they mean.
 
     `value` is the id of the value type that its rows were written under: `MapDefinition.value_id`. `updates` says that
-    its rows have a column of update times; it does not count where `updated` says when all were put.
+    its rows have a column of update times; it does not count where `updated` says when all were put. `reach` says how
+    far the largest sum of an aggregate reaches into its type, where that is worth a note.
     """
 
     index: str
@@ -90,6 +98,7 @@ class Layer:
     value: str = ""
     updated: int | None = None
     updates: bool = False
+    reach: float = 0.0
 
     @classmethod
     def of(
@@ -108,7 +117,8 @@ class SnapshotManifest:
     `shard_version` is the version of the shard it was frozen from; `sections` the id of the list of
     sections of a ranged map; those that were written in format 1 and 2 have one index over all their ranges instead,
     `intervals`. `bounds` are those of a snapshot that is a subset. `value` and `fields` are in force; `formers` were.
-    `updates`: it is known when each row was put.
+    `updates`: it is known when each row was put. `tickets` are the ids of the newest loads that an aggregate absorbed,
+    the newest first.
     """
 
     map: str
@@ -125,6 +135,8 @@ class SnapshotManifest:
     fields: FieldIds | None = None
     formers: tuple[FormerValue, ...] = ()
     updates: bool = False
+    aggregation: Aggregation | None = None
+    tickets: tuple[str, ...] = ()
 
     @classmethod
     def empty(cls, definition: MapDefinition, *, shard_version: int = 0, created_ms: int) -> SnapshotManifest:
@@ -133,6 +145,7 @@ class SnapshotManifest:
             map=definition.name, incarnation=definition.incarnation, kind=definition.kind,
             value=None if definition.value is None else str(definition.value), hash_bits=definition.hash_bits,
             shard_version=shard_version, created_ms=created_ms, layers=(), fields=definition.fields,
+            aggregation=definition.aggregation,
         )  # fmt: skip
 
     @cached_property
@@ -156,6 +169,7 @@ class SnapshotManifest:
         return MapDefinition(
             name=self.map, kind=self.kind, incarnation=self.incarnation, hash_bits=self.hash_bits,
             value=None if self.value is None else parse_value_type(self.value), fields=self.fields,
+            aggregation=self.aggregation,
         )  # fmt: skip
 
     def redefined(self, definition: MapDefinition, *, created_ms: int) -> SnapshotManifest:
@@ -210,6 +224,8 @@ class SnapshotManifest:
     @property
     def format(self) -> int:
         """The least format that says all of this."""
+        if self.aggregation is not None:
+            return AGGREGATES_FORMAT
         if self.updates or any(layer.updates for layer in self.layers):
             return UPDATES_FORMAT
         if self.fields is not None:
@@ -230,6 +246,10 @@ class SnapshotManifest:
                 del layer["updated"]
             if not layer["updates"]:
                 del layer["updates"]
+            if not layer["reach"]:
+                del layer["reach"]
+        if self.format < AGGREGATES_FORMAT:
+            del payload["aggregation"], payload["tickets"]
         if self.format < UPDATES_FORMAT:
             del payload["updates"]
         if self.format < FIELDS_FORMAT:
@@ -251,7 +271,7 @@ class SnapshotManifest:
             form = next((form for number, form in _FORMS.items() if number == version), _FORMS[FORMAT])
             manifest = form.decode(data)
         except OtherFormat as error:
-            raise _other_format(error.found, UPDATES_FORMAT) from error
+            raise _other_format(error.found, AGGREGATES_FORMAT) from error
         except FormError as error:
             raise Corrupt(
                 "the manifest of a snapshot cannot be read", kind="snapshot_damaged",
@@ -269,8 +289,23 @@ class SnapshotManifest:
 
 _FORMS = {
     number: JsonForm(SnapshotManifest, format=number)
-    for number in (FORMAT, SUBSET_FORMAT, SECTIONS_FORMAT, LAYERS_FORMAT, FIELDS_FORMAT, UPDATES_FORMAT)
+    for number in (
+        FORMAT,
+        SUBSET_FORMAT,
+        SECTIONS_FORMAT,
+        LAYERS_FORMAT,
+        FIELDS_FORMAT,
+        UPDATES_FORMAT,
+        AGGREGATES_FORMAT,
+    )
 }
+
+
+def absorbing(manifest: SnapshotManifest, loads: tuple[str, ...]) -> SnapshotManifest:
+    """The manifest of an aggregate with these loads absorbed, last; itself for another kind."""
+    if manifest.aggregation is None:
+        return manifest
+    return replace(manifest, tickets=tuple(dict.fromkeys((*loads, *manifest.tickets)))[:TICKETS_MAX])
 
 
 def _other_format(version: object, supported: int) -> Invalid:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from millpond.arrays.radix import I64
 from millpond.maps.inputs.key_columns import check_on_invalid, instants_of, keys_of
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
-from millpond.maps.snapshots.finder import Finder, Found, LayerParts
+from millpond.maps.snapshots.bucket_finder import finder_class
+from millpond.maps.snapshots.finder import Found, LayerParts
 from millpond.maps.snapshots.freeze import open_indexes, open_sections
 from millpond.maps.snapshots.shown_layers import shown_layer
 from millpond.maps.snapshots.snapshot import answers
@@ -49,7 +50,7 @@ class Moments:
         groups = open_indexes(objects, definition, [shown_layer(objects, *layer) for layer in layers.values()])
         self.definition = definition
         self.number_of = {manifest.id: number for number, manifest in enumerate(manifests)}
-        self._all = Finder(definition, groups, _no_sections)
+        self._all = finder_class(definition)(definition, groups, _no_sections)
         self._parts = LayerParts.of(
             [[(numbers[layer.index], layer.mode) for layer in manifest.layers] for manifest in shown]
         )

@@ -28,8 +28,10 @@ from millpond.kernel.closing import Closing
 from millpond.maps.model.columns import INSTANT, value_arrow
 from millpond.maps.model.definition import Kind
 from millpond.maps.model.one_value import NULL, python_value
+from millpond.maps.model.store_limits import between_unsupported
 from millpond.maps.model.values import encode_values, present_values
 from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.snapshots.bucket_finder import BucketFinder, finder_class
 from millpond.maps.snapshots.finder import Finder, Found
 from millpond.maps.snapshots.freeze import open_layers, open_sections
 from millpond.maps.snapshots.leases import Lease
@@ -89,7 +91,8 @@ class Snapshot(Closing):
             groups = open_layers(objects, manifest, verify=verify, span=span)
             sections = partial(open_sections, objects, manifest)
             modes = [layer.mode for layer in manifest.layers]
-            self._finder = Finder(self.definition, groups, sections, manifest.bounds, share, modes)
+            search = finder_class(self.definition)
+            self._finder = search(self.definition, groups, sections, manifest.bounds, share, modes)
         except BaseException:
             self._lease.release()
             raise
@@ -138,6 +141,19 @@ class Snapshot(Closing):
         """
         result = self.find(keys, at, on_invalid=on_invalid)
         return self.take(result, bytes_max=bytes_max)
+
+    def lookup_between(
+        self, keys: Any, between: tuple[Any, Any], *, on_invalid: OnInvalid = "error",
+        bytes_max: int = ANSWER_BYTES_MAX,
+    ) -> pa.Array:  # fmt: skip
+        """Of an aggregate, the buckets that begin from the first time on, and before the second, combined.
+
+        Raises: as `lookup`; `Invalid`, kind `between_unsupported`, for a map of another kind; `sum_overflow`.
+        """
+        finder = self._open_finder()
+        if not isinstance(finder, BucketFinder):
+            raise between_unsupported(self.definition)
+        return self.take(finder.find_between(keys, between, on_invalid), bytes_max=bytes_max)
 
     def get(self, key: bytes | int, at: int | None = None) -> bytes | tuple[int, int] | None:
         """The encoded value for a key or number (at a time), or `(start, end)` of a session; None on a miss.

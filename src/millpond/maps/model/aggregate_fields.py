@@ -1,0 +1,115 @@
+"""The fields of an aggregate as people write them: a name, a type and a rule each."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from millpond.errors import Invalid
+from millpond.maps.model.aggregation import Aggregation, Rule
+from millpond.maps.model.definition import Kind, ScalarType, ValueType, check_field, parse_scalar
+from millpond.times.buckets import bucket_width
+from millpond.times.zones import check_zone
+
+if TYPE_CHECKING:
+    from millpond.maps.model.definition import MapDefinition
+
+__all__ = ("aggregated_type", "check_aggregate", "measures")
+
+_NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
+_TYPES = {
+    Rule.COUNT: (ScalarType.LONG,), Rule.SUM: _NUMBERS, Rule.MIN: (*_NUMBERS, ScalarType.TIMESTAMP),
+    Rule.MAX: (*_NUMBERS, ScalarType.TIMESTAMP), Rule.FIRST: tuple(ScalarType), Rule.LATEST: tuple(ScalarType),
+}  # fmt: skip
+"""The rules that people write, and the types that they fit."""
+_FIELD = re.compile(r"\s*(`[^`]+`|[A-Za-z_][A-Za-z0-9_]*)\s*[: ]\s*([A-Za-z]+)\s+([A-Za-z_]+)\s*")
+_EXAMPLE = "write a name, a type and a rule for each field, such as 'orders long count, total double sum'"
+_INSTANT = "{}_time"
+
+
+def aggregated_type(
+    value: str | ValueType | None, resolution: str | None, time_zone: str | None
+) -> tuple[ValueType, Aggregation]:
+    """The stored type and the aggregation of a new map.
+
+    >>> value, aggregation = aggregated_type("orders long count, last double latest", "1 hour", None)
+    >>> str(value), [str(rule) for rule in aggregation.rules]
+    ('orders long, last double, last_time timestamp', ['count', 'latest', 'instant'])
+
+    Raises: `Invalid` naming the field whose rule is not known, or does not fit its type; the resolution; the zone.
+    """
+    if not isinstance(value, str):
+        raise Invalid("an aggregate has fields with rules", kind="aggregate_fields", value=value, hint=_EXAMPLE)
+    fields: dict[str, ScalarType] = {}
+    rules: list[Rule] = []
+    for piece in value.split(","):
+        name, scalar, rule = _field(piece, value)
+        pairs = [(name, scalar, rule)]
+        if rule.dated:
+            pairs.append((_INSTANT.format(name), ScalarType.TIMESTAMP, Rule.INSTANT))
+        for field, type_, its_rule in pairs:
+            check_field(field, taken=field.lower() in ("time", *map(str.lower, fields)))
+            fields[field] = type_
+            rules.append(its_rule)
+    if resolution is None:
+        raise Invalid(
+            "an aggregate has a resolution", kind="resolution", resolution=None,
+            hint="such as resolution='hour'; 'none' for one bucket of all times",
+        )  # fmt: skip
+    aggregation = Aggregation(tuple(rules), bucket_width(resolution).text, check_zone(time_zone or "UTC"))
+    return ValueType(fields=tuple(fields.items())), aggregation
+
+
+def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
+    match = _FIELD.fullmatch(piece)
+    if match is None:
+        raise Invalid(
+            "the fields of an aggregate are not understood", kind="aggregate_fields", value=repr(whole),
+            field=piece.strip(), hint=_EXAMPLE,
+        )  # fmt: skip
+    name, scalar, word = match.group(1).strip("`"), parse_scalar(match.group(2)), match.group(3).lower()
+    if word not in _TYPES:
+        raise Invalid(
+            "there is no such rule", kind="aggregate_rule", field=name, rule=match.group(3),
+            hint=f"rules are: {', '.join(_TYPES)}",
+        )  # fmt: skip
+    rule = Rule(word)
+    if scalar not in _TYPES[rule]:
+        raise Invalid(
+            "the rule does not fit the type of the field", kind="aggregate_rule", field=name, rule=rule, type=scalar,
+            hint=f"{rule} is for: {', '.join(_TYPES[rule])}",
+        )  # fmt: skip
+    return name, scalar, rule
+
+
+def check_aggregate(definition: MapDefinition) -> MapDefinition:
+    """The definition, when its settings are those that its kind can have.
+
+    Raises: `Invalid`, kind `aggregate_unsupported`.
+    """
+    if definition.kind is not Kind.AGGREGATE:
+        return definition
+    assert definition.aggregation is not None, "it was made with one"
+    for setting, there, hint in (
+        ("condense", definition.condense_ms is not None, "leave it out: rows of one bucket are one row anyway"),
+        ("overwrite", not definition.overwrite, "leave it out: the rules say how rows combine"),
+        ("retain_by", definition.retain_by != "effective_time", "leave it out: buckets are retained by their time"),
+        (
+            "retain",
+            definition.retain_ms is not None and definition.aggregation.resolution == "none",
+            "give the map a resolution: it has one bucket of all times",
+        ),
+    ):
+        if there:
+            raise Invalid(
+                "an aggregate does not have this setting", kind="aggregate_unsupported", map=definition.name,
+                setting=setting, hint=hint,
+            )  # fmt: skip
+    return definition
+
+
+def measures(definition: MapDefinition) -> list[tuple[str, Rule]]:
+    """The fields that events bring, with their rules: all but instants."""
+    assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
+    pairs = zip(definition.value.parts, definition.aggregation.rules, strict=True)
+    return [(name, rule) for (name, _), rule in pairs if rule is not Rule.INSTANT]

@@ -1,0 +1,55 @@
+"""The aggregation of a map: a rule for each field, by which values combine, and the width and zone of its buckets.
+
+    value="orders long count, total double sum, last double latest"    stored as
+    orders long, total double, last double, last_time timestamp        count, sum, latest, instant
+
+| rule | combines values to | types |
+|---|---|---|
+| `count` | their sum; an event that has none counts once | long |
+| `sum` | their sum | long, double |
+| `min`, `max` | the least, the greatest | long, double, timestamp |
+| `first`, `latest` | that of the earliest, latest instant; among equals the least, the greatest | every type |
+| `instant` | of `first` and `latest`: the instant of the event, which stands beside the value | timestamp |
+
+Invariants:
+* every rule is commutative and associative, but for the rounding of doubles: the order of loads and folds is no matter;
+* a null adds nothing, but to a count; a field is null where nothing was added.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+__all__ = ("Aggregation", "Rule")
+
+
+class Rule(StrEnum):
+    """The way in which values of a field combine."""
+
+    COUNT = "count"
+    SUM = "sum"
+    MIN = "min"
+    MAX = "max"
+    FIRST = "first"
+    LATEST = "latest"
+    INSTANT = "instant"
+
+    @property
+    def additive(self) -> bool:
+        """Values are added."""
+        return self in (Rule.COUNT, Rule.SUM)
+
+    @property
+    def dated(self) -> bool:
+        """The instant of the event is stored beside the value, as the next field."""
+        return self in (Rule.FIRST, Rule.LATEST)
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregation:
+    """The rules of the fields of a value, in their order; the width of a bucket, as `1 hour`; and its time zone."""
+
+    rules: tuple[Rule, ...]
+    resolution: str
+    time_zone: str

@@ -1,0 +1,188 @@
+"""The lookup in aggregates: all rows of a key within a span of time, in every layer that counts, combined.
+
+    question   layer 0 (join)   layer 1 (join)   layer 2 (whole)        rows of one question lie together
+    JFK 10:00  row 7            –                row 3             ─▶   7 3 │ …   ─▶   one value each
+    LGA 10:00  –                –                –                 ─▶   null
+
+Whole groups hide what lies under them, as `joined_groups.py` states for all rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.radix import I64
+from millpond.arrays.xxh3 import hash_keys
+from millpond.maps.inputs.key_columns import OnInvalid, check_on_invalid, keys_of, moments_of
+from millpond.maps.model.columns import value_arrow
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.search.bucket_rows import rows_within
+from millpond.maps.search.combining import combined, fields_of
+from millpond.maps.search.gather import ANSWER_BYTES_MAX
+from millpond.maps.search.kernels import find_groups
+from millpond.maps.search.partial import WHOLE
+from millpond.maps.snapshots.combined_groups import counted_from
+from millpond.maps.snapshots.finder import Finder, Found, LayerParts, key_address
+from millpond.times.buckets import bucket_starts
+
+__all__ = ("BucketFinder", "FoundRows", "finder_class")
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows(Found):
+    """Rows that combine to answers: `positions` number the answers, whose `rows` begin at `starts`."""
+
+    rows: I64
+    starts: I64
+
+    @classmethod
+    def joined(cls, parts: Sequence[tuple[I64, FoundRows]]) -> FoundRows:
+        """The answers to several batches of questions, each with the places of its questions among all."""
+        orders, positions, rows, starts = [], [], [], []
+        answers = begin = 0
+        for places, answer in parts:
+            orders.append(places[answer.order])
+            positions.append(np.where(answer.positions >= 0, answer.positions + answers, -1))
+            rows.append(answer.rows)
+            starts.append(answer.starts + begin)
+            answers += len(answer.starts)
+            begin += len(answer.rows)
+        none = [np.zeros(0, np.int64)]
+        return cls(*(np.concatenate([*none, *pieces]) for pieces in (orders, positions, rows, starts)))
+
+    @classmethod
+    def nothing(cls, count: int) -> FoundRows:
+        """No answer to any question."""
+        none = np.zeros(0, np.int64)
+        return cls(np.arange(count), np.full(count, -1, np.int64), none, none)
+
+
+class BucketFinder(Finder):
+    """Searches the groups of one snapshot of an aggregate."""
+
+    def search(self, keys: pa.Array, instants: I64) -> FoundRows:
+        """The rows of the bucket that holds each instant."""
+        since = self._starts(instants)
+        return self._within(keys, since, since + 1, np.arange(len(self._directories.layers)), self._hiding())
+
+    def find_between(
+        self, keys: Any, between: tuple[Any, Any], on_invalid: OnInvalid = "error"
+    ) -> FoundRows:  # fmt: skip
+        """The rows of the buckets that begin from the first time on, and before the second.
+
+        Raises: as `find`.
+        """
+        check_on_invalid(on_invalid)
+        array = keys_of(self.definition, keys, on_invalid)
+        bounds = [moments_of(bound, len(array), on_invalid) for bound in between]
+        wide = max(len(instants) for instants, _ in bounds)
+        since, until = (np.ascontiguousarray(np.broadcast_to(instants, wide)) for instants, _ in bounds)
+        result = self._within(array, since, until, np.arange(len(self._directories.layers)), self._hiding())
+        for _, in_range in bounds:
+            if len(in_range):
+                result.positions[~in_range[result.order]] = -1
+        return result
+
+    def find_in_parts(self, keys: pa.Array, instants: I64, numbers: I64, parts: LayerParts) -> FoundRows:
+        """As `search`, in the layers of the part with the number of each question; nothing where that is -1."""
+        since = self._starts(instants)
+        batches = []
+        for number in np.unique(numbers).tolist():
+            places = np.flatnonzero(numbers == number)
+            if number < 0:
+                batches.append((places, FoundRows.nothing(len(places))))
+                continue
+            lower = since if len(since) == 1 else since[places]
+            span = slice(parts.begins[number], parts.begins[number + 1])
+            these = keys.take(pa.array(places))
+            hides = parts.modes[span] == WHOLE
+            batches.append((places, self._within(these, lower, lower + 1, parts.layers[span], hides)))
+        return FoundRows.joined(batches)
+
+    def _starts(self, instants: I64) -> I64:
+        aggregation = self.definition.aggregation
+        assert aggregation is not None, "an aggregate has one"
+        return bucket_starts(instants, aggregation.resolution, aggregation.time_zone)
+
+    def _hiding(self) -> np.ndarray:
+        """For each layer, whether its groups hide what lies under them."""
+        return np.ones(len(self._directories.layers), np.bool_) if self._modes is None else self._modes == WHOLE
+
+    def _within(self, keys: pa.Array, since: I64, until: I64, layers: I64, hides: np.ndarray) -> FoundRows:
+        """The rows with `since` ≤ time < `until` of each key in some layers, newest first; one span for all or many."""
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        hashes = hash_keys(keys, bits=self.definition.hash_bits)
+        if self.share is not None:
+            self._check_share(self.share, keys, hashes)
+        order, ordered = self._ordered(hashes, len(self.groups))
+        hidden = np.zeros(len(keys), np.bool_)
+        pieces = []
+        for layer, hiding in zip(layers.tolist(), hides.tolist(), strict=True):
+            groups = self._groups_in(layer, keys, order, ordered)
+            groups[hidden] = -1
+            begins, counts = np.empty(len(keys), np.int64), np.empty(len(keys), np.int64)
+            step = 0 if len(since) == 1 else 1
+            rows_within(
+                self.groups.address, self._times("time"), order, groups, since, until, step, begins, counts
+            )  # fmt: skip
+            pieces.append((begins, counts))
+            if hiding:
+                hidden |= groups >= 0
+        return _together(order, pieces)
+
+    def _groups_in(self, layer: int, keys: pa.Array, order: I64, ordered: np.ndarray) -> I64:
+        """The group of each key in one layer, in search order."""
+        groups, directories = np.empty(len(keys), np.int64), self._directories
+        search = (ordered, order, key_address(keys), self.groups.address, directories.layers[layer : layer + 1])
+        find_groups(*search, directories.slots, directories.filters, groups)
+        return groups
+
+    def take(
+        self, matches: Found, name: str, kind: pa.DataType, *path: str, bytes_max: int = ANSWER_BYTES_MAX
+    ) -> pa.Array:  # fmt: skip
+        """The value of what was found, or one field of it, combined.
+
+        Raises: `Invalid`, kind `sum_overflow`.
+        """
+        assert isinstance(matches, FoundRows) and name == "value", "an aggregate answers with its fields"
+        rows = Found(np.arange(len(matches.rows)), matches.rows)
+        fields = [field for field in fields_of(self.definition) if not path or path[0] in field.stored]
+        types = {field.name: field.type for field in value_arrow(self.definition.value)}
+        columns = {
+            stored: super(BucketFinder, self).take(rows, "value", types[stored], stored, bytes_max=bytes_max)
+            for field in fields for stored in field.stored
+        }  # fmt: skip
+        made = combined(self.definition, fields, columns, matches.starts, lambda _: {})
+        if path:
+            answers = made[path[0]]
+        else:
+            answers = pa.StructArray.from_arrays([made[field.name] for field in kind], fields=list(kind))
+        places = np.empty(len(matches), np.int64)
+        places[matches.order] = matches.positions
+        return answers.take(pa.array(places, mask=places < 0))
+
+
+def _together(order: I64, pieces: Sequence[tuple[I64, I64]]) -> FoundRows:
+    """The rows of several layers, those of one question together; a layer has the first of each, and how many."""
+    questions = [np.repeat(np.arange(len(order)), counts) for _, counts in pieces]
+    rows = [counted_from(begins, counts) for begins, counts in pieces]
+    none = [np.zeros(0, np.int64)]
+    question, row = np.concatenate([*none, *questions]), np.concatenate([*none, *rows])
+    if len(pieces) > 1:
+        by_question = np.argsort(question, kind="stable")
+        question, row = question[by_question], row[by_question]
+    starts = np.flatnonzero(np.diff(question, prepend=-1))
+    positions = np.full(len(order), -1, np.int64)
+    positions[question[starts]] = np.arange(len(starts))
+    return FoundRows(order, positions, row, starts)
+
+
+def finder_class(definition: MapDefinition) -> type[Finder]:
+    """The class that searches the snapshots of a map."""
+    return Finder if definition.aggregation is None else BucketFinder

@@ -1,0 +1,136 @@
+"""Groups of aggregates: rows of one bucket, of a load or of several layers, become one by the rules of the fields.
+
+    a load: events           times at the start of their buckets ─▶ sorted groups ─▶ one row a bucket
+    layers: partial rows     groups of one key, side by side     ─▶ in order of time ─▶ one row a bucket
+
+Invariants, of which `docs/format/layers.md` has the first:
+* a bucket has one row in a group, and its rows in several layers combine; what lies under a whole group does not count;
+* rows stay in order of time within their group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from millpond.arrays.radix import I64
+from millpond.maps.model.columns import INSTANT
+from millpond.maps.model.definition import MapDefinition
+from millpond.maps.search.combining import combined_values
+from millpond.times.buckets import bucket_starts
+
+__all__ = ("REACH_MIN", "at_bucket_starts", "combined_groups", "counted_from", "in_order_of_time", "reach_of")
+
+_HASH_BYTES = 8
+REACH_MIN = 2.0**-20
+"""A layer whose sums reach no further into their types is not noted: thousands of such cannot overflow together."""
+_LONG_REACH = float(1 << 63)
+_DOUBLE_REACH = float(np.finfo(np.float64).max)
+
+
+def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Canonical rows with the starts of their buckets as times."""
+    aggregation = definition.aggregation
+    assert aggregation is not None, "an aggregate has one"
+    for batch in batches:
+        at = batch.schema.get_field_index("time")
+        starts = bucket_starts(batch.column(at).to_numpy(), aggregation.resolution, aggregation.time_zone)
+        yield batch.set_column(at, batch.schema.field(at), pa.array(starts))
+
+
+@dataclass(frozen=True, slots=True)
+class _GroupRows:
+    """The rows of a batch of groups: where those of each begin, and where a bucket begins among them."""
+
+    offsets: I64
+    rows: pa.StructArray
+    starts: I64
+
+    @classmethod
+    def of(cls, batch: pa.RecordBatch) -> _GroupRows:
+        column = batch.column("rows")
+        offsets = column.offsets.to_numpy().astype(np.int64)
+        rows = column.values.slice(offsets[0], offsets[-1] - offsets[0])
+        offsets -= offsets[0]
+        first = np.diff(rows.field("time").to_numpy(), prepend=0) != 0
+        first[offsets[:-1][np.diff(offsets) > 0]] = True
+        return cls(offsets, rows, np.flatnonzero(first))
+
+
+def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The groups with one row for each bucket; rows are in order of time.
+
+    Raises: `Invalid`, kind `sum_overflow`.
+    """
+    within = _GroupRows.of(batch)
+    rows, starts = within.rows, within.starts
+    if len(starts) == len(rows):
+        return batch
+
+    def named(run: int) -> dict[str, Any]:
+        group = int(np.searchsorted(within.offsets, starts[run], side="right")) - 1
+        key = batch.column("key")[group].as_py()[_HASH_BYTES:].decode(errors="replace")
+        return {"key": key, "bucket": rows.field("time")[int(starts[run])].cast(INSTANT).as_py().isoformat()}
+
+    times, values = rows.field("time").take(pa.array(starts)), rows.field("value")
+    made = combined_values(definition, values, starts, named)
+    structs = pa.StructArray.from_arrays([times, made], fields=list(rows.type))
+    offsets = np.searchsorted(starts, within.offsets).astype(np.int32)
+    column = pa.ListArray.from_arrays(pa.array(offsets), structs, type=batch.schema.field("rows").type)
+    return batch.set_column(batch.schema.get_field_index("rows"), batch.schema.field("rows"), column)
+
+
+def in_order_of_time(
+    members: I64, whole: Sequence[bool], low: I64, high: I64, times: I64
+) -> tuple[I64, I64]:  # fmt: skip
+    """All rows of keys that count, in order of time, and the offsets of the keys over them.
+
+    A line of `members` has the group of each key in one layer, newest first, -1 where it has none; `low` and `high` say
+    which rows a group has, and `times` are those of the rows.
+    """
+    seen = np.ones(members.shape[1], np.bool_)
+    keys, places = [], []
+    for line, hides in zip(members, whole, strict=True):
+        there = np.flatnonzero(seen & (line >= 0))
+        groups = line[there]
+        counts = high[groups] - low[groups]
+        keys.append(np.repeat(there, counts))
+        places.append(counted_from(low[groups], counts))
+        if hides:
+            seen[there] = False
+    key, place = np.concatenate(keys), np.concatenate(places)
+    order = np.lexsort((times[place], key))
+    offsets = np.zeros(members.shape[1] + 1, np.int64)
+    np.cumsum(np.bincount(key, minlength=members.shape[1]), out=offsets[1:])
+    return place[order], offsets
+
+
+def counted_from(begins: I64, counts: I64) -> I64:
+    """The numbers from each beginning on, as many as it counts."""
+    ends = np.cumsum(counts)
+    total = int(ends[-1]) if len(ends) else 0
+    numbers: I64 = np.arange(total) + np.repeat(begins - (ends - counts), counts)
+    return numbers
+
+
+def reach_of(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> float:
+    """The largest sum of groups as a share of what its type holds; 0 below `REACH_MIN`."""
+    assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
+    sums = [
+        name for (name, _), rule in zip(definition.value.parts, definition.aggregation.rules, strict=True)
+        if rule.additive
+    ]  # fmt: skip
+    reach = 0.0
+    for batch in batches:
+        values = _GroupRows.of(batch).rows.field("value")
+        for name in sums:
+            column = values.field(name)
+            numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
+            if len(numbers):
+                most = max(abs(float(numbers.max())), abs(float(numbers.min())))
+                reach = max(reach, most / (_DOUBLE_REACH if pa.types.is_floating(column.type) else _LONG_REACH))
+    return reach if reach >= REACH_MIN else 0.0

@@ -1,0 +1,147 @@
+"""Buckets of time: the instant at which the bucket of an instant begins, in a time zone.
+
+| resolution | a bucket begins |
+|---|---|
+| `1 second` … `1 hour`, `15 minutes` | where the clock of the zone shows a multiple, counted from its midnight |
+| `6 hours`, `1 day`, `1 week`, `1 month`, `1 year` | likewise; weeks on Monday, months and years on the first |
+| `none` | never: all instants are in one bucket, that of 1970-01-01T00:00Z |
+
+Up to an hour, the hour that clocks show twice in autumn is two buckets, and a bucket that clocks are moved in is cut
+there. Above an hour a bucket is what the calendar says: a day has 23, 24 or 25 hours.
+
+Invariants:
+* a bucket begins in itself: the start of a start is that start;
+* of an instant, the start is never later.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from millpond.deferred import np, pa, pc
+from millpond.errors import Invalid
+from millpond.times.zones import UTC_NAMES
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+__all__ = ("BucketWidth", "bucket_starts", "bucket_width")
+
+_UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
+_DAY_MS = _UNITS_MS["day"]
+_HOUR_MS = _UNITS_MS["hour"]
+_CALENDAR = ("week", "month", "year")
+_RESOLUTION = re.compile(rf"\s*(?:(\d{{1,5}})\s*)?({'|'.join((*_UNITS_MS, *_CALENDAR))})s?\s*")
+_HINT = "a whole part of a day (1 second, 15 minutes, 6 hours), 1 day, 1 week, 1, 2, 3, 4 or 6 months, 1 year, or none"
+_HALVINGS = 22
+"""Halvings of an hour down to a millisecond."""
+
+
+@dataclass(frozen=True, slots=True)
+class BucketWidth:
+    """The width of a bucket: a number of units, or `none`."""
+
+    count: int
+    unit: str
+
+    @property
+    def text(self) -> str:
+        """The width as it is stored and shown."""
+        return "none" if self.unit == "none" else f"{self.count} {self.unit}{'s' if self.count > 1 else ''}"
+
+
+def bucket_width(resolution: str) -> BucketWidth:
+    """The width that a resolution names.
+
+    >>> bucket_width("hour").text, bucket_width("15 minutes").text
+    ('1 hour', '15 minutes')
+
+    Raises: `Invalid`.
+    """
+    lowered = str(resolution).lower()
+    if lowered.strip() == "none":
+        return BucketWidth(1, "none")
+    match = _RESOLUTION.fullmatch(lowered)
+    width = BucketWidth(0, "") if match is None else BucketWidth(int(match.group(1) or 1), match.group(2))
+    if not _is_whole_part(width):
+        raise Invalid("the resolution is not understood", kind="resolution", resolution=repr(resolution)[:100],
+                      hint=f"write {_HINT}")  # fmt: skip
+    return width
+
+
+def _is_whole_part(width: BucketWidth) -> bool:
+    if width.count < 1:
+        return False
+    if width.unit in _UNITS_MS:
+        return _DAY_MS % (width.count * _UNITS_MS[width.unit]) == 0
+    return (12 % width.count == 0 and width.count < 12) if width.unit == "month" else width.count == 1
+
+
+def bucket_starts(instants: npt.NDArray[np.int64], resolution: str, zone: str) -> npt.NDArray[np.int64]:
+    """The start of the bucket of each instant, in UTC milliseconds."""
+    width = _width(resolution)
+    if width.unit == "none":
+        return np.zeros(len(instants), np.int64)
+    if zone in UTC_NAMES:
+        return _floored(instants, width)
+    walls = _walls(instants, zone)
+    floored = _floored(walls, width)
+    if width.count * _UNITS_MS.get(width.unit, _DAY_MS) > _HOUR_MS:
+        return np.minimum(_instants(floored, zone), instants)
+    starts = instants - (walls - floored)
+    moved = np.flatnonzero(_walls(starts, zone) != floored)
+    if len(moved):
+        starts[moved] = _moves(starts[moved], instants[moved], zone)
+    return starts
+
+
+@lru_cache(maxsize=64)
+def _width(resolution: str) -> BucketWidth:
+    return bucket_width(resolution)
+
+
+def _floored(walls: npt.NDArray[np.int64], width: BucketWidth) -> npt.NDArray[np.int64]:
+    """Clocks, as milliseconds from 1970-01-01T00:00 on them, at the start of their buckets."""
+    if width.unit in _UNITS_MS:
+        step = width.count * _UNITS_MS[width.unit]
+        return walls // step * step
+    if width.unit == "week":
+        days = walls // _DAY_MS
+        return ((days + 3) // 7 * 7 - 3) * _DAY_MS  # 1970-01-01 was a Thursday
+    months = walls.astype("datetime64[ms]").astype("datetime64[M]").astype(np.int64)
+    step = 12 if width.unit == "year" else width.count
+    floored: npt.NDArray[np.int64] = (
+        (months // step * step).astype("datetime64[M]").astype("datetime64[ms]").astype(np.int64)
+    )
+    return floored
+
+
+def _walls(instants: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
+    """The times that the clocks of a zone show."""
+    local = pc.local_timestamp(pa.array(instants).cast(pa.timestamp("ms", "UTC")).cast(pa.timestamp("ms", zone)))
+    walls: npt.NDArray[np.int64] = local.cast(pa.int64()).to_numpy()
+    return walls
+
+
+def _instants(walls: npt.NDArray[np.int64], zone: str) -> npt.NDArray[np.int64]:
+    """The first instant at which the clocks of a zone show this, or more where they skip it."""
+    naive = pa.array(walls).cast(pa.timestamp("ms"))
+    aware = pc.assume_timezone(naive, zone, ambiguous="earliest", nonexistent="latest")
+    instants: npt.NDArray[np.int64] = aware.cast(pa.int64()).to_numpy()
+    return instants
+
+
+def _moves(
+    before: npt.NDArray[np.int64], after: npt.NDArray[np.int64], zone: str
+) -> npt.NDArray[np.int64]:  # fmt: skip
+    """The first instants at which clocks show the time of day that they have `after`, not that of `before`."""
+    low, high, offset = before.copy(), after.copy(), _walls(after, zone) - after
+    for _ in range(_HALVINGS):
+        middle = (low + high) // 2
+        moved = _walls(middle, zone) - middle == offset
+        high = np.where(moved, middle, high)
+        low = np.where(moved, low, middle)
+    return high
