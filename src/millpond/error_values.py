@@ -7,7 +7,7 @@ import html
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_table", "shown")
+__all__ = ("SHOWN_MAX", "ShownAsTable", "html_facts", "html_table", "shown", "shown_address")
 
 SHOWN_MAX = 200
 """Characters of a value in an error."""
@@ -23,6 +23,20 @@ def shown(value: object) -> str:
         return ascii(value)[:SHOWN_MAX]
     except Exception:  # a number of thousands of digits, or an object that belies what it looks like
         return f"a value of type {type(value).__name__}"
+
+
+def shown_address(address: str) -> str:
+    """An address without what may be a secret in it: the name and password before its host, and its query.
+
+    >>> shown_address("http://ann:secret@n1:7433/a?token=secret#b")
+    'http://***@n1:7433/a?***'
+    """
+    scheme, slashes, rest = address.partition("://")
+    credentials, at, place = rest.rpartition("@")
+    if at and any(letter in credentials for letter in "/?#"):  # nobody can say where they end
+        return f"{scheme}{slashes}***"
+    place, query, _ = place.partition("#")[0].partition("?")
+    return f"{scheme}{slashes}{'***@' if at else ''}{place}{'?***' if query else ''}"
 
 
 def html_table(title: str, columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:

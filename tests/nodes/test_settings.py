@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+import millpond
 from millpond.cli.serve import UMASK
 from millpond.client.lookup import REMOTE_ROWS_MAX
 from millpond.client.snapshots.reader import FILES_IDLE_MS
@@ -179,6 +180,33 @@ def test_the_interval_of_no_job_is_refused() -> None:
     assert intervals_ms(load_settings(nodes_intervals={"verify": "1d"})) == {**INTERVALS_MS, "verify": 86_400_000}
     with pytest.raises(Invalid, match="the interval is of no job"):
         intervals_ms(load_settings(nodes_intervals={"sleep": "1d"}))
+
+
+@pytest.mark.parametrize(
+    ("setting", "value"),
+    [
+        ("nodes.urls", "http://n1:7433,http://ann:a-secret@n2:7433"), ("server.url", "https://a-secret@n1:7433"),
+        ("workflows.log", "kafka://ann:a-secret@host:9092/topic"), ("objects.place", "gs://ann:a-secret@bucket/x"),
+    ],
+)  # fmt: skip
+def test_what_an_address_holds_is_not_shown_where_it_is_refused(setting: str, value: str) -> None:
+    with pytest.raises(Invalid, match=r"\*\*\*") as caught:
+        load_settings(**{setting.replace(".", "_"): value})
+    assert caught.value.kind == "setting_value" and "a-secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "http://ann:a-secret@n1:7433", "https://a-secret@n1:7433", "http://n1:7433?token=a-secret",
+        "http://n1:7433,http://ann:a/a-secret@n2", "ftp://ann:a-secret@n1", "http://n1:7433#a-secret",
+    ],
+)  # fmt: skip
+def test_an_address_of_a_node_with_credentials_is_refused_and_not_shown(place: str) -> None:
+    """It would stand in every log, error and plan of Spark that names the pond; and no node was sent it."""
+    with pytest.raises(Invalid) as caught:
+        millpond.open(place)
+    assert caught.value.kind == "node_url" and "a-secret" not in str(caught.value)
 
 
 def test_a_file_that_is_named_must_exist(monkeypatch: pytest.MonkeyPatch) -> None:

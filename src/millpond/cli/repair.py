@@ -42,10 +42,13 @@ def repair(
     With --from a node becomes equal to the one that is named. If their logs went different ways, all that only the
     repaired node has is thrown away.
     """
+    from millpond.client.connections import node_urls
     from millpond.settings import load_settings
 
     settings = load_settings()
     urls = nodes or list(settings.nodes.urls) or [settings.own_url()]
+    for url in (*urls, *([] if source is None else [source])):
+        node_urls(url)  # before it is shown, or done by half
     if source is not None and not yes:
         typer.confirm(
             f"What {', '.join(urls)} entered and {source} did not is thrown away. Go on?", abort=True, err=True

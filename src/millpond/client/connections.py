@@ -24,6 +24,7 @@ from urllib3.exceptions import (
 )
 
 from millpond.client.stopping import Interrupt
+from millpond.error_values import shown_address
 from millpond.errors import Invalid, MillpondError, Unavailable, Uncertain
 
 if TYPE_CHECKING:
@@ -76,8 +77,15 @@ def _checked(url: str) -> str:
         named = False
     if not named or parts.query or parts.fragment:
         raise Invalid(
-            "the address of a node is not understood", kind="node_url", url=url, hint="such as http://localhost:7433"
-        )
+            "the address of a node is not understood", kind="node_url", url=shown_address(url),
+            hint="such as http://localhost:7433",
+        )  # fmt: skip
+    if "@" in parts.netloc:
+        # It would be sent to no node, and shown by every log, plan and error that names the pond.
+        raise Invalid(
+            "the address of a node holds credentials", kind="node_url", url=shown_address(url),
+            hint="name the token by client.token or MILLPOND_CLIENT_TOKEN, in Spark by spark.millpond.token",
+        )  # fmt: skip
     return url
 
 

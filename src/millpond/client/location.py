@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
+from millpond.error_values import shown_address
 from millpond.errors import Invalid, NotFound
 
 if TYPE_CHECKING:
@@ -95,6 +96,7 @@ def parse_location(place: str | os.PathLike[str]) -> PondLocation:
         return NodesLocation(place)
     if "://" in place:
         raise Invalid(
-            "the address of a node is not understood", kind="node_url", url=place, hint="such as http://localhost:7433"
-        )
+            "the address of a node is not understood", kind="node_url", url=shown_address(place),
+            hint="such as http://localhost:7433",
+        )  # fmt: skip
     return FolderLocation(Path(place))

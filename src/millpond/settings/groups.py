@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from millpond.maps.model.beginning import HISTORY_MS
 from millpond.memory_bound import MEMORY_LEAST, MEMORY_MAX
-from millpond.settings.types import Duration, Intervals, Names, Place, Size, Tokens
+from millpond.settings.types import Address, Addresses, Duration, Intervals, Names, Place, Size, Tokens
 from millpond.times.durations import UNITS_MS
 
 __all__ = (
@@ -37,7 +37,7 @@ class Server(_Group):
     grpc_port: Annotated[int, Field(ge=0, le=65535)] | Literal["auto", "off"] = Field(
         "auto", description="port for gRPC; auto: the one after `port`, if it is free; 0: any that is free; off: none"
     )
-    url: str = Field("", description="its own address, as it stands in `nodes.urls`; by default of host and port")
+    url: Address = Field("", description="its own address, as it stands in `nodes.urls`; by default of host and port")
     access: str = Field(
         "auto", pattern="^(auto|tokens|open)$",
         description="auto: tokens are wanted once one was added, and on addresses others can reach; tokens: always; "
@@ -97,7 +97,7 @@ class Tls(_Group):
 class Nodes(_Group):
     """The nodes of a pond: their addresses, their agreement, and the work that each does by itself."""
 
-    urls: Names = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
+    urls: Addresses = Field((), description="addresses of all nodes of the pond, the primary first; none: it is alone")
     write_to: str = Field(
         "all", pattern="^(all|majority)$",
         description="the nodes that must have a load before it is acknowledged: all, or most; then those that lag, or "

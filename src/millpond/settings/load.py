@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
+from millpond.error_values import shown_address
 from millpond.errors import Invalid
 from millpond.settings.former import FORMER
 from millpond.settings.groups import GROUPS, SETTINGS, Settings
@@ -189,11 +190,20 @@ def _refused(error: ValidationError, origins: Mapping[str, str]) -> Invalid:
         reason = f"{'.'.join(str(piece) for piece in first['loc'][2:])}: {reason}"
     values: dict[str, object] = {"reason": reason}
     if name in SETTINGS:
-        value = first["input"] if SETTINGS[name].repr else _MASK
+        value = _without_secrets(first["input"]) if SETTINGS[name].repr else _MASK
         values = {"setting": name, "value": value, "origin": origins.get(name, "default"), "reason": reason}
     return Invalid(
         "a setting is not understood", kind="setting_value", hint="'millpond config' shows them all", **values
     )
+
+
+def _without_secrets(value: object) -> object:
+    """A value that was refused, as an error shows it: addresses without their passwords."""
+    if isinstance(value, list | tuple):
+        return [_without_secrets(piece) for piece in value]
+    if isinstance(value, str) and "://" in value:
+        return ",".join(map(shown_address, value.split(",")))
+    return value
 
 
 def in_words(name: str, value: Any) -> Any:

@@ -14,7 +14,8 @@ from millpond.sizes import parse_size
 from millpond.times.durations import UNITS_MS, format_duration, is_off, parse_duration
 
 __all__ = (
-    "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit", "duration_in_words",
+    "Address", "Addresses", "Duration", "Intervals", "Names", "Place", "Size", "TokenSetting", "Tokens", "Unit",
+    "duration_in_words",
 )  # fmt: skip
 
 _BUCKET = re.compile(r"s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/.*)?")
@@ -79,6 +80,13 @@ def _place(place: str) -> str:
     return place
 
 
+def _open_address(address: str) -> str:
+    """An address of a node, which is shown wherever the node is spoken of."""
+    if "://" in address and "@" in address:
+        raise ValueError("write it without a name or a password; the token is client.token")
+    return address
+
+
 class Unit(NamedTuple):
     """The unit of a number, for whoever shows it."""
 
@@ -88,6 +96,8 @@ class Unit(NamedTuple):
 Duration = Annotated[int, BeforeValidator(_duration), Unit("ms"), Field(ge=0, le=100 * UNITS_MS["y"])]
 Size = Annotated[int, BeforeValidator(_size), Unit("bytes"), Field(ge=0)]
 Place = Annotated[str, AfterValidator(_place)]
+Address = Annotated[str, AfterValidator(_open_address)]
+Addresses = Annotated[tuple[Address, ...], BeforeValidator(_several)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_several)]
 Intervals = Annotated[tuple[tuple[str, Duration], ...], BeforeValidator(_intervals)]
 
