@@ -15,6 +15,7 @@ from millpond.maps.layered.maintenance import fold_due
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.nodes.jobs.maintenance import MaintenanceOrders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -252,6 +253,20 @@ def test_buckets_are_retained_as_long_as_an_event_of_them_may_be_young_enough(po
     load(sales, event("a", at(31, 11)))
     assert counted(sales) == {("a", "11:00"): (1, 1.0), ("a", "12:00"): (1, 1.0)}
     assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
+def test_a_node_retains_a_bucket_until_it_is_over(pond: Pond, clock: ManualClock) -> None:
+    days = pond.create_map("days", kind="aggregate", value="n long count", resolution="1 day", retain="2h")
+    days.load([{"key": "a", "time": NOW}])  # 2024-01-02T12:53:20Z
+    orders, seen = MaintenanceOrders(pond, 60_000), []
+    for hours in range(40):
+        clock.now = NOW + hours * 3_600_000
+        before = orders.due(days, "retain", clock.now)
+        if before is not None:
+            days.retain(before)
+            seen.append((hours, days.scan().read_all().num_rows))
+    assert seen == [(0, 1), (14, 0)]
 
 
 @pytest.mark.usefixtures("process")
