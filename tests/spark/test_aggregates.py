@@ -42,8 +42,8 @@ def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond
     assert sum(sales.scan().read_all()["orders"].to_pylist()) == 510
     read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", "sales").load()
     assert read.agg(functions.sum("orders"), functions.sum("total")).collect()[0][:] == (510, 510.0)
-    asked = spark.sql(f"select '3' as key, timestamp_seconds({BEGAN + 600}) as at union all select 'x', now()")
-    features = mp.enrich(asked, pond=pond, map="sales", key="key", at="at", into="hour").collect()
+    questions = spark.sql(f"select '3' as key, timestamp_seconds({BEGAN + 600}) as at union all select 'x', now()")
+    features = mp.enrich(questions, pond=pond, map="sales", key="key", at="at", into="hour").collect()
     expected = sales.get("3", at=(BEGAN + 600) * 1000)
     hours = {row["key"]: row["hour"] for row in features}
     assert (hours["3"]["orders"], hours["x"]) == (expected["orders"], None)

@@ -75,8 +75,8 @@ def test_events_of_a_bucket_combine_within_a_load_and_over_loads(pond: Pond, sal
     both = sales.lookup(["a", "b", "c"], between=(at(0), at(0, 12)))
     assert both.field("orders").to_pylist()[:2] == [4, 1]
     assert both.is_valid().to_pylist() == [True, True, False]
-    each = sales.lookup(["a", "a"], between=([at(0), at(30)], [at(1), at(0, 13)]))
-    assert each.field("orders").to_pylist() == [3, 1]
+    two = sales.lookup(["a", "a"], between=([at(0), at(30)], [at(1), at(0, 13)]))
+    assert two.field("orders").to_pylist() == [3, 1]
     query = f"select key, orders from sales where time between '{at(0)}' and '{at(30)}' order by key"
     assert pond.sql(query).to_pylist() == [{"key": "a", "orders": 3}, {"key": "b", "orders": 1}]
     (state,) = pond.sql(f"select get_state('sales', 'a', '{at(30)}').total as total").to_pylist()
