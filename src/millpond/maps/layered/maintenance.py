@@ -31,8 +31,7 @@ from millpond.maps.log.queue import settings_of
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.maintenance.rules import age_column
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import Kind
-from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
+from millpond.maps.model.store_limits import unsupported
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute, write_layer
@@ -213,8 +212,6 @@ def maintain(
     Raises: `Unavailable` when another act keeps at the map, or the disk is full; `Corrupt`; `NotFound`.
     """
     definition, began, before = layers.definition, loading.clock.monotonic(), stats()
-    if what == "condense" and definition.kind is Kind.AGGREGATE:
-        raise aggregate_unsupported(definition.name, "condense")
     if what == "retain" and age_column(definition) is None:
         raise unsupported(definition.name, "update_time")
     if not definition.kind.timed or definition.maintenance_suspended:

@@ -7,13 +7,12 @@
 | changed | as base | theirs |
 | changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
 
-Both sides of an aggregate count where the layers still tell them apart (`added_sides.py`); else it is merged so, too.
-
 To revert a change, or to make it again elsewhere, is a merge with another base.
 
 Invariants:
 * the outcome is ours with one layer of what changed on top, and one of whole groups where rows go: it costs what the
   other side changed, not what the map holds;
+* both sides of an aggregate count where its layers still tell them apart (`added_sides.py`);
 * a merge with a conflict that nothing resolves changes nothing: what it wrote is nobody's, and is collected.
 """
 
@@ -27,7 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.maps.layered.added_sides import Sides, join_sides, merged_tickets
+from millpond.maps.layered.added_sides import Sides, join_sides, remembering
 from millpond.maps.layered.differences import (
     I64,
     AddressRows,
@@ -114,14 +113,12 @@ def merge_manifests(
     for other in (base, theirs):
         if ours is not None and other is not None:
             check_alike(ours, other)
+    sides = Sides(definition, base, ours, theirs)
+    joined_sides = join_sides(objects, sides, version=version, created_ms=created_ms, spill=spill)
+    if joined_sides is not None:
+        return Merged(joined_sides, 0 if joined_sides is ours else None)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
-    if definition.aggregation is not None and theirs is not None:
-        joined_sides = join_sides(
-            objects, Sides(definition, base, ours, theirs), version=version, created_ms=created_ms, spill=spill
-        )
-        if joined_sides is not None:
-            return Merged(joined_sides, 0 if joined_sides is ours else None)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours))
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
@@ -133,10 +130,9 @@ def merge_manifests(
             merging.merged.manifest = on_top(
                 objects, merging.merged.manifest, definition, layer, version=version, created_ms=created_ms, spill=spill
             )
-    merged = merging.merged
-    if definition.aggregation is not None and merged.manifest is not None and merged.manifest is not ours:
-        merged.manifest = replace(merged.manifest, tickets=merged_tickets(Sides(definition, base, ours, theirs)))
-    return merged
+    if merging.merged.manifest is not ours:
+        merging.merged.manifest = remembering(merging.merged.manifest, sides)
+    return merging.merged
 
 
 def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest | None) -> SnapshotManifest | None:

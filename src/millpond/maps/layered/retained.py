@@ -19,7 +19,6 @@ from millpond.maps.model.columns import canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
-from millpond.times.buckets import bucket_start
 
 if TYPE_CHECKING:
     from millpond.maps.snapshots.manifest import SnapshotManifest
@@ -51,9 +50,6 @@ def retained_rows(
 def _retained(definition: MapDefinition, rows: pa.RecordBatch, before_ms: int) -> pa.RecordBatch:
     age = age_column(definition)
     assert age is not None, "a layered map is retained by a time of its rows"
-    if definition.aggregation is not None:  # a bucket stays as long as its last event may be young enough
-        resolution, zone = definition.aggregation.resolution, definition.aggregation.time_zone
-        before_ms = bucket_start(before_ms, resolution, zone)
     return rows.filter(pc.greater_equal(rows.column(age), pa.scalar(before_ms, pa.int64())))
 
 

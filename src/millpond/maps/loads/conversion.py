@@ -35,10 +35,10 @@ from millpond.maps.log.clone import raise_version
 from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import Kind, Store
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import move_pointer
-from millpond.maps.model.store_limits import refuse_settings
+from millpond.maps.model.store_limits import aggregate_unsupported, refuse_settings
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
 from millpond.maps.snapshots.manifest import LayerMode
@@ -63,9 +63,12 @@ __all__ = ("convert",)
 def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     """Bring a map into the other store; nothing when it is there.
 
-    Raises: `Invalid`, kind `store_unsupported`, for settings that the other store does not have; `Unavailable` when
-    the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is damaged.
+    Raises: `Invalid`, kinds `aggregate_unsupported`, and `store_unsupported` for settings that the other store does not
+    have; `Unavailable` when the disk is full, or somebody else keeps at the map for long; `Corrupt` when the map is
+    damaged.
     """
+    if pond_map.kind is Kind.AGGREGATE and store is Store.SHARD:
+        raise aggregate_unsupported(pond_map.name, "shard")
     if pond_map.definition.store is store:
         return
     definition = refuse_settings(replace(pond_map.definition, store=store))

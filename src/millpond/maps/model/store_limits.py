@@ -91,10 +91,8 @@ def _needs_times(definition: MapDefinition) -> bool:
 def refuse_settings(definition: MapDefinition) -> MapDefinition:
     """The definition, when its store can keep to its settings.
 
-    Raises: `Invalid`, kinds `store_unsupported` and `aggregate_unsupported`.
+    Raises: `Invalid`, kind `store_unsupported`.
     """
-    if definition.kind is Kind.AGGREGATE and definition.store is Store.SHARD:
-        raise aggregate_unsupported(definition.name, "shard")
     if _needs_times(definition):
         need_shard(definition, "update_time")
     return definition

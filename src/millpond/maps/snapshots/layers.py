@@ -30,13 +30,13 @@ from millpond import ranges
 from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.search.visible import tombstones
-from millpond.maps.snapshots.combined_groups import reach_of
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
 from millpond.maps.snapshots.manifest import Layer, LayerMode, SnapshotManifest
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys
 from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.sum_reach import check_sums, with_reach
 from millpond.ranges.merge import merge
 from millpond.ranges.walk import Cursor
 
@@ -53,7 +53,6 @@ __all__ = (
     "check_exact",
     "fold",
     "fold_layers",
-    "layer_of",
     "layers_due",
     "on_top",
     "substitute",
@@ -62,8 +61,6 @@ __all__ = (
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
-REACH_MARGIN = 2.0**-8
-"""The reach of all layers together whose own is not worth a note."""
 
 
 def write_layer(
@@ -80,9 +77,9 @@ def write_layer(
     assert touched is None or mode is LayerMode.WHOLE, "only a whole group says that there is nothing else"
     first = mode is LayerMode.FILL
     groups = freeze_groups(definition, rows, touched=touched, spill=spill, repeats="first" if first else "last")
-    layer = _layer(objects, write_groups(objects, definition, groups, spill), definition, mode)
+    layer = _layer(write_groups(objects, definition, groups, spill), definition, mode)
     step("layers.layer_written")
-    return layer
+    return with_reach(objects, definition, layer)
 
 
 def on_top(
@@ -100,7 +97,7 @@ def on_top(
     manifest = replace(base, shard_version=version, created_ms=created_ms)
     if layer is not None:
         check_exact(objects, manifest, layer)
-        _check_sums(objects, manifest, layer)
+        check_sums(objects, manifest, layer)
         settled = _settled(objects, manifest, layer, spill)
         layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
         manifest = replace(manifest, layers=layers)
@@ -118,28 +115,6 @@ def check_exact(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> N
     index = ranges.load_index(objects, layer.index)
     for entry in index.entries:
         projection.exact(ranges.open_range(objects, entry).column("rows").flatten().field("value"), manifest.map)
-
-
-def _check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
-    """See that the sums of an aggregate hold those of a layer that comes on top; mostly the reaches of layers say so.
-
-    Raises: `Invalid`, kind `sum_overflow`, naming the key, the bucket and the field.
-    """
-    if layer.reach + sum(under.reach for under in manifest.layers) + REACH_MARGIN < 1:
-        return
-    for _ in _over(objects, manifest, layer):
-        pass
-
-
-def _over(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> Iterator[pa.RecordBatch]:
-    """The groups of a layer put together with those under it."""
-    below, definition = manifest.layers, manifest.definition
-    modes = [layer.mode, *(under.mode for under in below)]
-    readers = [ranges.open_index(objects, shown_layer(objects, manifest, under), verify=True) for under in below]
-    for batch in _groups(objects, manifest, layer):
-        under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
-        pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
-        yield from join_groups(definition, modes, [(0, batch), *pieces])
 
 
 def _with_sections(
@@ -166,8 +141,16 @@ def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: 
         return replace(layer, mode=LayerMode.WHOLE)
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
-    resolved = write_groups(objects, definition, _over(objects, manifest, layer), spill)
-    resolved_layer = _layer(objects, resolved, definition, LayerMode.WHOLE)
+    modes = [layer.mode, *(under.mode for under in below)]
+    readers = [ranges.open_index(objects, shown_layer(objects, manifest, under), verify=True) for under in below]
+
+    def resolved() -> Iterator[pa.RecordBatch]:
+        for batch in _groups(objects, manifest, layer):
+            under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
+            pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
+            yield from join_groups(definition, modes, [(0, batch), *pieces])
+
+    resolved_layer = _layer(write_groups(objects, definition, resolved(), spill), definition, LayerMode.WHOLE)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer
 
@@ -183,9 +166,9 @@ def _grounded(
         if last.mode is not LayerMode.WHOLE:
             return (*above, replace(last, mode=LayerMode.WHOLE))
         alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last))
-        grounded = _layer(objects, write_groups(objects, definition, alive, spill), definition, LayerMode.WHOLE)
+        grounded = _layer(write_groups(objects, definition, alive, spill), definition, LayerMode.WHOLE)
         if grounded is not None:
-            return (*above, grounded)
+            return (*above, replace(grounded, reach=last.reach))
         layers = tuple(above)
     return layers
 
@@ -197,17 +180,8 @@ def _groups(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> Itera
         yield cursor.take(cursor.entry.last)
 
 
-def layer_of(objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode) -> Layer:
-    """The layer of an index that was written under a definition; of an aggregate with the reach of its sums."""
-    layer = Layer.of(index, definition, mode)
-    if definition.aggregation is None:
-        return layer
-    batches = (ranges.open_range(objects, entry) for entry in index.entries)
-    return replace(layer, reach=reach_of(definition, batches))
-
-
-def _layer(objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode) -> Layer | None:
-    return layer_of(objects, index, definition, mode) if index.count else None
+def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode) -> Layer | None:
+    return Layer.of(index, definition, mode) if index.count else None
 
 
 # -- folding ------------------------------------------------------------------------------------------
@@ -258,8 +232,8 @@ def fold_layers(
         overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
     )  # fmt: skip
     step("layers.folded")
-    output = _layer(objects, merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0])
-    return LayerFold(tuple(inputs), output, oldest)
+    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0])
+    return LayerFold(tuple(inputs), with_reach(objects, manifest.definition, output), oldest)
 
 
 def substitute(
