@@ -346,6 +346,38 @@ def test_folds_that_were_made_on_both_sides_lose_nothing(pond: Pond, sales: Map)
 
 
 @pytest.mark.usefixtures("process")
+def test_sides_whose_layers_were_folded_are_added_up_where_that_is_exact(pond: Pond) -> None:
+    counts = pond.create_map("counts", kind="aggregate", value="n long count, units long sum", resolution="1 hour")
+    counts.load([{"key": "a", "time": at(1), "units": 5}])
+    fix = pond.branch("fix", source="main")
+    for minute in range(10, 17):  # equal rows, of other events
+        fix.map("counts").load([{"key": "a", "time": at(minute), "units": 1}])
+        counts.load([{"key": "a", "time": at(minute + 20), "units": 1}])
+    counts.compact()
+    assert fix.map("counts").get("a", at=HOUR) == counts.get("a", at=HOUR) == {"n": 8, "units": 12}
+    fix.merge()
+    assert counts.get("a", at=HOUR) == {"n": 15, "units": 19}
+    counts.load([{"key": "b", "time": at(1), "units": 2}])
+    counts.load([{"key": "b", "time": at(2), "units": 3}])
+    counts.compact()
+    pond.refs.revert("main~1", branch="main")
+    assert counts.get("b", at=HOUR) == {"n": 1, "units": 3}
+    assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
+def test_a_revert_that_is_not_exact_is_refused(pond: Pond, sales: Map) -> None:
+    load(sales, event("b", at(1), 1))
+    load(sales, event("a", at(1), 1))
+    load(sales, event("a", at(2), 5))
+    sales.compact()
+    with pytest.raises(MillpondError) as caught:  # nobody knows any more what the least was without the first
+        pond.refs.revert("main~1", branch="main")
+    assert caught.value.kind == "merge_conflict"
+    assert counted(sales) == {("a", "10:00"): (2, 6.0), ("b", "10:00"): (1, 1.0)}
+
+
+@pytest.mark.usefixtures("process")
 def test_more_events_than_memory_holds_are_combined(pond: Pond, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = pond.create_map("counts", kind="aggregate", value="n long count, most long max", resolution="1 minute")
     layers = type(counts.layers)

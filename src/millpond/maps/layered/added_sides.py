@@ -7,7 +7,8 @@
 
 A side that only put partial layers on the base added those and nothing else: joined onto the other side they count with
 all rules, and taking them away leaves the other side exactly. A side whose layers were folded, or that lost rows, is
-compared address by address instead, and an address that both sides changed is a conflict: never a wrong number.
+compared address by address instead: what both changed is added up where that is exact (`added_rows.py`), and else a
+conflict: never a wrong number.
 
 Invariants:
 * a load that both sides absorbed since the base is not counted twice: a side that brings no other brings nothing, and

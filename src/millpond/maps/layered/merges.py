@@ -26,6 +26,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from millpond.maps.layered.added_rows import with_sums
 from millpond.maps.layered.added_sides import Sides, join_sides, remembering
 from millpond.maps.layered.differences import (
     I64,
@@ -168,9 +169,12 @@ class _Merging:
         yield from self._taken(difference, ours)
 
     def _taken(self, difference: Difference, ours: AddressRows) -> Iterator[pa.RecordBatch]:
+        difference = with_sums(difference, ours)
         base, theirs, places = difference.old, difference.new, ours.places(difference.addresses)
         as_theirs = same_rows(ours, places, theirs, difference.new_places)
         as_base = same_rows(ours, places, base, difference.old_places)
+        if self.definition.aggregation is not None:  # equal rows may be of different loads
+            as_theirs &= as_base | (places < 0)
         choices = np.full(len(difference), Choice.THEIRS)
         choices[as_theirs] = Choice.OURS
         clash = ~as_theirs & ~as_base
