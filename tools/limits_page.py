@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme
-from millpond.maps.model.store_limits import UNSUPPORTED
+from millpond.maps.model.store_limits import AGGREGATE_UNSUPPORTED, UNSUPPORTED
 from millpond.maps.shard.tables import direct_bytes_max
 from millpond.nodes.limits import NodeLimits
 from millpond.settings import SETTINGS, duration_in_words, in_words
@@ -347,6 +347,16 @@ with `store_unsupported`:
 |---|---|
 """
 
+AGGREGATES = """\
+## Aggregates
+
+Rows of aggregates [add up](../inputs.md#events-that-add-up) in layers. The manifest of a map remembers its last 256
+loads. What aggregates do not do is refused with `aggregate_unsupported`:
+
+| operation | way out |
+|---|---|
+"""
+
 CLOSING = """\
 ## Memory
 
@@ -366,7 +376,8 @@ def page() -> str:
         parts.append("|---|---|---|---|")
         parts += [f"| {limit.thing} | {limit.number} | {limit.origin} | {limit.beyond} |" for limit in limits]
         parts.append("")
-    parts.append(LAYERED + "".join(f"| `{operation}` | {way_out} |\n" for operation, way_out in UNSUPPORTED.items()))
+    for opening, refused in ((LAYERED, UNSUPPORTED), (AGGREGATES, AGGREGATE_UNSUPPORTED)):
+        parts.append(opening + "".join(f"| `{operation}` | {way_out} |\n" for operation, way_out in refused.items()))
     return "\n".join([*parts, CLOSING]).rstrip() + "\n"
 
 

@@ -35,13 +35,32 @@ def test_nothing_but_init_and_create_makes_a_pond(millpond: Shell) -> None:
 
 @pytest.mark.usefixtures("processor")
 def test_every_kind_and_scheme_can_be_created(millpond: Shell) -> None:
-    assert [str(kind) for kind in commands.KindChoice] == [str(kind) for kind in SHARD_KINDS]
+    assert [str(kind) for kind in commands.KindChoice] == [str(kind) for kind in Kind]
     assert [str(scheme) for scheme in commands.SchemeChoice] == [str(scheme) for scheme in Scheme]
     for kind in SHARD_KINDS:
         for scheme in Scheme:
             millpond("create", f"{kind}_{scheme}", "--kind", kind, "--scheme", scheme)
     listed = millpond("maps", "--json").objects
-    assert {(entry["kind"], entry["scheme"]) for entry in listed} == {(str(k), str(s)) for k in Kind for s in Scheme}
+    assert {(entry["kind"], entry["scheme"]) for entry in listed} == {
+        (str(k), str(s)) for k in SHARD_KINDS for s in Scheme
+    }
+
+
+@pytest.mark.usefixtures("processor")
+def test_an_aggregate_is_made_loaded_and_asked(millpond: Shell) -> None:
+    value = "orders long count, total double sum, last string latest"
+    made = ("create", "sales", "--kind", "aggregate", "--value", value, "--resolution")
+    millpond(*made, "1 hour", "--time-zone", "Europe/Paris")
+    assert "--resolution hour" in millpond(*made[:-1], code=5).err
+    Path("events.csv").write_text("city,when,price\nLyon,2024-03-30T22:59Z,2.5\nLyon,2024-03-30T22:10Z,nan\n")
+    mapped = ("--key", "city", "--time", "when", "--value", "total=price,last=price", "--max-rejects", "1")
+    millpond("load", "sales", "events.csv", *mapped)
+    assert millpond("get", "sales", "Lyon", "--at", "2024-03-30T22:00Z", "--json").object["value"]["total"] == 2.5
+    between = ("--between", "2024-03-30T22:00Z", "2024-03-30T23:00Z")
+    assert millpond("get", "sales", "Lyon", *between, "--json").object["value"]["orders"] == 1
+    assert "Europe/Paris" in millpond("maps", "sales").out
+    assert millpond("get", "sales", "Lyon", "--history", "--json").objects[0]["orders"] == 1
+    assert "aggregate" in millpond("alter", "sales", "--store", "shard", code=5).err
 
 
 def test_maps_are_listed_and_shown(weather: Shell) -> None:

@@ -15,6 +15,7 @@ from millpond.maps.layered.maintenance import fold_due
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.snapshots.manifest import SnapshotManifest
 from millpond.maps.snapshots.sorted_runs import SpillTo
+from millpond.nodes.jobs.maintenance import MaintenanceOrders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -74,8 +75,8 @@ def test_events_of_a_bucket_combine_within_a_load_and_over_loads(pond: Pond, sal
     both = sales.lookup(["a", "b", "c"], between=(at(0), at(0, 12)))
     assert both.field("orders").to_pylist()[:2] == [4, 1]
     assert both.is_valid().to_pylist() == [True, True, False]
-    each = sales.lookup(["a", "a"], between=([at(0), at(30)], [at(1), at(0, 13)]))
-    assert each.field("orders").to_pylist() == [3, 1]
+    two = sales.lookup(["a", "a"], between=([at(0), at(30)], [at(1), at(0, 13)]))
+    assert two.field("orders").to_pylist() == [3, 1]
     query = f"select key, orders from sales where time between '{at(0)}' and '{at(30)}' order by key"
     assert pond.sql(query).to_pylist() == [{"key": "a", "orders": 3}, {"key": "b", "orders": 1}]
     (state,) = pond.sql(f"select get_state('sales', 'a', '{at(30)}').total as total").to_pylist()
@@ -255,6 +256,20 @@ def test_buckets_are_retained_as_long_as_an_event_of_them_may_be_young_enough(po
 
 
 @pytest.mark.usefixtures("process")
+def test_a_node_retains_a_bucket_until_it_is_over(pond: Pond, clock: ManualClock) -> None:
+    days = pond.create_map("days", kind="aggregate", value="n long count", resolution="1 day", retain="2h")
+    days.load([{"key": "a", "time": NOW}])  # 2024-01-02T12:53:20Z
+    orders, seen = MaintenanceOrders(pond, 60_000), []
+    for hours in range(40):
+        clock.now = NOW + hours * 3_600_000
+        before = orders.due(days, "retain", clock.now)
+        if before is not None:
+            days.retain(before)
+            seen.append((hours, days.scan().read_all().num_rows))
+    assert seen == [(0, 1), (14, 0)]
+
+
+@pytest.mark.usefixtures("process")
 def test_loads_on_both_sides_of_a_merge_count_and_a_revert_takes_one_away_by_any_rule(pond: Pond, sales: Map) -> None:
     load(sales, event("a", at(1), 5))
     fix = pond.branch("fix", source="main")
@@ -328,6 +343,38 @@ def test_folds_that_were_made_on_both_sides_lose_nothing(pond: Pond, sales: Map)
     fold_due(layers, everything=True)
     fix.merge()
     assert counted(sales) == {("a", "10:00"): (1, 1.0), ("b", "10:00"): (7, 7.0), ("c", "10:00"): (7, 7.0)}
+
+
+@pytest.mark.usefixtures("process")
+def test_sides_whose_layers_were_folded_are_added_up_where_that_is_exact(pond: Pond) -> None:
+    counts = pond.create_map("counts", kind="aggregate", value="n long count, units long sum", resolution="1 hour")
+    counts.load([{"key": "a", "time": at(1), "units": 5}])
+    fix = pond.branch("fix", source="main")
+    for minute in range(10, 17):  # equal rows, of other events
+        fix.map("counts").load([{"key": "a", "time": at(minute), "units": 1}])
+        counts.load([{"key": "a", "time": at(minute + 20), "units": 1}])
+    counts.compact()
+    assert fix.map("counts").get("a", at=HOUR) == counts.get("a", at=HOUR) == {"n": 8, "units": 12}
+    fix.merge()
+    assert counts.get("a", at=HOUR) == {"n": 15, "units": 19}
+    counts.load([{"key": "b", "time": at(1), "units": 2}])
+    counts.load([{"key": "b", "time": at(2), "units": 3}])
+    counts.compact()
+    pond.refs.revert("main~1", branch="main")
+    assert counts.get("b", at=HOUR) == {"n": 1, "units": 3}
+    assert pond.verify().ok
+
+
+@pytest.mark.usefixtures("process")
+def test_a_revert_that_is_not_exact_is_refused(pond: Pond, sales: Map) -> None:
+    load(sales, event("b", at(1), 1))
+    load(sales, event("a", at(1), 1))
+    load(sales, event("a", at(2), 5))
+    sales.compact()
+    with pytest.raises(MillpondError) as caught:  # nobody knows any more what the least was without the first
+        pond.refs.revert("main~1", branch="main")
+    assert caught.value.kind == "merge_conflict"
+    assert counted(sales) == {("a", "10:00"): (2, 6.0), ("b", "10:00"): (1, 1.0)}
 
 
 @pytest.mark.usefixtures("process")

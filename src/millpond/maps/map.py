@@ -19,9 +19,10 @@ from millpond.maps.inputs.spans import span_of
 from millpond.maps.map_rows import LayeredRows, MapRows, ShardRows
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.definition import Kind, MapDefinition, Store
-from millpond.maps.model.store_limits import unsupported
+from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
 from millpond.maps.shard.shard import Shard
 from millpond.maps.snapshots.freshness import Freshness, Stamp
+from millpond.times.buckets import bucket_start
 from millpond.times.instants import clear_instant, parse_instant
 
 if TYPE_CHECKING:
@@ -272,6 +273,8 @@ class Map(MapFace):
 
         Raises: `Invalid` without `before` when the map has no such setting.
         """
+        if self.kind is Kind.AGGREGATE:
+            raise aggregate_unsupported(self.name, "condense")
         self._follow()
         return self.rows.maintain("condense", self._watermark(before, self.definition.condense_ms, "condense"))
 
@@ -281,7 +284,11 @@ class Map(MapFace):
         Raises: `Invalid` without `before` when the map has no such setting.
         """
         self._follow()
-        return self.rows.maintain("retain", self._watermark(before, self.definition.retain_ms, "retain"))
+        watermark = self._watermark(before, self.definition.retain_ms, "retain")
+        if (aggregation := self.definition.aggregation) is not None:
+            # A bucket stays as long as its last event may be young enough.
+            watermark = bucket_start(watermark, aggregation.resolution, aggregation.time_zone)
+        return self.rows.maintain("retain", watermark)
 
     def delete(self, where: Where, *, now: bool = False) -> DeleteReport:
         """Delete the rows for which a condition holds, as `scan` reads it: an entry of the log that says how many.

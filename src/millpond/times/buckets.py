@@ -28,7 +28,7 @@ from millpond.times.zones import UTC_NAMES
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-__all__ = ("BucketWidth", "bucket_starts", "bucket_width")
+__all__ = ("BucketWidth", "bucket_start", "bucket_starts", "bucket_width")
 
 _UNITS_MS = {"second": 1_000, "minute": 60_000, "hour": 3_600_000, "day": 86_400_000}
 _DAY_MS = _UNITS_MS["day"]
@@ -96,6 +96,11 @@ def bucket_starts(instants: npt.NDArray[np.int64], resolution: str, zone: str) -
     if len(moved):
         starts[moved] = _moves(starts[moved], instants[moved], zone)
     return starts
+
+
+def bucket_start(instant: int, resolution: str, zone: str) -> int:
+    """The start of the bucket of one instant."""
+    return int(bucket_starts(np.array([instant], np.int64), resolution, zone)[0])
 
 
 @lru_cache(maxsize=64)

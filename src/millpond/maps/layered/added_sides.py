@@ -7,7 +7,8 @@
 
 A side that only put partial layers on the base added those and nothing else: joined onto the other side they count with
 all rules, and taking them away leaves the other side exactly. A side whose layers were folded, or that lost rows, is
-compared address by address instead, and an address that both sides changed is a conflict: never a wrong number.
+compared address by address instead: what both changed is added up where that is exact (`added_rows.py`), and else a
+conflict: never a wrong number.
 
 Invariants:
 * a load that both sides absorbed since the base is not counted twice: a side that brings no other brings nothing, and
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from millpond.maps.snapshots.sorted_runs import SpillTo
     from millpond.stores.objects import Objects
 
-__all__ = ("Sides", "join_sides", "merged_tickets")
+__all__ = ("Sides", "join_sides", "merged_tickets", "remembering")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,14 +47,17 @@ class Sides:
 def join_sides(
     objects: Objects, sides: Sides, *, version: int, created_ms: int, spill: SpillTo | None = None
 ) -> SnapshotManifest | None:
-    """Ours with the layers that theirs added, or theirs with those that ours did; None where layers do not tell.
+    """Ours with the layers that theirs added, or theirs with those that ours did; None where layers do not tell, where
+    ours is the base, and for another kind.
 
     Raises: `Invalid`, kind `aggregate_loaded_twice`; `sum_overflow`; `NotFound`, `Corrupt`; `Unavailable`.
     """
+    if sides.definition.aggregation is None or sides.theirs is None or _same(sides.base, sides.ours):
+        return None
     if _brings_nothing(sides.base, sides.theirs, sides.ours):
         return sides.ours
     if _brings_nothing(sides.base, sides.ours, sides.theirs):
-        return None if sides.theirs is None else replace(sides.theirs, shard_version=version, created_ms=created_ms)
+        return replace(sides.theirs, shard_version=version, created_ms=created_ms)
     tickets = merged_tickets(sides)
     below, layers = sides.ours, _added(sides.base, sides.theirs)
     if layers is None:
@@ -65,6 +69,20 @@ def join_sides(
             objects, below, sides.definition, layer, version=version, created_ms=created_ms, spill=spill
         )  # fmt: skip
     return None if below is None else replace(below, shard_version=version, created_ms=created_ms, tickets=tickets)
+
+
+def _same(left: SnapshotManifest | None, right: SnapshotManifest | None) -> bool:
+    return (None if left is None else left.id) == (None if right is None else right.id)
+
+
+def remembering(manifest: SnapshotManifest | None, sides: Sides) -> SnapshotManifest | None:
+    """The outcome of a merge by address, with the loads that it holds; itself for another kind.
+
+    Raises: as `merged_tickets`.
+    """
+    if manifest is None or sides.definition.aggregation is None:
+        return manifest
+    return replace(manifest, tickets=merged_tickets(sides))
 
 
 def _brings_nothing(

@@ -24,7 +24,7 @@ from millpond.maps.model.field_changes import FieldChanges, changed_fields, need
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layers import check_exact
-from millpond.maps.snapshots.manifest import SnapshotManifest
+from millpond.maps.snapshots.manifest import SnapshotManifest, keeping_updates
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -109,7 +109,7 @@ def stored_change(layers: Layers, head: Head, before: MapDefinition, after: MapD
         changed = replace(manifest, shard_version=manifest.shard_version + 1, created_ms=now)
     else:
         changed = manifest.redefined(after, created_ms=now)
-    changed = changed.keeping_updates(tracks_updates(after), now)
+    changed = keeping_updates(changed, tracks_updates(after), now)
     for layer in changed.layers:
         check_exact(layers.objects, changed, layer)
     layers.stored(changed)

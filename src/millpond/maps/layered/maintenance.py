@@ -30,8 +30,6 @@ from millpond.maps.log.apply import record
 from millpond.maps.log.queue import settings_of
 from millpond.maps.maintenance.maintenance import MaintenanceReport
 from millpond.maps.model.catalogue import same_map
-from millpond.maps.model.definition import Kind
-from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.predicates.predicate import predicate
 from millpond.maps.snapshots.freeze import KEEP_MS, Collected, collect
 from millpond.maps.snapshots.layers import LayerFold, fold_layers, layers_due, substitute
@@ -211,8 +209,6 @@ def maintain(
     Raises: `Unavailable` when another act keeps at the map, or the disk is full; `Corrupt`; `NotFound`.
     """
     definition, began, before = layers.definition, loading.clock.monotonic(), stats()
-    if what == "condense" and definition.kind is Kind.AGGREGATE:
-        raise aggregate_unsupported(definition.name, "condense")
     due = what == "retain" or definition.kind.timed
     if not due or definition.maintenance_suspended:
         return replace(_report(loading, layers, began, before, before), suspended=due)

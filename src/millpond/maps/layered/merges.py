@@ -7,14 +7,13 @@
 | changed | as base | theirs |
 | changed | neither | a conflict: a resolution says which side counts, or nothing is merged |
 
-Both sides of an aggregate count where the layers still tell them apart (`added_sides.py`); else it is merged so, too.
-
 To revert a change, or to make it again elsewhere, is a merge with another base. Of a map that keeps update times a row
 that is taken brings its time; of equal rows the time that one side changed counts, of both changes the later.
 
 Invariants:
 * the outcome is ours with one layer of what changed on top, and one of whole groups where rows go: it costs what the
   other side changed, not what the map holds;
+* both sides of an aggregate count where its layers still tell them apart (`added_sides.py`);
 * a merge with a conflict that nothing resolves changes nothing: what it wrote is nobody's, and is collected.
 """
 
@@ -28,7 +27,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from millpond.maps.layered.added_sides import Sides, join_sides, merged_tickets
+from millpond.maps.layered.added_rows import with_sums
+from millpond.maps.layered.added_sides import Sides, join_sides, remembering
 from millpond.maps.layered.differences import (
     I64,
     AddressRows,
@@ -45,7 +45,7 @@ from millpond.maps.model.columns import UPDATED
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.snapshots.groups_of_rows import range_order_keys
 from millpond.maps.snapshots.layers import check_exact, on_top, write_layer
-from millpond.maps.snapshots.manifest import LayerMode, LayerTimes
+from millpond.maps.snapshots.manifest import LayerMode, LayerTimes, keeping_updates
 from millpond.maps.snapshots.rows_of_groups import GroupSpan, thaw
 from millpond.ranges import Choice
 
@@ -114,7 +114,7 @@ def merge_manifests(
     updates = tracks_updates(definition)
     renewing = updates and theirs is not None and theirs.updates
     base, ours, theirs = (
-        None if state is None else _shown(objects, definition, state).keeping_updates(updates, created_ms)
+        None if state is None else keeping_updates(_shown(objects, definition, state), updates, created_ms)
         for state in (base, ours, theirs)
     )
     if ours is not None and ours is not before:
@@ -122,14 +122,12 @@ def merge_manifests(
     for other in (base, theirs):
         if ours is not None and other is not None:
             check_alike(ours, other)
+    sides = Sides(definition, base, ours, theirs)
+    joined_sides = join_sides(objects, sides, version=version, created_ms=created_ms, spill=spill)
+    if joined_sides is not None:
+        return Merged(joined_sides, 0 if joined_sides is ours else None)
     if theirs is not None and (None if base is None else base.id) == (None if ours is None else ours.id):
         return Merged(replace(theirs, shard_version=version, created_ms=created_ms), None)
-    if definition.aggregation is not None and theirs is not None:
-        joined_sides = join_sides(
-            objects, Sides(definition, base, ours, theirs), version=version, created_ms=created_ms, spill=spill
-        )
-        if joined_sides is not None:
-            return Merged(joined_sides, 0 if joined_sides is ours else None)
     merging = _Merging(objects, definition, ours, resolve, Merged(ours), LayerTimes(updates=updates), renewing)
     changes = (merging.step(changed) for changed in changed_keys(objects, base, theirs, updates=updates))
     rows = (batch for batches in changes for batch in batches if batch.num_rows)
@@ -141,10 +139,9 @@ def merge_manifests(
             merging.merged.manifest = on_top(
                 objects, merging.merged.manifest, definition, layer, version=version, created_ms=created_ms, spill=spill
             )
-    merged = merging.merged
-    if definition.aggregation is not None and merged.manifest is not None and merged.manifest is not ours:
-        merged.manifest = replace(merged.manifest, tickets=merged_tickets(Sides(definition, base, ours, theirs)))
-    return merged
+    if merging.merged.manifest is not ours:
+        merging.merged.manifest = remembering(merging.merged.manifest, sides)
+    return merging.merged
 
 
 def _shown(objects: Objects, definition: MapDefinition, state: SnapshotManifest) -> SnapshotManifest:
@@ -183,9 +180,12 @@ class _Merging:
         yield from self._taken(difference, AddressRows.of(self.definition, list(batches), updates=updates))
 
     def _taken(self, difference: Difference, ours: AddressRows) -> Iterator[pa.RecordBatch]:
+        difference = with_sums(difference, ours)
         base, theirs, places = difference.old, difference.new, ours.places(difference.addresses)
         as_theirs = same_rows(ours, places, theirs, difference.new_places)
         as_base = same_rows(ours, places, base, difference.old_places)
+        if self.definition.aggregation is not None:  # equal rows may be of different loads
+            as_theirs &= as_base | (places < 0)
         choices = np.full(len(difference), Choice.THEIRS)
         choices[as_theirs] = Choice.OURS
         clash = ~as_theirs & ~as_base

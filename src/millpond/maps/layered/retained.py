@@ -19,9 +19,8 @@ from millpond.maps.model.columns import UPDATED, canonical_schema
 from millpond.maps.model.definition import Kind, MapDefinition
 from millpond.maps.model.values import encode_values
 from millpond.maps.snapshots.layers import write_layer
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import LayerMode, layer_times
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
-from millpond.times.buckets import bucket_starts
 
 if TYPE_CHECKING:
     from millpond.maps.layered.head import Layers
@@ -41,13 +40,13 @@ def retained_layer(layers: Layers, manifest: SnapshotManifest, what: str, before
 
     Raises: `NotFound`, `Corrupt`, naming the file; `Unavailable` when the disk is full.
     """
-    objects, definition, times = layers.objects, layers.definition, manifest.times_of(manifest.layers)
+    objects, definition, times = layers.objects, layers.definition, layer_times(manifest, manifest.layers)
     age = age_column(definition) or UPDATED
     rows = _whole_keys(objects, manifest, times)
     if what == "condense":
         rows = (_condensed(definition, batch, before_ms) for batch in rows)
     elif age != UPDATED or times.updates:
-        rows = (_retained(definition, batch, age, before_ms) for batch in rows)
+        rows = (_retained(batch, age, before_ms) for batch in rows)
     elif (layers.clock.now_ms() if times.instant is None else times.instant) < before_ms:
         rows = iter(())
     return write_layer(objects, definition, rows, LayerMode.WHOLE, spill=layers.spill(), times=times)
@@ -60,10 +59,7 @@ def _whole_keys(objects: Objects, manifest: SnapshotManifest, times: LayerTimes)
         yield from pa.Table.from_batches(list(pieces), schema).combine_chunks().to_batches()
 
 
-def _retained(definition: MapDefinition, rows: pa.RecordBatch, age: str, before_ms: int) -> pa.RecordBatch:
-    if definition.aggregation is not None:  # a bucket stays as long as its last event may be young enough
-        resolution, zone = definition.aggregation.resolution, definition.aggregation.time_zone
-        before_ms = int(bucket_starts(np.array([before_ms], np.int64), resolution, zone)[0])
+def _retained(rows: pa.RecordBatch, age: str, before_ms: int) -> pa.RecordBatch:
     return rows.filter(pc.greater_equal(rows.column(age), pa.scalar(before_ms, pa.int64())))
 
 

@@ -26,9 +26,9 @@ from millpond.maps.layered.row_files import rows_of_shares
 from millpond.maps.layered.writer import WrittenLayer, layer_id, loaded_mode
 from millpond.maps.snapshots.freeze import bytes_at_once
 from millpond.maps.snapshots.groups_of_rows import freeze_groups, group_schema
-from millpond.maps.snapshots.layers import layer_of
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import Layer, LayerMode
 from millpond.maps.snapshots.sorted_runs import RUNS_HELD
+from millpond.maps.snapshots.sum_reach import with_reach
 from millpond.ranges import FoldedPart, Index, RangeWriter
 
 if TYPE_CHECKING:
@@ -138,7 +138,8 @@ def layer_of_files(layers: Layers, files: Sequence[RowFile], written: Writes, sa
     parts = written(ShareWriter(layers.objects, definition, tuple(files), layers.spill()))
     base = Index("", (), group_schema(definition), ranges.DEFAULT_BOUNDARIES)
     index = ranges.join_parts(layers.objects, base, [part.part for part in parts])
-    layer = layer_of(layers.objects, index, definition, loaded_mode(definition))
+    layer = with_reach(layers.objects, definition, Layer.of(index, definition, loaded_mode(definition)))
+    assert layer is not None, "it was written"
     step("layers.layer_written")
     salt = digest_salt(sum(file.digest for file in files), salt)
     return WrittenLayer(layers, layer_id(layer, salt), sum(part.rows for part in parts), layer)

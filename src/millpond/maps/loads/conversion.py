@@ -38,13 +38,13 @@ from millpond.maps.log.log import head_of
 from millpond.maps.log.queue import NUMBER
 from millpond.maps.model.catalogue import same_map
 from millpond.maps.model.columns import UPDATED
-from millpond.maps.model.definition import Store
+from millpond.maps.model.definition import Kind, Store
 from millpond.maps.model.keyspaces import HISTORY
 from millpond.maps.model.snapshot_pointer import Current, move_pointer, read_pointer
 from millpond.maps.model.store_limits import aggregate_unsupported
 from millpond.maps.parts.part import PartWriter
 from millpond.maps.shard.shard import Shard, generation_folder, read_generation
-from millpond.maps.snapshots.manifest import LayerMode
+from millpond.maps.snapshots.manifest import LayerMode, layer_times
 from millpond.maps.snapshots.rows_of_groups import GroupSpan
 from millpond.stores.files import make_folder, remove_tree, sync
 
@@ -72,10 +72,10 @@ def convert(loading: Loading, pond_map: Map, store: Store) -> None:
     Raises: `Invalid`, kind `aggregate_unsupported`; `Unavailable` when the disk is full, or somebody else keeps at the
     map for long; `Corrupt` when the map is damaged.
     """
+    if pond_map.kind is Kind.AGGREGATE and store is Store.SHARD:
+        raise aggregate_unsupported(pond_map.name, "shard")
     if pond_map.definition.store is store:
         return
-    if pond_map.definition.aggregation is not None:
-        raise aggregate_unsupported(pond_map.name, "shard")
     definition = replace(pond_map.definition, store=store)
     with loading.writing(), loading.reports.job("maintenance", act="convert", map=pond_map.name) as job:
         job.running()
@@ -186,7 +186,7 @@ def _merge(
     loading: Loading, objects: Objects, shard: Shard, number: int, manifest: SnapshotManifest, layers: Sequence[Layer]
 ) -> None:
     """Merge the rows of layers of a manifest into a shard, as those of one load; they keep their update times."""
-    times = manifest.times_of(layers)
+    times = layer_times(manifest, layers)
     overwrite = layers[0].mode is not LayerMode.FILL if len(layers) == 1 else True
     place = shard.folder.with_name(f"parts{number}")
     writer = PartWriter(shard.definition, place, memory_max=loading.memory_max)

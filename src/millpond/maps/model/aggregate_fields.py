@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from millpond.errors import Invalid
 from millpond.maps.model.aggregation import Aggregation, Rule
-from millpond.maps.model.definition import Kind, ScalarType, ValueType, check_field, parse_scalar
+from millpond.maps.model.definition import ScalarType, ValueType, check_field, parse_scalar
 from millpond.times.buckets import bucket_width
 from millpond.times.zones import check_zone
 
 if TYPE_CHECKING:
     from millpond.maps.model.definition import MapDefinition
 
-__all__ = ("aggregated_type", "check_aggregate", "measures")
+__all__ = ("aggregated_type", "measures")
 
 _NUMBERS = (ScalarType.LONG, ScalarType.DOUBLE)
 _TYPES = {
@@ -80,32 +80,6 @@ def _field(piece: str, whole: str) -> tuple[str, ScalarType, Rule]:
             hint=f"{rule} is for: {', '.join(_TYPES[rule])}",
         )  # fmt: skip
     return name, scalar, rule
-
-
-def check_aggregate(definition: MapDefinition) -> MapDefinition:
-    """The definition, when its settings are those that its kind can have.
-
-    Raises: `Invalid`, kind `aggregate_unsupported`.
-    """
-    if definition.kind is not Kind.AGGREGATE:
-        return definition
-    assert definition.aggregation is not None, "it was made with one"
-    for setting, there, hint in (
-        ("condense", definition.condense_ms is not None, "leave it out: rows of one bucket are one row anyway"),
-        ("overwrite", not definition.overwrite, "leave it out: the rules say how rows combine"),
-        ("retain_by", definition.retain_by != "effective_time", "leave it out: buckets are retained by their time"),
-        (
-            "retain",
-            definition.retain_ms is not None and definition.aggregation.resolution == "none",
-            "give the map a resolution: it has one bucket of all times",
-        ),
-    ):
-        if there:
-            raise Invalid(
-                "an aggregate does not have this setting", kind="aggregate_unsupported", map=definition.name,
-                setting=setting, hint=hint,
-            )  # fmt: skip
-    return definition
 
 
 def measures(definition: MapDefinition) -> list[tuple[str, Rule]]:

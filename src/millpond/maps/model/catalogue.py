@@ -15,7 +15,6 @@ from typing import Any
 from millpond.error_values import shown
 from millpond.errors import AlreadyExists, Conflict, Invalid, NotFound
 from millpond.kernel.space import ReadTransaction, Space, Transaction
-from millpond.maps.model.aggregate_fields import check_aggregate
 from millpond.maps.model.definition import MapDefinition, Store, check_name
 from millpond.maps.model.field_changes import CHANGES
 from millpond.maps.model.keyspaces import CATALOGUE
@@ -169,7 +168,7 @@ def altered(definition: MapDefinition, settings: Mapping[str, Any]) -> MapDefini
                 "the setting cannot have such a value", kind="setting_type", map=name, setting=setting,
                 value=repr(value)[:100], hint=_TYPE_HINTS.get(setting, "write a duration, such as 30d"),
             )  # fmt: skip
-    return check_aggregate(replace(definition, **durations(settings)))
+    return replace(definition, **durations(settings))
 
 
 def durations(settings: Mapping[str, Any]) -> dict[str, Any]:

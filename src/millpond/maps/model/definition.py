@@ -304,6 +304,8 @@ class MapDefinition:
         if self.kind is Kind.SESSION and self.value is not None:
             raise Invalid("sessions carry no value", kind="session_value", map=self.name)
         assert (self.aggregation is not None) == (self.kind is Kind.AGGREGATE), "an aggregate has its rules"
+        if self.aggregation is not None:
+            _check_aggregate(self, self.aggregation)
 
     @property
     def summary(self) -> str:
@@ -377,6 +379,25 @@ class MapDefinition:
             "retain_by": "effective_time", "maintenance_suspended": False, "fields": None,
         }  # fmt: skip
         return replace(self, **blank) == replace(other, **blank)
+
+
+def _check_aggregate(definition: MapDefinition, aggregation: Aggregation) -> None:
+    """See that an aggregate has no settings but those of its kind.
+
+    Raises: `Invalid`, kind `aggregate_unsupported`.
+    """
+    endless = definition.retain_ms is not None and aggregation.resolution == "none"
+    for setting, there, hint in (
+        ("condense", definition.condense_ms is not None, "leave it out: rows of one bucket are one row anyway"),
+        ("overwrite", not definition.overwrite, "leave it out: the rules say how rows combine"),
+        ("retain_by", definition.retain_by != "effective_time", "leave it out: buckets are retained by their time"),
+        ("retain", endless, "give the map a resolution: it has one bucket of all times"),
+    ):
+        if there:
+            raise Invalid(
+                "an aggregate does not have this setting", kind="aggregate_unsupported", map=definition.name,
+                setting=setting, hint=hint,
+            )  # fmt: skip
 
 
 def folder_name(definition: MapDefinition) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from millpond.errors import Invalid
-from millpond.maps.model.aggregate_fields import aggregated_type, check_aggregate
+from millpond.maps.model.aggregate_fields import aggregated_type
 from millpond.maps.model.catalogue import durations
 from millpond.maps.model.definition import Kind, MapDefinition, Scheme, Store, ValueType, check_name, parse_value_type
 from millpond.maps.model.store_limits import aggregate_unsupported, at_birth
@@ -34,12 +34,11 @@ def new_map(
             "only aggregates have buckets of time", kind="resolution", map=name, resolution=resolution,
             time_zone=time_zone, hint="leave resolution and time_zone out, or say kind='aggregate'",
         )  # fmt: skip
-    definition = MapDefinition(
+    return MapDefinition(
         name=check_name(name), kind=its_kind, incarnation=incarnation, aggregation=aggregation,
         value=parse_value_type(value) if isinstance(value, str) else value, scheme=_one_of(Scheme, scheme, "scheme"),
         **durations(settings),
     )  # fmt: skip
-    return check_aggregate(definition)
 
 
 def born_in(definition: MapDefinition, store: str | Store | None, preferred: str, *, served: bool) -> MapDefinition:

@@ -9,6 +9,7 @@ from millpond.errors import Invalid
 from millpond.maps.model.definition import Kind, MapDefinition, Store
 
 __all__ = (
+    "AGGREGATE_UNSUPPORTED",
     "STORES",
     "UNSUPPORTED",
     "aggregate_unsupported",

@@ -23,13 +23,9 @@ from millpond.maps.model.definition import MapDefinition
 from millpond.maps.search.combining import combined_values
 from millpond.times.buckets import bucket_starts
 
-__all__ = ("REACH_MIN", "at_bucket_starts", "combined_groups", "counted_from", "in_order_of_time", "reach_of")
+__all__ = ("GroupRows", "at_bucket_starts", "combined_groups", "counted_from", "groups_of_buckets", "in_order_of_time")
 
 _HASH_BYTES = 8
-REACH_MIN = 2.0**-20
-"""A layer whose sums reach no further into their types is not noted: thousands of such cannot overflow together."""
-_LONG_REACH = float(1 << 63)
-_DOUBLE_REACH = float(np.finfo(np.float64).max)
 
 
 def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -43,7 +39,7 @@ def at_bucket_starts(definition: MapDefinition, batches: Iterable[pa.RecordBatch
 
 
 @dataclass(frozen=True, slots=True)
-class _GroupRows:
+class GroupRows:
     """The rows of a batch of groups: where those of each begin, and where a bucket begins among them."""
 
     offsets: I64
@@ -51,7 +47,7 @@ class _GroupRows:
     starts: I64
 
     @classmethod
-    def of(cls, batch: pa.RecordBatch) -> _GroupRows:
+    def of(cls, batch: pa.RecordBatch) -> GroupRows:
         column = batch.column("rows")
         offsets = column.offsets.to_numpy().astype(np.int64)
         rows = column.values.slice(offsets[0], offsets[-1] - offsets[0])
@@ -66,7 +62,7 @@ def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Reco
 
     Raises: `Invalid`, kind `sum_overflow`.
     """
-    within = _GroupRows.of(batch)
+    within = GroupRows.of(batch)
     rows, starts = within.rows, within.starts
     if len(starts) == len(rows):
         return batch
@@ -82,6 +78,18 @@ def combined_groups(definition: MapDefinition, batch: pa.RecordBatch) -> pa.Reco
     offsets = np.searchsorted(starts, within.offsets).astype(np.int32)
     column = pa.ListArray.from_arrays(pa.array(offsets), structs, type=batch.schema.field("rows").type)
     return batch.set_column(batch.schema.get_field_index("rows"), batch.schema.field("rows"), column)
+
+
+def groups_of_buckets(
+    definition: MapDefinition, keys: pa.RecordBatch, rows: pa.RecordBatch, ends: I64, schema: pa.Schema
+) -> pa.RecordBatch:
+    """The groups of these keys, of rows in order of time, those of each key up to where it ends.
+
+    Raises: as `combined_groups`.
+    """
+    structs = pa.StructArray.from_arrays(rows.columns, fields=list(rows.schema))
+    lists = pa.ListArray.from_arrays(pa.array(ends.astype(np.int32)), structs, type=schema.field("rows").type)
+    return combined_groups(definition, pa.RecordBatch.from_arrays([*keys.columns, lists], schema=schema))
 
 
 def in_order_of_time(
@@ -115,22 +123,3 @@ def counted_from(begins: I64, counts: I64) -> I64:
     total = int(ends[-1]) if len(ends) else 0
     numbers: I64 = np.arange(total) + np.repeat(begins - (ends - counts), counts)
     return numbers
-
-
-def reach_of(definition: MapDefinition, batches: Iterable[pa.RecordBatch]) -> float:
-    """The largest sum of groups as a share of what its type holds; 0 below `REACH_MIN`."""
-    assert definition.aggregation is not None and definition.value is not None, "an aggregate has both"
-    sums = [
-        name for (name, _), rule in zip(definition.value.parts, definition.aggregation.rules, strict=True)
-        if rule.additive
-    ]  # fmt: skip
-    reach = 0.0
-    for batch in batches:
-        values = _GroupRows.of(batch).rows.field("value")
-        for name in sums:
-            column = values.field(name)
-            numbers = (column.fill_null(0) if column.null_count else column).to_numpy()
-            if len(numbers):
-                most = max(abs(float(numbers.max())), abs(float(numbers.min())))
-                reach = max(reach, most / (_DOUBLE_REACH if pa.types.is_floating(column.type) else _LONG_REACH))
-    return reach if reach >= REACH_MIN else 0.0

@@ -11,9 +11,9 @@ Reading everything and folding both come here; a lookup, which looks at one row 
 
 Invariants:
 * What lies under a whole group does not count.
-* Of several rows of one address the newest counts, but a row of a `fill` layer only where there is no older one; those
-  of aggregates combine.
+* Of several rows of one address the newest counts, but a row of a `fill` layer only where there is no older one.
 * Rows stay in order of time within their group.
+* Rows of one bucket of an aggregate combine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ import pyarrow as pa
 from millpond.arrays.compiled import kernel
 from millpond.arrays.radix import I64
 from millpond.maps.model.definition import MapDefinition
-from millpond.maps.snapshots.combined_groups import combined_groups, in_order_of_time
+from millpond.maps.snapshots.combined_groups import groups_of_buckets, in_order_of_time
 from millpond.maps.snapshots.groups_of_rows import list_of_rows, row_times
 from millpond.maps.snapshots.manifest import LayerMode
 from millpond.ranges.gather import gathered
@@ -52,23 +52,17 @@ def join_groups(
     if definition.aggregation is not None:
         hiding = [modes[number] is LayerMode.WHOLE for number, _ in pieces]
         order, ends = in_order_of_time(members, hiding, rows.low, rows.high, rows.first)
-        yield combined_groups(definition, _batch(definition, keys, rows, order, ends, pieces[0][1].schema))
+        yield groups_of_buckets(definition, keys, gathered(rows.batches, order), ends, pieces[0][1].schema)
         return
     places, offsets = np.empty(len(rows.first), np.int64), np.zeros(keys.num_rows + 1, np.int64)
     whole, fill = (
         np.array([modes[number] is mode for number, _ in pieces]) for mode in (LayerMode.WHOLE, LayerMode.FILL)
     )
     used = _join(members, whole, fill, rows.low, rows.high, rows.first, rows.second, places, offsets)
-    yield _batch(definition, keys, rows, places[:used], offsets, pieces[0][1].schema)
-
-
-def _batch(
-    definition: MapDefinition, keys: pa.RecordBatch, rows: _Rows, places: I64, offsets: I64, schema: pa.Schema
-) -> pa.RecordBatch:
-    """The groups of some keys, with the rows at these places."""
-    fields = gathered(rows.batches, places)
+    fields = gathered(rows.batches, places[:used])
     structs = pa.StructArray.from_arrays(fields.columns, fields=list(fields.schema))
-    return pa.RecordBatch.from_arrays([*keys.columns, *list_of_rows(schema, offsets, structs)], schema=schema)
+    schema = pieces[0][1].schema
+    yield pa.RecordBatch.from_arrays([*keys.columns, *list_of_rows(schema, offsets, structs)], schema=schema)
 
 
 def _union(batches: list[pa.RecordBatch]) -> tuple[pa.RecordBatch, I64]:

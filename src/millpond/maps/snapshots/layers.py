@@ -31,13 +31,21 @@ from millpond.errors import Conflict
 from millpond.kernel.steps import step
 from millpond.maps.model.store_limits import tracks_updates
 from millpond.maps.search.visible import tombstones
-from millpond.maps.snapshots.combined_groups import reach_of
 from millpond.maps.snapshots.freeze import bytes_at_once, layers_to_fold, sections_over, write_groups
 from millpond.maps.snapshots.groups_of_rows import freeze_groups
 from millpond.maps.snapshots.joined_groups import join_groups
-from millpond.maps.snapshots.manifest import NO_TIMES, Layer, LayerMode, LayerTimes, SnapshotManifest
+from millpond.maps.snapshots.manifest import (
+    NO_TIMES,
+    Layer,
+    LayerMode,
+    LayerTimes,
+    SnapshotManifest,
+    keeping_updates,
+    layer_times,
+)
 from millpond.maps.snapshots.rows_of_groups import groups_of_keys
 from millpond.maps.snapshots.shown_layers import shown_layer
+from millpond.maps.snapshots.sum_reach import check_sums, with_reach
 from millpond.ranges.merge import merge
 from millpond.ranges.walk import Cursor
 
@@ -54,7 +62,6 @@ __all__ = (
     "check_exact",
     "fold",
     "fold_layers",
-    "layer_of",
     "layers_due",
     "on_top",
     "substitute",
@@ -63,8 +70,6 @@ __all__ = (
 
 LAYERS_MAX = 16
 """With more layers all are folded, however they differ: a lookup asks each of them."""
-REACH_MARGIN = 2.0**-8
-"""The reach of all layers together whose own is not worth a note."""
 
 
 def write_layer(
@@ -84,10 +89,9 @@ def write_layer(
     groups = freeze_groups(
         definition, rows, touched=touched, spill=spill, repeats="first" if first else "last", updates=times.updates
     )
-    index = write_groups(objects, definition, groups, spill, updates=times.updates)
-    layer = _layer(objects, index, definition, mode, times)
+    layer = _layer(write_groups(objects, definition, groups, spill, updates=times.updates), definition, mode, times)
     step("layers.layer_written")
-    return layer
+    return with_reach(objects, definition, layer)
 
 
 def on_top(
@@ -102,13 +106,13 @@ def on_top(
     """
     assert head is None or head.bounds is None, "a subset is not written to"
     base = head or SnapshotManifest.empty(definition, created_ms=created_ms)
-    base = base.keeping_updates(base.updates or tracks_updates(definition), created_ms)
+    base = keeping_updates(base, base.updates or tracks_updates(definition), created_ms)
     manifest = replace(base, shard_version=version, created_ms=created_ms)
     if layer is not None:
         if manifest.updates and layer.updated is None and not layer.updates:
             layer = replace(layer, updated=created_ms)
         check_exact(objects, manifest, layer)
-        _check_sums(objects, manifest, layer)
+        check_sums(objects, manifest, layer)
         settled = _settled(objects, manifest, layer, spill)
         layers = _grounded(objects, manifest, (settled, *base.layers), spill, base.layers[-1] if base.layers else None)
         manifest = replace(manifest, layers=layers)
@@ -126,29 +130,6 @@ def check_exact(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> N
     index = ranges.load_index(objects, layer.index)
     for entry in index.entries:
         projection.exact(ranges.open_range(objects, entry).column("rows").flatten().field("value"), manifest.map)
-
-
-def _check_sums(objects: Objects, manifest: SnapshotManifest, layer: Layer) -> None:
-    """See that the sums of an aggregate hold those of a layer that comes on top; mostly the reaches of layers say so.
-
-    Raises: `Invalid`, kind `sum_overflow`, naming the key, the bucket and the field.
-    """
-    if layer.reach + sum(under.reach for under in manifest.layers) + REACH_MARGIN < 1:
-        return
-    for _ in _over(objects, manifest, layer, NO_TIMES):
-        pass
-
-
-def _over(objects: Objects, manifest: SnapshotManifest, layer: Layer, times: LayerTimes) -> Iterator[pa.RecordBatch]:
-    """The groups of a layer put together with those under it."""
-    below, definition = manifest.layers, manifest.definition
-    modes = [layer.mode, *(under.mode for under in below)]
-    shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
-    readers = [ranges.open_index(objects, index, verify=True) for index in shown]
-    for batch in _groups(objects, manifest, layer, times):
-        under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
-        pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
-        yield from join_groups(definition, modes, [(0, batch), *pieces])
 
 
 def _with_sections(
@@ -175,9 +156,19 @@ def _settled(objects: Objects, manifest: SnapshotManifest, layer: Layer, spill: 
         return replace(layer, mode=LayerMode.WHOLE)
     if kind.keyed or layer.mode is LayerMode.WHOLE or not below:
         return layer
-    times = manifest.times_of((layer, *below))
-    resolved = write_groups(objects, definition, _over(objects, manifest, layer, times), spill, updates=times.updates)
-    resolved_layer = _layer(objects, resolved, definition, LayerMode.WHOLE, times)
+    modes = [layer.mode, *(under.mode for under in below)]
+    times = layer_times(manifest, (layer, *below))
+    shown = (shown_layer(objects, manifest, under, updates=times.updates) for under in below)
+    readers = [ranges.open_index(objects, index, verify=True) for index in shown]
+
+    def resolved() -> Iterator[pa.RecordBatch]:
+        for batch in _groups(objects, manifest, layer, times):
+            under = [list(groups_of_keys(reader, batch.column("key"))) for reader in readers]
+            pieces = [(number, pa.concat_batches(groups)) for number, groups in enumerate(under, 1) if groups]
+            yield from join_groups(definition, modes, [(0, batch), *pieces])
+
+    index = write_groups(objects, definition, resolved(), spill, updates=times.updates)
+    resolved_layer = _layer(index, definition, LayerMode.WHOLE, times)
     assert resolved_layer is not None, "each group stays one"
     return resolved_layer
 
@@ -192,12 +183,12 @@ def _grounded(
         *above, last = layers
         if last.mode is not LayerMode.WHOLE:
             return (*above, replace(last, mode=LayerMode.WHOLE))
-        times = manifest.times_of((last,))
+        times = layer_times(manifest, (last,))
         alive = (batch.filter(pa.array(~tombstones(batch))) for batch in _groups(objects, manifest, last, times))
         index = write_groups(objects, definition, alive, spill, updates=times.updates)
-        grounded = _layer(objects, index, definition, LayerMode.WHOLE, times)
+        grounded = _layer(index, definition, LayerMode.WHOLE, times)
         if grounded is not None:
-            return (*above, grounded)
+            return (*above, replace(grounded, reach=last.reach))
         layers = tuple(above)
     return layers
 
@@ -211,21 +202,8 @@ def _groups(
         yield cursor.take(cursor.entry.last)
 
 
-def layer_of(
-    objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes = NO_TIMES
-) -> Layer:
-    """The layer of an index that was written under a definition; of an aggregate with the reach of its sums."""
-    layer = Layer.of(index, definition, mode, times)
-    if definition.aggregation is None:
-        return layer
-    batches = (ranges.open_range(objects, entry) for entry in index.entries)
-    return replace(layer, reach=reach_of(definition, batches))
-
-
-def _layer(
-    objects: Objects, index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes
-) -> Layer | None:
-    return layer_of(objects, index, definition, mode, times) if index.count else None
+def _layer(index: ranges.Index, definition: MapDefinition, mode: LayerMode, times: LayerTimes) -> Layer | None:
+    return Layer.of(index, definition, mode, times) if index.count else None
 
 
 # -- folding ------------------------------------------------------------------------------------------
@@ -270,15 +248,15 @@ def fold_layers(
     oldest = _place(manifest, inputs) + len(inputs) == len(manifest.layers)
     modes = [layer.mode for layer in inputs]
     assert oldest or len(set(modes)) == 1, "layers that differ fold only with all under them"
-    times = manifest.times_of(inputs)
+    times = layer_times(manifest, inputs)
     merged = merge(
         objects, [shown_layer(objects, manifest, layer, updates=times.updates) for layer in inputs],
         bytes_at_once=bytes_at_once(spill), drop_tombstones=tombstones if oldest else None,
         overlay=None if set(modes) == {LayerMode.WHOLE} else partial(join_groups, manifest.definition, modes),
     )  # fmt: skip
     step("layers.folded")
-    output = _layer(objects, merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
-    return LayerFold(tuple(inputs), output, oldest)
+    output = _layer(merged, manifest.definition, LayerMode.WHOLE if oldest else modes[0], times)
+    return LayerFold(tuple(inputs), with_reach(objects, manifest.definition, output), oldest)
 
 
 def substitute(

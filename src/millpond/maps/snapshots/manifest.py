@@ -39,8 +39,8 @@ if TYPE_CHECKING:
     from millpond.stores.objects import Objects
 
 __all__ = (
-    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "list_manifests",
-    "load_manifest", "manifest_name", "store_manifest",
+    "NO_TIMES", "Layer", "LayerMode", "LayerTimes", "SnapshotManifest", "absorbing", "keeping_updates",
+    "list_manifests", "load_manifest", "manifest_name", "store_manifest", "layer_times",
 )  # fmt: skip
 
 FORMAT = 1
@@ -181,20 +181,6 @@ class SnapshotManifest:
             shard_version=self.shard_version + 1, created_ms=created_ms,
         )  # fmt: skip
 
-    def keeping_updates(self, updates: bool, instant: int) -> SnapshotManifest:
-        """The same rows, whose update times are kept, or not; where none were kept, all count as put at an instant."""
-        if self.updates == updates:
-            return self
-        layers = tuple(replace(layer, updated=instant if updates else None) for layer in self.layers)
-        return replace(self, updates=updates, layers=layers)
-
-    def times_of(self, layers: Sequence[Layer]) -> LayerTimes:
-        """The update times of a layer that is written of some of its layers."""
-        instants = {layer.updated for layer in layers}
-        if not self.updates:
-            return NO_TIMES
-        return LayerTimes(instants.pop()) if len(instants) == 1 and None not in instants else LayerTimes(updates=True)
-
     def shown_as(self, definition: MapDefinition) -> SnapshotManifest:
         """The same rows with the fields of a later definition; itself where they are the same. It is not stored."""
         if self.definition.value_id == definition.value_id:
@@ -285,6 +271,22 @@ class SnapshotManifest:
                 object=manifest_name(content_id(data)), map=manifest.map,
             )  # fmt: skip
         return manifest
+
+
+def keeping_updates(manifest: SnapshotManifest, updates: bool, instant: int) -> SnapshotManifest:
+    """The same rows, whose update times are kept, or not; where none were kept, all count as put at an instant."""
+    if manifest.updates == updates:
+        return manifest
+    layers = tuple(replace(layer, updated=instant if updates else None) for layer in manifest.layers)
+    return replace(manifest, updates=updates, layers=layers)
+
+
+def layer_times(manifest: SnapshotManifest, layers: Sequence[Layer]) -> LayerTimes:
+    """The update times of a layer that is written of some of its layers."""
+    instants = {layer.updated for layer in layers}
+    if not manifest.updates:
+        return NO_TIMES
+    return LayerTimes(instants.pop()) if len(instants) == 1 and None not in instants else LayerTimes(updates=True)
 
 
 _FORMS = {

@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from millpond.errors import NotFound
 from millpond.maps.maintenance.rules import age_column
 from millpond.maps.model.definition import Kind
+from millpond.times.buckets import bucket_start
 
 if TYPE_CHECKING:
     from millpond.maps.log.log import Entry
@@ -86,6 +87,9 @@ class MaintenanceOrders:
         self._follow()
         past = self._pasts.get(pond_map.name, _Past())
         before = watermark(now_ms, age_ms, self._least_step_ms)
+        aggregation = pond_map.definition.aggregation
+        if aggregation is not None:  # a bucket goes as a whole: when it does, its start lies before such a watermark
+            before = bucket_start(before, aggregation.resolution, aggregation.time_zone)
         if act not in past.ordered:
             return before if past.changed or pond_map.rows.stats().rows else None
         position, last = past.ordered[act]

@@ -9,7 +9,8 @@ from msgspec import Meta
 from starlette.requests import Request
 
 from millpond.maps.map import Map
-from millpond.maps.model.store_limits import unsupported
+from millpond.maps.model.definition import Kind
+from millpond.maps.model.store_limits import aggregate_unsupported, unsupported
 from millpond.nodes.node import Node
 from millpond.nodes.tokens import Caller
 from millpond.server.access import note_change
@@ -40,6 +41,9 @@ class Definition(msgspec.Struct, kw_only=True):
     store: Annotated[str, Meta(description="where its rows are: shard or layers")]
     fields: Annotated[
         dict[str, Any] | msgspec.UnsetType, Meta(description="ids of the fields, when they changed: see layers.md")
+    ] = msgspec.UNSET
+    aggregation: Annotated[
+        dict[str, Any] | msgspec.UnsetType, Meta(description="of an aggregate: rules, resolution and time zone")
     ] = msgspec.UNSET
 
 
@@ -127,6 +131,8 @@ def routes(node: Node) -> Routes:
     def create_map(request: Request, made: NewMap, caller: Caller) -> dict[str, Any]:
         caller.need("admin", made.name)
         note_change(request, map=made.name)
+        if made.kind == Kind.AGGREGATE:
+            raise aggregate_unsupported(made.name, "nodes")
         _refuse_layers(node, made.name, made.store)
         settings = msgspec.structs.asdict(made)
         if made.store is None and _replicates(node):

@@ -1,0 +1,71 @@
+"""Aggregates by Spark: loads, streams of which each epoch counts once, reads and features."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions
+
+from millpond import spark as mp
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from millpond import Map, Pond
+
+BEGAN = 1_704_100_000
+
+
+@pytest.fixture
+def sales(pond: Pond) -> Map:
+    value = "orders long count, total double sum, last string latest"
+    return pond.create_map("sales", kind="aggregate", value=value, resolution="1 hour", time_zone="Europe/Paris")
+
+
+def events(spark: SparkSession, count: int) -> DataFrame:
+    number = functions.col("id")
+    return spark.range(count).select(
+        (number % 7).cast("string").alias("key"), functions.timestamp_seconds(BEGAN + number * 60).alias("time"),
+        functions.lit(1.0).alias("total"), number.cast("string").alias("last"),
+    )  # fmt: skip
+
+
+def test_loads_count_once_and_rows_are_read_and_joined(spark: SparkSession, pond: Pond, sales: Map) -> None:
+    for _ in range(2):
+        mp.load(events(spark, 500), pond, "sales", load_id="first")
+    mp.load(events(spark, 10), pond, "sales")
+    assert sum(sales.scan().read_all()["orders"].to_pylist()) == 510
+    read = spark.read.format("millpond").option("pond", str(pond.folder)).option("map", "sales").load()
+    assert read.agg(functions.sum("orders"), functions.sum("total")).collect()[0][:] == (510, 510.0)
+    questions = spark.sql(f"select '3' as key, timestamp_seconds({BEGAN + 600}) as at union all select 'x', now()")
+    features = mp.enrich(questions, pond=pond, map="sales", key="key", at="at", into="hour").collect()
+    expected = sales.get("3", at=(BEGAN + 600) * 1000)
+    hours = {row["key"]: row["hour"] for row in features}
+    assert (hours["3"]["orders"], hours["x"]) == (expected["orders"], None)
+
+
+def test_epochs_with_equal_events_all_count(spark: SparkSession, pond: Pond, sales: Map, tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        event = {"key": "s", "time": "2024-01-01T10:00:00Z", "total": 1.0, "last": "tea"}
+        (tmp_path / f"{name}.json").write_text("\n".join([json.dumps(event)] * 3))
+    schema = "key string, time timestamp, total double, last string"
+    arriving = spark.readStream.schema(schema).option("maxFilesPerTrigger", 1).json(str(tmp_path / "*.json"))
+    writer = arriving.writeStream.format("millpond").option("pond", str(pond.folder)).option("map", "sales")
+    writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+    for _ in range(2):
+        writer.trigger(availableNow=True).start().awaitTermination()
+    bucket = sales.get("s", at="2024-01-01T10:30Z")
+    assert (bucket["orders"], bucket["total"]) == (6, 6.0)
+
+
+def test_a_stream_of_changes_is_refused_by_name(spark: SparkSession, pond: Pond, sales: Map, tmp_path: Path) -> None:
+    sales.load([{"key": "a", "time": "2024-01-01T10:00Z", "total": 1, "last": "tea"}])
+    changes = spark.readStream.format("millpond").option("pond", str(pond.folder)).option("map", "sales").load()
+    writer = changes.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).trigger(availableNow=True)
+    with pytest.raises(StreamingQueryException, match=r"an aggregate does not do this.*operation=changes"):
+        writer.start().awaitTermination()
