@@ -46,6 +46,7 @@ from millpond.pipelines import tasks
 from millpond.pipelines.compiled import TASK, compiled
 from millpond.pipelines.step import held
 from millpond.workflows.engine import key_of
+from millpond.workflows.engine.pipeline_starts import PARAMETERS, spec_name
 from millpond.workflows.processor import Applied, Processor, read_rows
 from millpond.workflows.processor.running import running_attempts
 from millpond.workflows.tasks.queues import BEATING, Worker
@@ -154,9 +155,9 @@ class EmbeddedRuns:
 
     def begin(self, pipeline: str, run: str, inputs: Mapping[str, Any]) -> None:
         """Begin a run of a pipeline; one that is there is no error."""
-        variables = {"parameters": to_variable_value(dict(inputs))}
+        variables = {PARAMETERS: to_variable_value(dict(inputs))}
         with suppress(AlreadyExists):
-            self._send(RunWfRequest(wf_spec_name=pipeline, id=run, variables=variables))
+            self._send(RunWfRequest(wf_spec_name=spec_name(pipeline), id=run, variables=variables))
 
     def work(self, goes_on: Callable[[], bool]) -> None:
         """Carry out steps of all runs, while `goes_on` says so."""
@@ -245,7 +246,7 @@ class EmbeddedRuns:
             report.log_output.CopyFrom(to_variable_value(context.log_output))
         report.time.FromMilliseconds(self._clock.now_ms())
         await self.submit(report)
-        if planned["kind"] != "parameters" or words != "done":
+        if planned["kind"] != PARAMETERS or words != "done":
             self._tell(f"{name}: {words}, {self._clock.monotonic() - began:.1f} s")
         self._processor.workers.wait(Worker((TENANT, TASK), self._id))
 

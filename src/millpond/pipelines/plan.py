@@ -92,13 +92,15 @@ def check_plan(plan: Plan) -> Plan:
 
     Raises: `Invalid` naming the step that is wrong.
     """
-    if not _NAME.fullmatch(plan.name):
+    if not _NAME.fullmatch(plan.name) or plan.name.endswith("_"):
         raise Invalid("not a name of a pipeline", kind="pipeline_plan", pipeline=plan.name,
-                      hint="letters, digits and _, the first a letter")  # fmt: skip
+                      hint='letters, digits and inner _, the first a letter, as in @pipeline(name="daily_load")')  # fmt: skip
     if not plan.steps:
         raise Invalid("the pipeline has no steps", kind="pipeline_plan", pipeline=plan.name,
                       hint="call load, check, enrich, sql, python, … in its function")  # fmt: skip
-    plan.cron()
+    if plan.cron() is not None and (required := [own.name for own in plan.parameters if own.required]):
+        raise Invalid("a run that a schedule begins has the defaults of its parameters", kind="pipeline_plan",
+                      pipeline=plan.name, parameter=required[0], hint=f"give {required[0]} a default")  # fmt: skip
     there = [*RESERVED, *(parameter.name for parameter in plan.parameters)]
     for step in (*plan.steps, *plan.on_failure):
         if not _NAME.fullmatch(step.name) or step.name in (*there, "item"):

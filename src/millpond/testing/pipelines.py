@@ -32,6 +32,7 @@ from millpond.pipelines.compiled import compiled
 from millpond.pipelines.programs import pipelines_of, read_program
 from millpond.pipelines.step import held
 from millpond.testing.workflows import WorkerLost, WorkflowRuns
+from millpond.workflows.engine.pipeline_starts import spec_name
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -59,12 +60,12 @@ class PipelineRuns(WorkflowRuns):
         for declared in pipelines_of(program).values():
             self.register(compiled(declared.plan, program), self._task())
             if (cron := declared.plan.cron()) is not None:
-                name = declared.plan.name
+                name = spec_name(declared.plan.name)
                 self.send(ScheduleWfRequest(id=name, wf_spec_name=name, cron_expression=cron.text()))
 
     def run(self, pipeline: str, **parameters: Any) -> str:
         """Start a run, and do what there is to do now; its id."""
-        return self.start(pipeline, parameters=parameters)
+        return self.start(spec_name(pipeline), parameters=parameters)
 
     def outputs(self, run: str) -> dict[str, Any]:
         """Parameters of a run, and outputs of its steps so far, by their names."""

@@ -110,7 +110,7 @@ def deploy(
     """
     import littlehorse
 
-    from millpond.cli.workflows.deployed import count_open, deployed_cron, put_cron
+    from millpond.cli.workflows.deployed import check_free, count_open, deployed_cron, put_cron
     from millpond.pipelines.compiled import TASK, compiled
     from millpond.pipelines.plan import cron_words
     from millpond.pipelines.tasks import step
@@ -119,6 +119,7 @@ def deploy(
     plan = declared.plan
     cron = plan.cron()
     with connected(server, tenant) as call:
+        check_free(call, plan.name)
         littlehorse.create_task_def(step, TASK, _config(call))
         spec = call("PutWfSpec", compiled(plan, program).compile())
         before = deployed_cron(call, plan.name)

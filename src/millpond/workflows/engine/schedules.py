@@ -36,6 +36,7 @@ from millpond.workflows.engine.cron import Cron, instant_to_run, next_instant, p
 from millpond.workflows.engine.keys import Key, check_name, key_of, root_of
 from millpond.workflows.engine.limits import VALUE_BYTES_MAX
 from millpond.workflows.engine.outcome import CommandCaused
+from millpond.workflows.engine.pipeline_starts import check_start
 from millpond.workflows.engine.runs import TERMINAL
 from millpond.workflows.engine.work import Work, find_spec
 
@@ -56,6 +57,7 @@ def put_schedule(work: Work, request: ScheduleWfRequest) -> ScheduledWfRun:
     if spec is None:
         missing = request.wf_spec_name[:80]
         raise Invalid(f"Couldn't find WfSpec {missing}, or this version of it", kind="workflow_spec", spec=missing)
+    check_start(spec, request.variables)
     if request.ByteSize() > VALUE_BYTES_MAX:
         size = request.ByteSize()
         raise Invalid("the inputs are too large", kind="value_bytes", bytes=size, limit=VALUE_BYTES_MAX)
