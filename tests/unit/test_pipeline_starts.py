@@ -80,7 +80,7 @@ def test_a_schedule_needs_the_defaults_of_all_parameters() -> None:
     def body(day: str) -> None:
         sql("select {day} as day", day=day)
 
-    with pytest.raises(Invalid, match="parameter=day.*default"):
+    with pytest.raises(Invalid, match=r"parameter=day.*default"):
         pipeline(body, name="nightly", schedule="0 3 * * *")
 
 

@@ -257,7 +257,8 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             )  # fmt: skip
         deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
         assert json.loads(deployed.stdout) == {
-            "pipeline": "load_nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False, "open_runs": 0,
+            "pipeline": "load_nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False,
+            "open_runs": 0,
         }  # fmt: skip
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:

@@ -84,7 +84,7 @@ async def carried_out(
 def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> dict[str, Any]:
     """The values of parameters: of their types, with defaults where none is given."""
     branch = inputs.get(BRANCH, "")
-    given = checked_parameters(planned["parameters"], inputs)
+    stated = checked_parameters(planned["parameters"], inputs)
     zone = zone_of(planned.get("time_zone") or "UTC")  # a run of an earlier release has none
     began = datetime.fromtimestamp(step.context.scheduled_time.timestamp(), zone)  # by the clock of the engine
     at = (instant_of(step.context.wf_run_id.id) or began).astimezone(zone)
@@ -93,9 +93,8 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
         values["run"]["branch"] = branch
     for own in planned["parameters"]:
         name, default = own["name"], own["default"]
-        values[name] = (
-            given[name] if name in given else COMPUTED[default](at).isoformat() if own["computed"] else default
-        )
+        default = COMPUTED[default](at).isoformat() if own["computed"] else default
+        values[name] = stated.get(name, default)
     return values
 
 

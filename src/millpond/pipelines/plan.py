@@ -94,7 +94,7 @@ def check_plan(plan: Plan) -> Plan:
     """
     if not _NAME.fullmatch(plan.name) or plan.name.endswith("_"):
         raise Invalid("not a name of a pipeline", kind="pipeline_plan", pipeline=plan.name,
-                      hint='letters, digits and inner _, the first a letter, as in @pipeline(name="daily_load")')  # fmt: skip
+                      hint='letters, digits and inner _, the first a letter: @pipeline(name="daily_load")')  # fmt: skip
     if not plan.steps:
         raise Invalid("the pipeline has no steps", kind="pipeline_plan", pipeline=plan.name,
                       hint="call load, check, enrich, sql, python, … in its function")  # fmt: skip

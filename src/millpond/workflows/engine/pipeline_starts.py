@@ -63,9 +63,9 @@ def check_start(spec: WfSpec, inputs: Mapping[str, VariableValue]) -> None:
 
     Raises: `Invalid` naming the parameter.
     """
-    given = inputs.get(PARAMETERS)
-    if (given is None or given.HasField("json_obj")) and (declared := parameters_in(spec)) is not None:
-        checked_parameters(declared, {} if given is None else parse_object(given.json_obj.encode()))
+    own = inputs.get(PARAMETERS)
+    if (own is None or own.HasField("json_obj")) and (declared := parameters_in(spec)) is not None:
+        checked_parameters(declared, {} if own is None else parse_object(own.json_obj.encode()))
 
 
 def checked_parameters(declared: list[dict[str, Any]], inputs: Mapping[str, Any]) -> dict[str, Any]:
