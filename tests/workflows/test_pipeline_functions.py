@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
-from littlehorse.model import LHStatus, WfRunId
+from littlehorse.model import DeleteWfRunRequest, LHStatus, WfRunId
 from littlehorse.workflow import Workflow
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -257,8 +258,8 @@ def test_a_pipeline_is_deployed_to_a_node(folder: Path) -> None:
             )  # fmt: skip
         deployed = run(["pipeline", "deploy", "nightly.py", *at, "--json"], cwd=folder, timeout=SECONDS)
         assert json.loads(deployed.stdout) == {
-            "pipeline": "load_nightly", "version": "0.0", "schedule": "", "time_zone": "", "paused": False,
-            "open_runs": 0,
+            "pipeline": "load_nightly", "version": "0.0", "schedule": "", "when": "", "time_zone": "",
+            "paused": False, "open_runs": 0,
         }  # fmt: skip
         wait_for(lambda: "working on" in log.read_text())
         with server.stub() as stub:
@@ -328,6 +329,51 @@ def assert_operated(folder: Path, server: str) -> None:
     assert answers("pipeline", "backfill", "load_nightly", *days, *at) == [report]
     refused = CliRunner().invoke(app, ["pipeline", "backfill", "load_nightly", *days, "--parameter", "dya", *at])
     assert refused.exit_code != 0 and "day, most, heights" in refused.output
+
+
+FOLLOWS = """
+from millpond.pipelines import loaded, notify, pipeline
+
+
+@pipeline(when=loaded("weather"), missed="all")
+def after_weather():
+    notify("stream:etl/after", name="told")
+"""
+
+
+def test_a_pipeline_begins_when_a_map_is_loaded_also_while_its_node_was_down(folder: Path) -> None:
+    (folder / "after.py").write_text(FOLLOWS)
+    with millpond.open(folder / "pond", create=True) as pond:
+        pond.create_map("weather", kind="state", value="temp double")
+        pond.map("weather").load([{"key": "a", "temp": 1.0}])
+    server = WorkflowServer(folder / "pond")
+    server.start()
+    at = ("--server", f"127.0.0.1:{server.grpc_port}")
+    try:
+        (deployed,) = answers("pipeline", "deploy", str(folder / "after.py"), *at)
+        assert deployed["when"] == "loaded:weather"
+        (row,) = answers("pipeline", "list", *at)
+        assert (row["pipeline"], row["when"], row["next"], row["last_run"]) == (
+            "after_weather",
+            "loaded:weather",
+            None,
+            None,
+        )
+        with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
+            first = pond.map("weather").load([{"key": "a", "temp": 2.0}]).position
+        wait_for(lambda: answers("pipeline", "list", *at)[0]["last_run"] == f"after-weather-on-{first}")
+        server.end(signal.SIGKILL)
+        with millpond.open(folder / "pond") as pond:
+            later = [pond.map("weather").load([{"key": "a", "temp": temp}]).position for temp in (3.0, 4.0)]
+        server.start()
+        with server.stub() as stub:
+            # The first one waits for a worker that there is not: those after it begin when it has ended.
+            stub.DeleteWfRun(DeleteWfRunRequest(id=WfRunId(id=f"after-weather-on-{first}")), timeout=SECONDS)
+        wait_for(lambda: answers("pipeline", "list", *at)[0]["last_run"] == f"after-weather-on-{later[0]}")
+        answers("pipeline", "pause", "after_weather", *at)
+        assert answers("pipeline", "list", *at)[0]["paused"]
+    finally:
+        server.end()
 
 
 # -- declared -----------------------------------------------------------------------------------------

@@ -30,10 +30,12 @@ from millpond.pipelines import tasks as _tasks
 from millpond.pipelines.declare import (
     branch,
     check,
+    committed,
     condense,
     enrich,
     item,
     load,
+    loaded,
     merge,
     notify,
     pipeline,
@@ -51,8 +53,8 @@ from millpond.pipelines.workflow_steps import Pipeline
 
 __all__ = (
     "ColumnRule", "Drift", "KeyRule", "Pipeline", "Question", "Rows", "Rules", "Target", "View", "branch", "check",
-    "condense", "enrich", "item", "load", "merge", "notify", "pipeline", "publish", "python", "retain", "shell",
-    "spark", "sql", "today", "yesterday",
+    "committed", "condense", "enrich", "item", "load", "loaded", "merge", "notify", "pipeline", "publish", "python",
+    "retain", "shell", "spark", "sql", "today", "yesterday",
 )  # fmt: skip
 
 __tasks__ = tuple(getattr(_tasks, name) for name in _tasks.__all__)

@@ -218,9 +218,10 @@ def _row(call: Any, name: str, now: int) -> tuple[dict[str, Any], str]:
     newest = [call("GetWfRun", own) for own in newest_runs(call, of_pipeline, 1, now)]
     return {
         "pipeline": name, "version": f"{spec.id.major_version}.{spec.id.revision}",
-        "schedule": "" if cron is None else cron.fields,
-        "time_zone": "" if cron is None else cron.time_zone or "UTC", "paused": cron is not None and cron.paused,
-        "overlap": cron is not None and cron.overlap, "missed": "" if cron is None else cron.missed,
+        "schedule": "" if cron is None else cron.fields, "when": "" if cron is None else cron.on,
+        "time_zone": "" if cron is None or cron.on else cron.time_zone or "UTC",
+        "paused": cron is not None and cron.paused, "overlap": cron is not None and cron.overlap,
+        "missed": "" if cron is None else cron.missed,
         "next": _next(cron, now),
         "last_run": run_path(newest[0].id) if newest else None,
         "last_began": newest[0].start_time.ToJsonString() if newest else None,

@@ -125,15 +125,17 @@ def deploy(
         before = deployed_cron(call, plan.name)
         paused = before is not None and before.paused
         after = None if cron is None else cron.switched(paused=paused)
-        if before is None or after != replace(before, last=""):  # the same one goes on, with what it waits for
+        if before is None or after != replace(
+            before, last="", after=""
+        ):  # the same one goes on, with what it waits for
             put_cron(call, plan.name, after)
         still = count_open(call, plan.name)
     version = f"{spec.id.major_version}.{spec.id.revision}"
     if json:
-        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule,
+        console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "when": plan.when,
                             "time_zone": plan.time_zone, "paused": paused, "open_runs": still})  # fmt: skip
         return
-    at = f", starts at {cron_words(after)}" if after else ""
+    at = f", starts {'when' if after.on else 'at'} {cron_words(after)}" if after else ""
     ends = f"; {still} open runs end with the version they began with" if still else ""
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 
