@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 from pathlib import Path
 from typing import IO, Any
 from xml.etree import ElementTree
 
 import pytest
-from littlehorse.model import DeleteWfRunRequest, LHStatus, WfRunId
+from littlehorse.model import LHStatus, WfRunId
 from littlehorse.workflow import Workflow
 from pyarrow import parquet
 from typer.testing import CliRunner
@@ -68,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 
 def begun(folder: Path, *words: str) -> tuple[Command, IO[str]]:
     """A run or a backfill in a process, and what it says."""
-    words = words if words[:1] == BACKFILL[:1] else ("run", "nightly.py", *words)
+    words = words if words[:1] in (BACKFILL[:1], ("run",)) else ("run", "nightly.py", *words)
     reading, writing = os.pipe()
     with os.fdopen(writing, "w") as errors:
         command = Command(
@@ -329,51 +328,6 @@ def assert_operated(folder: Path, server: str) -> None:
     assert answers("pipeline", "backfill", "load_nightly", *days, *at) == [report]
     refused = CliRunner().invoke(app, ["pipeline", "backfill", "load_nightly", *days, "--parameter", "dya", *at])
     assert refused.exit_code != 0 and "day, most, heights" in refused.output
-
-
-FOLLOWS = """
-from millpond.pipelines import loaded, notify, pipeline
-
-
-@pipeline(when=loaded("weather"), missed="all")
-def after_weather():
-    notify("stream:etl/after", name="told")
-"""
-
-
-def test_a_pipeline_begins_when_a_map_is_loaded_also_while_its_node_was_down(folder: Path) -> None:
-    (folder / "after.py").write_text(FOLLOWS)
-    with millpond.open(folder / "pond", create=True) as pond:
-        pond.create_map("weather", kind="state", value="temp double")
-        pond.map("weather").load([{"key": "a", "temp": 1.0}])
-    server = WorkflowServer(folder / "pond")
-    server.start()
-    at = ("--server", f"127.0.0.1:{server.grpc_port}")
-    try:
-        (deployed,) = answers("pipeline", "deploy", str(folder / "after.py"), *at)
-        assert deployed["when"] == "loaded:weather"
-        (row,) = answers("pipeline", "list", *at)
-        assert (row["pipeline"], row["when"], row["next"], row["last_run"]) == (
-            "after_weather",
-            "loaded:weather",
-            None,
-            None,
-        )
-        with millpond.open(f"http://127.0.0.1:{server.port}") as pond:
-            first = pond.map("weather").load([{"key": "a", "temp": 2.0}]).position
-        wait_for(lambda: answers("pipeline", "list", *at)[0]["last_run"] == f"after-weather-on-{first}")
-        server.end(signal.SIGKILL)
-        with millpond.open(folder / "pond") as pond:
-            later = [pond.map("weather").load([{"key": "a", "temp": temp}]).position for temp in (3.0, 4.0)]
-        server.start()
-        with server.stub() as stub:
-            # The first one waits for a worker that there is not: those after it begin when it has ended.
-            stub.DeleteWfRun(DeleteWfRunRequest(id=WfRunId(id=f"after-weather-on-{first}")), timeout=SECONDS)
-        wait_for(lambda: answers("pipeline", "list", *at)[0]["last_run"] == f"after-weather-on-{later[0]}")
-        answers("pipeline", "pause", "after_weather", *at)
-        assert answers("pipeline", "list", *at)[0]["paused"]
-    finally:
-        server.end()
 
 
 # -- declared -----------------------------------------------------------------------------------------

@@ -61,27 +61,27 @@ class _Mark:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a schedule was last seen: its cursor, the log up to which nothing is new, and the looks to leave out."""
+    """The place where a schedule was last seen: its cursor, the log that holds no news, and the looks to leave out."""
 
     after: str
     position: int
-    asked: int = 0
+    retries: int = 0
     pause: int = 0
 
 
 class DataStarts:
-    """Looks for what schedules of a processor wait for; `waiting` counts them. Used by one thread at a time."""
+    """Looks for what schedules of a processor wait for; `schedules` counts them. Used by one thread at a time."""
 
     def __init__(self, pond: Pond) -> None:
-        self._pond, self.waiting = pond, 0
+        self._pond, self.schedules = pond, 0
         self._places: dict[tuple[str, str], _Place] = {}
 
     def look(self, processor: Processor) -> list[tuple[str, DataArrived]]:
-        """What is new for the schedules of a processor: a tenant and a request each, at most one a schedule."""
+        """News for the schedules of a processor: a tenant and a request each, at most one a schedule."""
         arrived = []
         for tenant in _tenants(processor):
             for schedule in read_rows(processor, tenant, _schedules):
-                self.waiting += 1
+                self.schedules += 1
                 request = self._arrived(processor, tenant, schedule)
                 if request is not None:
                     arrived.append((tenant, request))
@@ -100,7 +100,10 @@ class DataStarts:
         mark = self._chosen(cron, place)
         if mark is None:
             return None
-        place.pause, place.asked = place.asked, min(2 * place.asked + 1, _LOOKS_APART_MAX)  # it may be asked in vain
+        place.pause, place.retries = (
+            place.retries,
+            min(2 * place.retries + 1, _LOOKS_APART_MAX),
+        )  # it may be asked in vain
         return DataArrived(
             schedule.id, WfRunId(), schedule.created_at.ToMilliseconds(), cron.after, mark.text, int(mark.begins)
         )
@@ -121,11 +124,11 @@ class DataStarts:
 
     def _loads(self, names: str, place: _Place, *, first: bool) -> list[_Mark]:
         """The first load, or the last one, of some maps behind a place in the log."""
-        wanted, marks = set(names.split(",")), list[_Mark]()
+        maps, marks = set(names.split(",")), list[_Mark]()
         at = place.position
         for entry in islice(_entries(self._pond, at), LOADS_READ):
             at = entry.position
-            if entry.kind == "load" and any(entry.body["rows"].get(name) for name in wanted.intersection(entry.maps)):
+            if entry.kind == "load" and any(entry.body["rows"].get(name) for name in maps.intersection(entry.maps)):
                 marks = [_Mark(str(entry.position), entry.stamp_ms)]
                 if first:
                     break
@@ -161,13 +164,13 @@ def _commits(pond: Pond, where: str, after: str) -> list[_Mark]:
         head = branch.head()
     except NotFound:
         return []
-    found: deque[_Mark] = deque()
+    commits: deque[_Mark] = deque()
     for commit in islice(branch.log(Window(first_parent=True)), COMMITS_READ):
         if commit.id == after:
-            return list(found)
-        found.appendleft(_Mark(commit.id, commit.created * 1000))
+            return list(commits)
+        commits.appendleft(_Mark(commit.id, commit.created * 1000))
     if after == _NONE:
-        return list(found)
+        return list(commits)
     return [_Mark(head.id, head.created * 1000, begins=not _was_there(branch, head.id, after))]
 
 
@@ -191,8 +194,8 @@ def _tenants(processor: Processor) -> list[str]:
 
 def _schedules(rows: ReadRows) -> list[ScheduledWfRun]:
     """The schedules of a tenant that wait for data and are on."""
-    waiting = [row for _, row in rows.list(ScheduledWfRun, ()) if "ON=" in row.cron_expression]
-    return [row for row in waiting if not parse_cron(row.cron_expression).paused]
+    rows_of_data = [row for _, row in rows.list(ScheduledWfRun, ()) if "ON=" in row.cron_expression]
+    return [row for row in rows_of_data if not parse_cron(row.cron_expression).paused]
 
 
 def _is_open(processor: Processor, tenant: str, schedule: ScheduledWfRun, run: str) -> bool:

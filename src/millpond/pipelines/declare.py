@@ -29,8 +29,9 @@ from millpond.pipelines.plan import Parameter, Plan, PlannedStep, check_plan
 from millpond.pipelines.values import Value, step_of, template_of
 
 __all__ = (
-    "Declared", "OnBranch", "branch", "check", "committed", "condense", "enrich", "item", "load", "loaded", "merge",
-    "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today", "yesterday",
+    "Declared", "OnBranch", "arrived", "branch", "check", "committed", "condense", "enrich", "item", "load", "loaded",
+    "merge", "notified", "notify", "pipeline", "publish", "python", "retain", "shell", "spark", "sql", "today",
+    "yesterday",
 )  # fmt: skip
 
 TYPES: dict[type, str] = {str: "str", int: "int", float: "float", bool: "bool", date: "date", datetime: "datetime",
@@ -49,6 +50,11 @@ def yesterday(instant: datetime) -> date:
     return instant.date() - timedelta(days=1)
 
 
+def arrived(instant: datetime) -> str:
+    """The position of the load, or first digits of the commit, that began a run; as a default of a parameter."""
+    raise NotImplementedError(f"a run knows it, and no instant does: {instant}")
+
+
 def loaded(*maps: str) -> str:
     """For `when` of a pipeline: one of some maps got a load, or a merge, on `main`."""
     return f"loaded:{','.join(maps)}"
@@ -59,7 +65,7 @@ def committed(repository: str, /, *, branch: str = "main") -> str:
     return f"committed:{repository}/{branch}"
 
 
-COMPUTED: dict[str, Callable[[datetime], date]] = {"today": today, "yesterday": yesterday}
+COMPUTED: dict[str, Callable[[datetime], date | str]] = {"today": today, "yesterday": yesterday, "arrived": arrived}
 
 
 class _Recording:
@@ -213,7 +219,7 @@ def _parameters(function: Callable[..., Any]) -> list[Parameter]:
         elif callable(own.default):
             word = own.default.__name__
             if COMPUTED.get(word) is not own.default:
-                raise Invalid("a default is a value, or today or yesterday of millpond.pipelines",
+                raise Invalid("a default is a value, or today, yesterday or arrived of millpond.pipelines",
                               kind="pipeline_plan", parameter=name, default=word)  # fmt: skip
             parameters.append(Parameter(name=name, type=kind, required=False, default=word, computed=True))
         else:

@@ -27,6 +27,7 @@ from millpond.pipelines.step import Failed, Step
 from millpond.pipelines.targets import map_for_load
 from millpond.pipelines.values import filled
 from millpond.workflows.engine.cron import instant_of, zone_of
+from millpond.workflows.engine.data_starts import mark_of
 from millpond.workflows.engine.pipeline_starts import BRANCH, PARAMETERS, checked_parameters
 
 if TYPE_CHECKING:
@@ -93,7 +94,8 @@ def _parameters(planned: dict[str, Any], inputs: dict[str, Any], step: Step) -> 
         values["run"]["branch"] = branch
     for own in planned["parameters"]:
         name, default = own["name"], own["default"]
-        default = COMPUTED[default](at).isoformat() if own["computed"] else default
+        if own["computed"]:
+            default = mark_of(values["run"]["id"]) if default == "arrived" else str(COMPUTED[default](at))
         values[name] = stated.get(name, default)
     return values
 

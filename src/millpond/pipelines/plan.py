@@ -79,7 +79,7 @@ class Plan:
             raise Invalid("no such policy for missed instants", kind="pipeline_plan", missed=self.missed,
                           hint=f"one of: {', '.join(MISSED)}")  # fmt: skip
         if self.when:
-            return self._waiting()
+            return self._data_cron()
         if not self.schedule:
             return None
         cron = Cron(self.schedule, self.time_zone, overlap=self.overlap, missed=self.missed)
@@ -89,7 +89,7 @@ class Plan:
                           hint="its zone is time_zone=…")  # fmt: skip
         return cron
 
-    def _waiting(self) -> Cron:
+    def _data_cron(self) -> Cron:
         if self.schedule or not is_data(self.when):
             raise Invalid("a pipeline begins by a schedule, or when data come", kind="pipeline_plan", when=self.when,
                           hint='schedule="…", when=loaded("MAP"), or when=committed("REPOSITORY")')  # fmt: skip
@@ -130,7 +130,7 @@ def drawn(plan: Plan) -> Iterator[str]:
     """The plan and its graph, as lines for a terminal."""
     yield f"{plan.name}({', '.join(_shown(parameter) for parameter in plan.parameters)})"
     if (cron := plan.cron()) is not None:
-        yield f"  {'when' if plan.when else 'at'} {cron_words(cron)}"
+        yield f"  {'at ' * (not cron.on)}{cron_words(cron)}"
     for number, step in enumerate((*plan.steps, *plan.on_failure), 1):
         if plan.on_failure and number == len(plan.steps) + 1:
             yield "  on failure"
@@ -154,7 +154,7 @@ def cron_words(cron: Cron | None) -> str:
     policies = f"missed: {cron.missed}{', may overlap' * cron.overlap}{', paused' * cron.paused}"
     if cron.on:
         kind, _, names = cron.on.partition(":")
-        return f"{names.replace(',', ' or ')} is {kind} ({policies})"
+        return f"when {names.replace(',', ' or ')} is {kind} ({policies})"
     return f"{cron.fields} {cron.time_zone or 'UTC'} ({policies})"
 
 

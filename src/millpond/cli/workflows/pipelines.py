@@ -52,6 +52,7 @@ def show(
     "pipeline run",
     "millpond pipeline run nightly.py day=2026-01-01 --pond pond",
     "millpond pipeline run nightly.py day=2026-01-01 --again",
+    "millpond pipeline run nightly.py --follow",
 )
 def run(
     file: File,
@@ -64,6 +65,9 @@ def run(
                                  show_default="made of the pipeline and its parameters")
     ] = None,
     again: Annotated[bool, typer.Option("--again", help="Start another run, also when there was one.")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Stay, and run it by its schedule, or when its data come.")
+    ] = False,
     pond: PondPlace = "pond",
     master: Master = None,
     json: Json = False,
@@ -87,6 +91,9 @@ def run(
     if master is not None:
         os.environ["MILLPOND_SPARK_MASTER"] = master
     parameters = pairs_of(inputs or [])
+    if follow:
+        _follow(pond, program, declared, parameters)
+        return
     name = name or run_name(declared.plan.name, parameters)
     if again:
         name = f"{name}-{SystemClock().random_id()[:6]}"
@@ -98,6 +105,18 @@ def run(
         console.print_json({"run": ended.run, "status": ended.status, "values": ended.values})
     else:
         console.say(f"{ended.run}  {ended.status}")
+
+
+def _follow(place: str, program: Program, declared: Declared, parameters: dict[str, str]) -> None:
+    from millpond.errors import Invalid
+    from millpond.pipelines.embedded import embedded
+    from millpond.pond import open_pond
+
+    if parameters:
+        raise Invalid("a run that begins by itself has the defaults of its parameters", kind="pipeline_value",
+                      parameter=next(iter(parameters)), hint="leave it out, or run without --follow")  # fmt: skip
+    with open_pond(place) as opened, embedded(opened, place, console.tell) as runs:
+        runs.follow(declared, program)
 
 
 @verb("pipeline deploy", "millpond pipeline deploy nightly.py --server node-1:7434")
@@ -135,7 +154,7 @@ def deploy(
         console.print_json({"pipeline": plan.name, "version": version, "schedule": plan.schedule, "when": plan.when,
                             "time_zone": plan.time_zone, "paused": paused, "open_runs": still})  # fmt: skip
         return
-    at = f", starts {'when' if after.on else 'at'} {cron_words(after)}" if after else ""
+    at = f", starts {'at ' * (not after.on)}{cron_words(after)}" if after else ""
     ends = f"; {still} open runs end with the version they began with" if still else ""
     console.say(f"deployed {plan.name} {version}{at}{ends}")
 

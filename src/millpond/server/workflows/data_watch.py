@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from millpond.workflows.engine import DataArrived
     from millpond.workflows.processor import Applied
 
-__all__ = ("DataWatch", "at_cursor")
+__all__ = ("LOOK_SECONDS", "DataWatch", "at_cursor")
 
 LOOK_SECONDS: Final = 0.5
 _AT_ONCE = 1_000
@@ -76,7 +76,7 @@ class DataWatch:
         if seen == self._seen:
             return  # since then no schedule has come that waits
         for _ in range(_AT_ONCE):
-            self._starts.waiting = 0
+            self._starts.schedules = 0
             arrived: list[tuple[str, DataArrived]] = []
             for processor in list(self._service.processors.values()):
                 arrived += await run_sync(self._starts.look, processor)
@@ -84,7 +84,7 @@ class DataWatch:
                 await self._service.submit(tenant, request)
             if not arrived:
                 break
-        if not self._starts.waiting:
+        if not self._starts.schedules:
             self._seen = seen
 
 
