@@ -100,10 +100,8 @@ class DataStarts:
         mark = self._chosen(cron, place)
         if mark is None:
             return None
-        place.pause, place.retries = (
-            place.retries,
-            min(2 * place.retries + 1, _LOOKS_APART_MAX),
-        )  # it may be asked in vain
+        # The run before may be open on another partition: then this is in vain, and is tried ever more seldom.
+        place.pause, place.retries = place.retries, min(2 * place.retries + 1, _LOOKS_APART_MAX)
         return DataArrived(
             schedule.id, WfRunId(), schedule.created_at.ToMilliseconds(), cron.after, mark.text, int(mark.begins)
         )

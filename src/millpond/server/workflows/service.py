@@ -175,10 +175,10 @@ class WorkflowService:
             raise Invalid("no brokers are named for topics of output", kind="output_topics", tenant=request.id,
                           hint="set workflows.output, or leave output_topic_config out")  # fmt: skip
         if isinstance(request, ScheduleWfRequest):
-            request = await self.placed(request)
+            request = await self._placed(request)
         return await self._posted(await self._own(), tenant, request)
 
-    async def placed(self, request: ScheduleWfRequest) -> ScheduleWfRequest:
+    async def _placed(self, request: ScheduleWfRequest) -> ScheduleWfRequest:
         """A schedule at its place: what waits for data begins behind what is there now."""
         return await run_sync(at_cursor, self._node.pond, request)
 

@@ -151,7 +151,7 @@ class SharedWorkflows(WorkflowService):
         Raises: as `Follower.submit`; `Unavailable`, kind `partition_moving`; as the owner answers.
         """
         if isinstance(request, ScheduleWfRequest):
-            request = await self.placed(request)
+            request = await self._placed(request)
         whole = completed(request, lambda: self._node.clock.random_id() + self._node.clock.random_id())
         number = partition_of_request(tenant, whole, self._log.partitions)
 
